@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from agentest.matchers.values import each as each
     from agentest.matchers.values import one_of as one_of
     from agentest.matchers.values import optional as optional
+    from agentest.mocks.answering import MockContext as MockContext
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.http_response import HttpResponse as HttpResponse
-    from agentest.mocks.resolver import MockContext as MockContext
     from agentest.results import CheckResult as CheckResult
     from agentest.results import ConversationResult as ConversationResult
     from agentest.results import CriterionOutcome as CriterionOutcome
@@ -116,7 +116,7 @@ _HOME = {
     "Matcher": "agentest.matchers.comparison",
     "Metric": "agentest.evaluate.custom",
     "MetricModel": "agentest.evaluate.custom",
-    "MockContext": "agentest.mocks.resolver",
+    "MockContext": "agentest.mocks.answering",
     "MockSequence": "agentest.mocks.binding",
     "MockError": "agentest.errors",
     "ModelError": "agentest.errors",

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentest.errors import AgentError
-from agentest.mocks.resolver import MockResolver, RealCall
+from agentest.mocks.real_call import RealCall
+from agentest.mocks.resolver import MockResolver
 from agentest.sight import SeenBy
 from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.transcript import ToolCall, Usage

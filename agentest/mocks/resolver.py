@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
+from agentest.errors import AgentestError, UnmockedToolError
 from agentest.messages import ToolSpec
+from agentest.mocks.answering import AskedMocks
 from agentest.mocks.attending import Attendant, Outcome
-from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
+from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.mocks.calls import CallRecord, RecordedCall
-from agentest.mocks.http_response import HttpResponse
+from agentest.mocks.real_call import RealCall
+from agentest.mocks.recordable import check_name, recordable, recordable_call, shown_args
 from agentest.mocks.schemas import tool_specs
 from agentest.mocks.state import EndState, beginning, end_state
 from agentest.sight import SeenBy
-from agentest.support.calling import ends_the_run, in_thread, words_of
-from agentest.support.deadlines import TimeLimit
-from agentest.support.json_text import (
-    NotJson,
-    copied,
-    json_text,
-    no_constant,
-    safe_repr,
-    well_formed,
-    well_formed_value,
-)
+from agentest.support.json_text import copied, json_text, no_constant, well_formed, well_formed_value
 from agentest.support.text import shortened
-from agentest.support.whose_code import THE_USERS, code_of
 from agentest.transcript import UNANSWERED, ToolCall
-
-_SHOWN_ARGS_CHARS = 80
-_MAX_NAME_CHARS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class MockContext:
-    """What a mock function may know besides the call's arguments."""
-
-    call_index: int
-    """How many calls of this tool came before in this conversation."""
-    turn_index: int
-    conversation_id: str
-    scenario: str
-    state: dict[str, Any] = field(default_factory=dict)
-    """Belongs to this conversation alone; mocks may keep in it what they like."""
 
 
 class MockResolver:
@@ -75,9 +46,10 @@ class MockResolver:
         self._passthrough = unmocked_tools == "passthrough"
         self._timeout_s = timeout_s
         self._redact = redact
-        self._calls: Counter[str] = Counter()
         self._begun = state
-        self._state: dict[str, Any] = {}
+        self._mocks = AskedMocks(
+            tools, scenario=scenario, conversation_id=conversation_id, timeout_s=timeout_s, redact=redact
+        )
         self._record = CallRecord(mocked=tools)
         self._attendant: Attendant | None = None
 
@@ -95,21 +67,21 @@ class MockResolver:
             timeout_s=self._timeout_s,
             redact=self._redact,
         )
-        other._state = self._state
+        other._mocks.state = self._mocks.state
         return other
 
     def begin(self) -> None:
         """Fill the state that the mocks share with what it begins with. Raises MockError."""
-        self._state.update(beginning(self._begun))
+        self._mocks.state.update(beginning(self._begun))
 
     @property
     def state(self) -> dict[str, Any]:
         """What the mocks find in `ctx.state`: one object through all of the conversation."""
-        return self._state
+        return self._mocks.state
 
     def end_state(self) -> EndState:
         """What is kept of the state at the end of the conversation."""
-        return end_state(self._state, self._begun)
+        return end_state(self._mocks.state, self._begun)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The mocks, described to who may call them."""
@@ -135,8 +107,8 @@ class MockResolver:
         Raises AgentError for a name that is none.
         """
         for call in calls:
-            _check_name(call.name)
-        self._record.observe([_well_formed(call) for call in calls], retold=retold)
+            check_name(call.name)
+        self._record.observe([recordable_call(call) for call in calls], retold=retold)
 
     def real_call(self, name: str, args: Any, turn_index: int) -> RealCall | None:
         """Record a call that the agent's own tool is to answer. None where the tool must not run.
@@ -144,12 +116,12 @@ class MockResolver:
         It may where `unmocked_tools` is `passthrough` and nothing else answers the call. The record is there
         before the tool runs: one that never ends has been called all the same.
         """
-        _check_name(name)
-        name, args = well_formed(name), well_formed_value(_as_json(args))
+        check_name(name)
+        name, args = well_formed(name), recordable(args)
         if name in self._tools or not self._passthrough or self._recorded_for(name, args):
             return None
         call = ToolCall(name, args, None, False, turn_index, error=UNANSWERED, seen_by=SeenBy.AGENT)
-        return RealCall(self, self._record.begin(call))
+        return RealCall(self._record, self._record.begin(call), self._redact)
 
     async def resolve_json(
         self,
@@ -208,7 +180,7 @@ class MockResolver:
 
     def note_real(self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None) -> None:
         """Note what the real tool answered to a call that nothing mocks, and its status of HTTP, if any."""
-        known = well_formed_value(_as_json(result))
+        known = recordable(result)
         call.status = status
         self._finish(call, known, error=self._redact(shortened(json_text(known))) if failed else None)
 
@@ -227,7 +199,7 @@ class MockResolver:
     async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
         """Answer a call that has been recorded, as `_resolved`."""
         if not isinstance(args, Mapping):
-            return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}"), False
+            return self._refuse(call, f"the arguments are not a JSON object but {shown_args(args)}"), False
         try:
             outcome = await self._attended(call, await self._outcome(call.call, args))
         except AgentestError as error:
@@ -243,29 +215,10 @@ class MockResolver:
         return given.outcome if given else proposed or Outcome()
 
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> Outcome | None:
-        """What the mocks make of a call; None: nothing mocks it. Raises an AgentestError as it is."""
-        name = call.name
-        if name not in self._tools:
-            return self._as_recorded(name, args)
-        try:
-            value = await self._answer_or_response(name, dict(args), call.turn_index)
-            http = value if isinstance(value, HttpResponse) else None
-            value = http.sent if http else value
-            result = self._as_sent(name, value)
-        except InvalidArguments as error:
-            answer = {"error": f"invalid arguments: {error}"}
-            return Outcome(result=answer, sent=answer, invalid_arguments=str(error))
-        except AgentestError:
-            raise
-        except BaseException as error:
-            if ends_the_run(error):
-                raise
-            # A mock that raises is a tool that fails.
-            message = words_of(error) or type(error).__name__
-            shown = self._redact(message)
-            return Outcome(result={"error": shown}, sent={"error": message}, error=shown)
-        words = self._redact(shortened(str(http))) if http and http.failed else None
-        return Outcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
+        """What is to be answered; None: nothing mocks the call. Raises an AgentestError as it is."""
+        if call.name not in self._tools:
+            return self._as_recorded(call.name, args)
+        return await self._mocks.outcome(call.name, args, call.turn_index)
 
     def _begin(
         self,
@@ -279,7 +232,7 @@ class MockResolver:
         round: int | None = None,
     ) -> RecordedCall:
         """Record a call before its answer, which may never come. One that is a misfit needs no mock."""
-        _check_name(name)
+        check_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         by_hand = self._attendant is not None and not self._passthrough and not misfit
         mocked = by_hand or name in self._tools or bool(self._recorded_for(name, args))
@@ -341,100 +294,3 @@ class MockResolver:
         before = sum(call.name == name and call.args == args for call in self._record.calls) - 1
         found = copied(answers[min(before, len(answers) - 1)])
         return Outcome(result=found, sent=found, as_text=isinstance(found, str))
-
-    async def _answer_or_response(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
-        """What the mock answers; a response of HTTP may be raised, too."""
-        try:
-            return await self._answer(name, args, turn_index)
-        except HttpResponse as response:
-            return response
-
-    async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
-        ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self._state)
-        self._calls[name] += 1
-        mock = self._tools[name]
-        if isinstance(mock, MockSequence):
-            mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
-        if isinstance(mock, BaseException):
-            raise mock.with_traceback(None)  # it is raised again and again: each time would add to the last
-        if isinstance(mock, type) and issubclass(mock, BaseException):
-            raise mock
-        if not isinstance(mock, BoundFunction):
-            return mock
-        # What the mock does to its arguments must not change the record.
-        return await self._called(name, mock, deepcopy(args), ctx)
-
-    async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
-        limit = TimeLimit(self._timeout_s)
-        try:
-            with limit, code_of(THE_USERS):  # a mock may call the real tool
-                result = mock(args, ctx) if mock.is_async else await in_thread(mock, args, ctx)
-                return await result if inspect.isawaitable(result) else result
-        except TimeoutError:
-            if not limit.expired:
-                raise
-            raise MockError(
-                f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
-            ) from None
-
-    def _as_sent(self, name: str, result: Any) -> Any:
-        """The result as the agent gets it: read back from JSON, so that the record cannot change later."""
-        if isinstance(result, str):
-            return result
-        try:
-            return json.loads(json_text(result))
-        except NotJson as error:
-            raise MockError(
-                f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
-            ) from None
-
-
-def _well_formed(call: ToolCall) -> ToolCall:
-    return replace(
-        call,
-        name=well_formed(call.name),
-        args=well_formed_value(call.args),
-        result=well_formed_value(call.result),
-        call_id=call.call_id and well_formed(call.call_id),
-    )
-
-
-class RealCall:
-    """A call that the agent's own tool answers, in the record of a conversation."""
-
-    def __init__(self, mocks: MockResolver, recorded: RecordedCall) -> None:
-        self._mocks = mocks
-        self._recorded = recorded
-
-    def answered(self, result: Any) -> None:
-        """The tool returned this: anything; what is no JSON is kept as Python shows it."""
-        self._mocks._finish(self._recorded, well_formed_value(_as_json(result)))
-
-    def failed(self, error: BaseException) -> None:
-        """The tool raised this."""
-        shown = self._mocks._redact(words_of(error) or type(error).__name__)
-        self._mocks._finish(self._recorded, {"error": shown}, error=shown)
-
-
-def _as_json(value: Any) -> Any:
-    try:
-        return json.loads(json_text(value))
-    except NotJson:
-        return safe_repr(value)
-
-
-def _check_name(name: str) -> None:
-    """Raise AgentError for a name that no tool has: they go into messages and reports as they are."""
-    if len(name) > _MAX_NAME_CHARS:
-        raise AgentError(
-            f"the agent called a tool whose name has {len(name)} characters, more than {_MAX_NAME_CHARS}: "
-            f"{name[:_SHOWN_ARGS_CHARS]!r}…"
-        )
-
-
-def _shown(args: Any) -> str:
-    try:
-        text = json_text(args)
-    except NotJson:
-        text = repr(args)
-    return text[:_SHOWN_ARGS_CHARS]

@@ -22,7 +22,8 @@ from agentest.llm.live import LiveAnswers
 from agentest.llm.port import ChatRequest, Ledger
 from agentest.llm.schema import answer_schema
 from agentest.llm.structured import StructuredModel
-from agentest.mocks.resolver import MockContext, MockResolver
+from agentest.mocks.answering import MockContext
+from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import Scenario
 from agentest.storing import MAX_CHARS, stored
 from agentest.testing import STOP, CheckedRun, ScriptedAgent, ScriptedModel, run_scenarios, tool_call

@@ -24,8 +24,9 @@ from pydantic import BaseModel
 
 from agentest import scenario, sequence
 from agentest.errors import AgentError, AgentestError, MockError, ScenarioError, UnmockedToolError
+from agentest.mocks.answering import MockContext
 from agentest.mocks.binding import RecordedAnswer
-from agentest.mocks.resolver import MockContext, MockResolver
+from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import Session
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 from agentest.transcript import Blame, Conversation, ToolCall

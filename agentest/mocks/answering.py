@@ -1,0 +1,125 @@
+"""Asking the mocks of one conversation: what the mock of a tool makes of a call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentest.errors import AgentestError, MockError
+from agentest.mocks.attending import Outcome
+from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
+from agentest.mocks.http_response import HttpResponse
+from agentest.support.calling import ends_the_run, in_thread, words_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.json_text import NotJson, json_text
+from agentest.support.text import shortened
+from agentest.support.whose_code import THE_USERS, code_of
+
+
+@dataclass(frozen=True, slots=True)
+class MockContext:
+    """What a mock function may know besides the call's arguments."""
+
+    call_index: int
+    """How many calls of this tool came before in this conversation."""
+    turn_index: int
+    conversation_id: str
+    scenario: str
+    state: dict[str, Any] = field(default_factory=dict)
+    """Belongs to this conversation alone; mocks may keep in it what they like."""
+
+
+class AskedMocks:
+    """Mocks as one conversation asks them: where their sequences are, and the state that they share."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Mock],
+        *,
+        scenario: str,
+        conversation_id: str,
+        timeout_s: float,
+        redact: Callable[[str], str],
+    ) -> None:
+        self.state: dict[str, Any] = {}
+        """What mocks find in `ctx.state`."""
+        self._tools = tools
+        self._scenario = scenario
+        self._conversation_id = conversation_id
+        self._timeout_s = timeout_s
+        self._redact = redact
+        self._calls: Counter[str] = Counter()
+
+    async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> Outcome:
+        """What the tool's mock makes of a call. Raises an AgentestError as it is."""
+        try:
+            value = await self._answer_or_response(name, dict(args), turn_index)
+            http = value if isinstance(value, HttpResponse) else None
+            value = http.sent if http else value
+            result = _as_sent(name, value)
+        except InvalidArguments as error:
+            answer = {"error": f"invalid arguments: {error}"}
+            return Outcome(result=answer, sent=answer, invalid_arguments=str(error))
+        except AgentestError:
+            raise
+        except BaseException as error:
+            if ends_the_run(error):
+                raise
+            # A mock that raises is a tool that fails.
+            message = words_of(error) or type(error).__name__
+            shown = self._redact(message)
+            return Outcome(result={"error": shown}, sent={"error": message}, error=shown)
+        words = self._redact(shortened(str(http))) if http and http.failed else None
+        return Outcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
+
+    async def _answer_or_response(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
+        """What the mock answers; a response of HTTP may be raised, too."""
+        try:
+            return await self._answer(name, args, turn_index)
+        except HttpResponse as response:
+            return response
+
+    async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
+        ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self.state)
+        self._calls[name] += 1
+        mock = self._tools[name]
+        if isinstance(mock, MockSequence):
+            mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
+        if isinstance(mock, BaseException):
+            raise mock.with_traceback(None)  # it is raised again and again: each time would add to the last
+        if isinstance(mock, type) and issubclass(mock, BaseException):
+            raise mock
+        if not isinstance(mock, BoundFunction):
+            return mock
+        # What the mock does to its arguments must not change the record.
+        return await self._called(name, mock, deepcopy(args), ctx)
+
+    async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
+        limit = TimeLimit(self._timeout_s)
+        try:
+            with limit, code_of(THE_USERS):  # a mock may call the real tool
+                result = mock(args, ctx) if mock.is_async else await in_thread(mock, args, ctx)
+                return await result if inspect.isawaitable(result) else result
+        except TimeoutError:
+            if not limit.expired:
+                raise
+            raise MockError(
+                f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
+            ) from None
+
+
+def _as_sent(name: str, result: Any) -> Any:
+    """The result as the agent gets it: read back from JSON, so that the record cannot change later."""
+    if isinstance(result, str):
+        return result
+    try:
+        return json.loads(json_text(result))
+    except NotJson as error:
+        raise MockError(
+            f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
+        ) from None
