@@ -38,9 +38,9 @@ class ExpectedCall:
     where: Callable[[dict[str, Any]], Any] | None = None
     """Is asked about all arguments."""
     result: Any = ANYTHING
-    """What the tool must have answered; of a dict the keys that are given."""
+    """What the tool must have answered; of a dict the keys that are given, which may be paths."""
     nth: int | None = None
-    """Which of the calls that count it must be: 1 the first, -1 the last; None: any."""
+    """Which of the tool's calls that count it must be: 1 the first, -1 the last; None: any."""
     mode_unsaid: bool = field(default=False, compare=False, repr=False)
     """Whether nobody wrote its mode yet, so that the trajectory's own default decides."""
 
@@ -122,7 +122,7 @@ def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[s
 
 
 def place_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
-    """Which of the calls that count an expected call must be, 1 the first. Raises ValueError."""
+    """Which of the tool's calls that count an expected call must be, 1 the first. Raises ValueError."""
     said = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
     places = {word: place for word, place in said.items() if place is not None}
     if len(set(places.values())) > 1:

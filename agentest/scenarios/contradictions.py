@@ -13,7 +13,7 @@ from typing import Any
 from agentest.matchers.showing import FUNCTIONS
 from agentest.scenarios.alternatives import calls_in, paths_of
 from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
-from agentest.scenarios.names import covers, is_one_tool, matches_any, name_text
+from agentest.scenarios.names import ToolName, covers, is_one_tool, matches_any, name_text
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.calling import ends_the_run
 from agentest.support.patterns import PatternTimeout
@@ -43,7 +43,7 @@ def check_writes(made: Trajectory, key: str) -> None:
 
 
 def _problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
-    yield from _wrong_settings(made, calls, key)
+    yield from _wrong_settings(made, key)
     yield from _wrong_limits(made, calls, key)
     yield from _wrong_places(made, calls)
     yield from _wrong_per_tool(made, calls, key)
@@ -51,13 +51,13 @@ def _problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
     yield from _wrong_orders(made, key)
 
 
-def _wrong_settings(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+def _wrong_settings(made: Trajectory, key: str) -> Iterator[str]:
     if made.rounds and made.match_mode not in _ORDERED:
         yield f"{key}.rounds: is about an order, which `match_mode` {made.match_mode!r} has not"
-    if made.rounds and not made.expected and not made.orders:
-        yield f"{key}.rounds: is about an order, but `{_word(calls)}` has no calls"
-    if made.at_most_once and not made.expected:
-        yield f"{key}.at_most_once: is about the calls of `{_word(calls)}`, which has none"
+    if made.rounds and made.expected is None and not made.orders:
+        yield f"{key}.rounds: is about an order, but there is no `expected`"
+    if made.at_most_once and made.expected is None:
+        yield f"{key}.at_most_once: is about the calls of `expected`, which is missing"
 
 
 def _wrong_limits(made: Trajectory, calls: str, key: str) -> Iterator[str]:
@@ -72,15 +72,17 @@ def _wrong_limits(made: Trajectory, calls: str, key: str) -> Iterator[str]:
             f"{key}.min_calls: is {least}, but `{_word(calls)}` has {max(lengths)} calls, and "
             f"`match_mode` {made.match_mode!r} allows no others"
         )
-    if most is None or made.match_mode == "within" or made.ignore_failed:
-        return  # one that was answered with an error may be expected, and is not counted
-    needed = min(sum(not _may_be_read(made, slot) for slot in path) for path in paths_of(made.expected))
+    if most is None or made.match_mode == "within":
+        return
+    needed = min(sum(not _may_be_free(made, slot) for slot in path) for path in paths_of(made.expected))
     if needed > most:
         yield f"{key}.max_calls: is {most}, but `{_word(calls)}` has {needed} calls"
 
 
-def _may_be_read(made: Trajectory, slot: tuple[ExpectedCall, ...]) -> bool:
+def _may_be_free(made: Trajectory, slot: tuple[ExpectedCall, ...]) -> bool:
     """Whether a call that meets a slot may be one that is not counted."""
+    if made.ignore_failed and any(each.result is not ANYTHING for each in slot):
+        return True  # one that was answered with an error may be expected
     return any(
         matches_any(made.reads, each.name) if _is_named(each) else bool(made.reads)  # type: ignore[arg-type]
         for each in slot
@@ -103,14 +105,30 @@ def _wrong_places(made: Trajectory, calls: str) -> Iterator[str]:
             )
         if made.max_calls is not None and abs(each.nth) > made.max_calls:
             yield f"{place}.nth: is {each.nth}, but `max_calls` is {made.max_calls}"
-    if made.match_mode == "within":
-        return
-    taken: dict[int, int] = {}
+        limit = _limit_of_all(made, each)
+        if limit is not None and abs(each.nth) > limit:
+            yield (
+                f"{place}.nth: is {each.nth}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
+            )
+    if made.match_mode != "within":
+        yield from _places_taken(made, calls)
+
+
+def _limit_of_all(made: Trajectory, each: ExpectedCall) -> int | None:
+    """How many calls of its tool may be made; None: any number, or it may stand for several tools."""
+    return made.limit_of(str(each.name)) if _is_named(each) else None
+
+
+def _places_taken(made: Trajectory, calls: str) -> Iterator[str]:
+    """Where two expected calls would have to be one and the same."""
+    taken: dict[tuple[ToolName, int], int] = {}
     for at, step in enumerate(made.expected or ()):
         if isinstance(step, ExpectedCall) and step.nth is not None:
-            if step.nth in taken:
-                yield f"{calls}[{at}].nth: is {step.nth}, as that of {calls}[{taken[step.nth]}] is"
-            taken.setdefault(step.nth, at)
+            place = step.name, step.nth
+            if place in taken:
+                name = name_text(step.name)
+                yield f"{calls}[{at}].nth: is {step.nth} of {name}, as that of {calls}[{taken[place]}] is"
+            taken.setdefault(place, at)
 
 
 def _wrong_per_tool(made: Trajectory, calls: str, key: str) -> Iterator[str]:
@@ -171,7 +189,7 @@ def forbids(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
     asks_more = (
         (banned.where is not None and banned.where is not wanted.where)
         or (banned.result is not ANYTHING and not alike(banned.result, wanted.result))
-        or (banned.nth is not None and banned.nth != wanted.nth)
+        or (banned.nth is not None and (banned.nth, banned.name) != (wanted.nth, wanted.name))
     )
     return not asks_more and covers(banned.name, wanted.name) and _covers_arguments(banned, wanted)
 

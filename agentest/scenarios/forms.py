@@ -38,11 +38,11 @@ def _word_among(value: Mapping[Any, Any], words: tuple[str, ...]) -> str | None:
 
 _BESIDE = {
     "approx": ("rel", "abs"),
-    "text": ("ignore_case", "ignore_space"),
+    "text": ("ignore_case", "ignore_space", "ignore_punctuation"),
     "regex": ("ignore_case", "flags"),
 }
 """The keys that may stand beside a word."""
-_MOST_KEYS = 3
+_MOST_KEYS = 4
 
 
 def from_data(value: Any, *, of_key: bool = True, is_word: bool = True) -> Any:

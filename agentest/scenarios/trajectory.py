@@ -28,7 +28,8 @@ class Trajectory:
     name: str = ""
     min_calls: int | None = None
     ignore_failed: bool = False
-    """Whether a call that was answered with an error may be made besides: it is free."""
+    """Whether a call that was answered with an error is free. It meets no expected call then, but one that
+    says `result`."""
     reads: tuple[ToolName, ...] = ()
     """Tools whose calls are free."""
     at_most_once: bool = False

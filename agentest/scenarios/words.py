@@ -38,8 +38,8 @@ def call(
         args: arguments whose names cannot be written as keywords, or would be taken for the words below;
             and paths into them: `{"amount.value": 5}`.
         where: a function of all arguments, a dict; what it returns decides.
-        result: what the tool must have answered; of a dict the keys that are given.
-        first: whether it must be the first of all calls that count.
+        result: what the tool must have answered; of a dict the keys that are given, which may be paths.
+        first: whether it must be the first call of the tool, of those that count.
         last: whether it must be the last of them.
         nth: which of them it must be, from 1; negative: counted from the last.
 

@@ -14,7 +14,7 @@ from agentest.matchers.forms import Form
 from agentest.matchers.instances import Instance
 from agentest.matchers.quantities import Approx, Number
 from agentest.matchers.showing import FUNCTIONS, shown
-from agentest.matchers.texts import Text
+from agentest.matchers.texts import FLAGS, Text
 from agentest.matchers.values import Absent, Each, OneOf, Optional
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
@@ -94,8 +94,7 @@ def _form(value: Form, key: str) -> Any:
 
 
 def _text(value: Text, _: str) -> dict[str, Any]:
-    flags = ("ignore_case", "ignore_space")
-    return {"text": value.value, **{flag: True for flag in flags if getattr(value, flag)}}
+    return {"text": value.value, **{flag: True for flag in FLAGS if getattr(value, flag)}}
 
 
 def _number(value: Number, key: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentest.evaluate.calls.trajectory import match_trajectory
-from agentest.results import RowStatus
+from agentest.results import RowStatus, TrajectoryResult
 from agentest.scenarios.alternatives import paths_of
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.trajectory import Trajectory
@@ -125,16 +125,20 @@ class Oracle:
         return read or (self.spec.ignore_failed and self.failed(at))
 
     def fits(self, slot: Slot, at: int) -> bool:
-        return any(self.fits_one(each, at) for each in slot)
+        return any(self.meets(each, at) for each in slot)
+
+    def meets(self, wanted: ExpectedCall, at: int) -> bool:
+        no_call = self.spec.ignore_failed and wanted.result is ANYTHING and self.failed(at)
+        return not no_call and self.fits_one(wanted, at)
 
     def fits_one(self, wanted: ExpectedCall, at: int) -> bool:
         made, args = self.calls[at], wanted.args or {}
         if not is_named(wanted.name, made.name):
             return False
         if wanted.nth is not None:
-            place = self.counting.index(at) if at in self.counting else None
-            behind = None if place is None else place - len(self.counting)
-            if wanted.nth not in (None if place is None else place + 1, behind):
+            of_tool = [each for each in self.counting if is_named(wanted.name, self.calls[each].name)]
+            place = of_tool.index(at) if at in of_tool else None
+            if place is None or wanted.nth not in (place + 1, place - len(of_tool)):
                 return False
         for key, value in args.items():
             if key not in made.args:
@@ -160,7 +164,7 @@ class Oracle:
         limits = spec.max_calls_per_tool if spec.max_calls_per_tool is not None else {}
         limits = dict.fromkeys(TOOLS, limits) if isinstance(limits, int) else limits
         return (
-            not any(self.fits(spec.forbidden, at) for at in self.every)
+            not any(self.fits_one(each, at) for each in spec.forbidden for at in self.every)
             and (spec.max_calls is None or len(self.counting) <= spec.max_calls)
             and (spec.min_calls is None or len(self.counting) >= spec.min_calls)
             and all(
@@ -173,9 +177,8 @@ class Oracle:
     def keeps(self, order: CallOrder) -> bool:
         assert isinstance(order.first, ExpectedCall)
         assert isinstance(order.then, ExpectedCall)
-        looked_at = [at for at in self.every if not (self.spec.ignore_failed and self.failed(at))]
-        first = [self.groups[at] for at in looked_at if self.fits_one(order.first, at)]
-        then = [self.groups[at] for at in looked_at if self.fits_one(order.then, at)]
+        first = [self.groups[at] for at in self.every if self.meets(order.first, at)]
+        then = [self.groups[at] for at in self.every if self.meets(order.then, at)]
         if order.kind == "before":
             return all(any(one < other for one in first) for other in then)
         return not any(one > other for one in first for other in then)
@@ -236,6 +239,12 @@ def worlds(spec: Trajectory, calls: Sequence[ToolCall]) -> Iterator[World] | Non
     return (dict(zip(unknown, each, strict=True)) for each in answers)
 
 
+def is_only_too_much(spec: Trajectory, result: TrajectoryResult) -> bool:
+    """Whether calls were made that are too many, and nothing else is wrong: of that precision tells."""
+    other = (*result.missing_calls, *result.ordering_issues, *result.forbidden_calls, *result.broken)
+    return bool(result.extra_calls) and not other and spec.match_mode != "within"
+
+
 @pytest.mark.parametrize("unsure", [False, True], ids=["known", "unsure"])
 @pytest.mark.parametrize("seed", range(4))
 def test_verdicts_are_those_of_every_assignment(seed: int, unsure: bool) -> None:
@@ -260,7 +269,8 @@ def test_verdicts_are_those_of_every_assignment(seed: int, unsure: bool) -> None
         assert held is None or held is all(row.status.holds for row in result.alignment)
         assert held is not None or any(row.status is RowStatus.UNKNOWN for row in result.alignment)
         if result.score and held is not None:
-            assert held is (result.score.met == 1)
+            assert not held or result.score.met == 1
+            assert held or result.score.met < 1 or is_only_too_much(spec, result)
     assert weak <= (1 if unsure else 0)
 
 

@@ -56,24 +56,56 @@ TABLE: list[tuple[str, Any, str, Any]] = [
     ("first", {"match_mode": "contains", "expected": [call("a", first=True)]}, "a b", HELD),
     (
         "first_no",
-        {"match_mode": "contains", "expected": [call("a", first=True)]},
-        "b a",
-        "first: a came as call 2",
+        {"match_mode": "contains", "expected": [call("a", n=1, first=True)]},
+        "b a2 a1",
+        "first: a came as call 3",
+    ),
+    ("first_of_tool", {"match_mode": "contains", "expected": [call("a", first=True)]}, "b a", HELD),
+    ("last_of_tool", {"match_mode": "contains", "expected": [call("a", n=2, nth=-1)]}, "a1 a2 b", HELD),
+    (
+        "first_of_glob",
+        {"match_mode": "contains", "expected": [call("get_*", n=1, first=True)]},
+        "get_x2 a get_y1",
+        "first: get_* came as call 3",
+    ),
+    (
+        "first_worked",
+        {"match_mode": "contains", "expected": [call("a", n=2, first=True)], "ignore_failed": True},
+        "a1! b a2",
+        HELD,
     ),
     (
         "last_no",
-        {"match_mode": "contains", "expected": [call("a", last=True)]},
-        "a b",
+        {"match_mode": "contains", "expected": [call("a", n=1, last=True)]},
+        "a1 a2",
         "last: a came as call 1",
     ),
     (
         "nth_free",
-        {"match_mode": "contains", "expected": [call("a", nth=1)], "reads": ["get_*"]},
-        "get_x a",
+        {"match_mode": "contains", "expected": [call("*", nth=1), "a"], "reads": ["get_*"]},
+        "get_x b a",
         HELD,
     ),
     ("failed_again", {"expected": ["a", "b"], "ignore_failed": True}, "a! a b! b", HELD),
     ("failed_counts", {"expected": ["a", "b"]}, "a! a b", "unexpected calls were made: a"),
+    (
+        "failed_only",
+        {"match_mode": "contains", "expected": ["a", "b"], "ignore_failed": True},
+        "a! b",
+        "expected calls are missing: a; ignore_failed: a was answered with an error (call 1)",
+    ),
+    ("failed_banned", {"forbidden": ["a"], "ignore_failed": True}, "a!", "forbidden"),
+    ("failed_limit", {"max_calls_per_tool": 1, "ignore_failed": True}, "a! a", "a was called 2 times"),
+    (
+        "failed_first_of_order",
+        {"before": [call("a", result={"error": "no"}), "b"], "ignore_failed": True},
+        "a! b",
+        HELD,
+    ),
+    ("result_path", {"expected": [call("a", result={"error.code": 5})]}, "a!", "missing: a"),
+    ("result_exactly", {"expected": [exactly(call("a", result={"error": "no"}))]}, "a!", HELD),
+    ("rounds_of_none", {"expected": [], "rounds": True}, "", HELD),
+    ("once_of_none", {"match_mode": "within", "expected": [], "at_most_once": True}, "", HELD),
     (
         "failed_expected",
         {"expected": [call("a", result={"error": "no"}), "a"], "ignore_failed": True},
@@ -125,7 +157,29 @@ def test_what_each_word_demands(spec: Any, calls: str, says: str | None) -> None
     assert (says or "as expected") in result.summary
     assert result.matched is all(row.status.holds for row in result.alignment)
     assert result.score
-    assert result.matched is (result.score.met == 1)
+    assert not result.matched or result.score.met == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls", "met", "precision"),
+    [
+        ({"expected": ["a"]}, "a b c", 1, 1 / 3),
+        ({"match_mode": "unordered", "expected": ["a", "b"]}, "a c", 1 / 2, 1 / 2),
+        ({"expected": ["a", "b", "c"]}, "b c a", 2 / 3, 2 / 3),
+        ({"expected": ["a", "b"], "max_calls": 2}, "a b c", 2 / 3, 2 / 3),
+        ({"match_mode": "contains", "expected": ["a"], "at_most_once": True}, "a a", 1, 1 / 2),
+        ({"match_mode": "within", "expected": ["a"]}, "a b", 1 / 2, 1 / 2),
+        ({"expected": ["a", "b"], "ignore_failed": True}, "a! b", 1 / 2, 1),
+        ({"expected": ["a"], "forbidden": ["x", "y"], "before": ["a", "x"]}, "x", 1 / 4, 0),
+    ],
+    ids=["extra", "missing", "order", "limit", "again", "within", "failed", "bounds"],
+)
+def test_the_share_of_demands_that_are_met(spec: Any, calls: str, met: float, precision: float) -> None:
+    """Expected calls at their place, forbidden entries, limits and orders; of calls too many precision tells,
+    but in `within`, where all that is demanded is that there are none."""
+    score = result_of(spec, calls).score
+    assert score
+    assert (round(score.met, 5), round(score.precision, 5)) == (round(met, 5), round(precision, 5))
 
 
 @pytest.mark.parametrize(
@@ -138,12 +192,17 @@ def test_what_each_word_demands(spec: Any, calls: str, says: str | None) -> None
             "b3",
             "nearest b(n=2, …): n: expected 2, got 3",
         ),
-        ({"match_mode": "contains", "expected": [call("a", first=True)]}, "b a", "first: it came at another"),
+        ({"match_mode": "contains", "expected": [call("a", n=1, first=True)]}, "a2 a1", "first: it came at"),
+        (
+            {"expected": ["a"], "ignore_failed": True},
+            "a!",
+            "answered with an error, so it is not the expected",
+        ),
         ({"expected": [], "reads": ["get_*"]}, "get_x", "free: a read (get_*)"),
         ({"expected": [], "ignore_failed": True}, "a!", "free: answered with an error"),
         (before("a", "b"), "b", "before: b (call 1) without a before it"),
     ],
-    ids=["path", "result", "nearest", "first", "read", "failed", "before"],
+    ids=["path", "result", "nearest", "first", "failed_only", "read", "failed", "before"],
 )
 def test_the_row_says_what_broke(spec: Any, calls: str, difference: str) -> None:
     """The row of a call says which argument or word broke and why, or why the call is free."""
@@ -167,10 +226,12 @@ def test_a_function_that_says_no_is_named() -> None:
         ({"expected": [call("a", result={"status": "ok"})]}, "a?", None),
         ({"expected": [call("a", result={"status": "ok"}), "b"]}, "a?", False),
         ({"expected": ["a"], "ignore_failed": True}, "a a?", None),
+        ({"match_mode": "contains", "expected": ["a"], "ignore_failed": True}, "a a?", True),
+        ({"match_mode": "contains", "expected": ["a"], "ignore_failed": True}, "a?", None),
         ({"expected": ["b"], "ignore_failed": True}, "a?", False),
         (
-            {"match_mode": "contains", "expected": [call("b", first=True)], "ignore_failed": True},
-            "a? b",
+            {"match_mode": "contains", "expected": [call("b", n=2, first=True)], "ignore_failed": True},
+            "b1? b2",
             None,
         ),
         ({"before": ["a", "b"], "ignore_failed": True}, "a? b", None),
@@ -178,7 +239,19 @@ def test_a_function_that_says_no_is_named() -> None:
         ({"expected": [call("a", where=lambda a: 1 / 0, n=2)]}, "a1", False),
         ({"expected": [call("a", where=lambda a: 1 / 0)]}, "a1", None),
     ],
-    ids=["result", "result_missing", "extra", "missing", "first", "before", "any", "argument", "raises"],
+    ids=[
+        "result",
+        "result_missing",
+        "extra",
+        "found",
+        "untold",
+        "missing",
+        "first",
+        "before",
+        "any",
+        "argument",
+        "raises",
+    ],
 )
 def test_what_is_not_known_decides_nothing(spec: Any, calls: str, matched: bool | None) -> None:
     """Where a result is not told, or a function raises, only what is so either way is told. None: errored."""

@@ -21,6 +21,7 @@ from agentest.support.text import shortened
 MOST_ROWS = 200
 """Rows that are kept: those with which something is wrong before others."""
 _TEXT_CHARS = 300
+_FAILED = "answered with an error, so it is not the expected call (ignore_failed)"
 _MOST_NEAR = 20
 """Allowed calls of one tool among which the nearest to a call is looked for."""
 
@@ -133,12 +134,14 @@ class _Sheet:
 
     def _difference(self, table: CallTable, wanted: int, call: int) -> str:
         words = nearest_difference(table.slots[wanted], table.calls[call], self._is_elsewhere(call))
+        if self.seen.failed.yes >> call & 1 and not words:
+            return _FAILED
         free = self.seen.free_whys.get(call, "")
         return "; ".join(filter(None, (words, free)))
 
     def _is_elsewhere(self, call: int) -> frozenset[int]:
         """The expected calls, by `id`, that a call would be at another place."""
-        return frozenset(key for key in self.seen.places if self.seen.elsewhere(key) >> call & 1)
+        return frozenset(key for key, calls in self.seen.elsewhere.items() if calls >> call & 1)
 
     def _alone(self, call: int) -> AlignedRow:
         """A call that stands beside none."""
@@ -179,19 +182,17 @@ class _Sheet:
 
     def _forbidden(self, call: int, row: AlignedRow) -> AlignedRow:
         for each in self.spec.forbidden:
-            if self.seen.cell((each,)).yes >> call & 1:
+            if self.seen.banned[id(each)].yes >> call & 1:
                 words = f"forbidden: {expected_text(each)}"
                 return replace(row, status=RowStatus.FORBIDDEN, difference=words)
         for each in () if self.found.holds else self.spec.forbidden:
-            if why := self.seen.why((each,), call):
+            if why := self.seen.why_banned(each, call):
                 return replace(row, status=RowStatus.UNKNOWN, difference=f"may be forbidden: {why}")
         return row
 
     def _doubtful(self, call: int, row: AlignedRow) -> AlignedRow:
         """Of a trajectory that could not be told: the row of a call of which something is not known."""
-        why = next((why for (_, at), why in self.seen.whys.items() if at == call), "")
-        if self.seen.free.maybe >> call & 1:
-            why = why or self.seen.free_whys.get(call, "")
+        why = self.seen.undecided_of(call)
         if row.status is RowStatus.OUT_OF_ORDER:
             return replace(row, status=RowStatus.UNKNOWN)
         return replace(row, status=RowStatus.UNKNOWN, difference=why) if why and row.status.holds else row

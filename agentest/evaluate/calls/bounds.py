@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from agentest.evaluate.calls.expected_text import step_text
 from agentest.evaluate.calls.matching import bits
-from agentest.evaluate.calls.sightings import Known, Sightings
+from agentest.evaluate.calls.sightings import Sightings
 from agentest.scenarios.alternatives import calls_in
-from agentest.scenarios.calls import CallOrder, Step
+from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.names import name_matches
 from agentest.scenarios.trajectories import Trajectory
 
@@ -45,7 +45,7 @@ def broken_bounds(
         best: what is not known is taken for what the trajectory wants; else for the opposite.
         some: whether there may have been further calls after these; `blind`: anywhere.
     """
-    entries = [seen.cell((each,)).surely(best) for each in spec.forbidden]
+    entries = [seen.banned[id(each)].surely(best) for each in spec.forbidden]
     hits = 0
     for entry in entries:
         hits |= entry
@@ -131,7 +131,7 @@ def broken_order(
     groups: Sequence[int] = (),
 ) -> tuple[int, str] | None:
     """The first call that breaks an order, and how; None: none does."""
-    first, then = (_counted(step, seen) for step in (order.first, order.then))
+    first, then = (seen.cell(tuple(calls_in((step,)))) for step in (order.first, order.then))
     if order.kind == "before":
         if blind:  # what should be before may have been there unseen
             return None
@@ -150,14 +150,6 @@ def broken_order(
 
 def _call(seen: Sightings, call: int) -> str:
     return f"{seen.calls[call].name} (call {call + 1})"
-
-
-def _counted(step: Step, seen: Sightings) -> Known:
-    """The calls that are a step of an order; with `ignore_failed` without those that failed."""
-    known = seen.cell(tuple(calls_in((step,))))
-    failed = seen.failed
-    yes = known.yes & ~failed.at_most
-    return Known(yes, known.at_most & ~failed.yes & ~yes)
 
 
 def _without_before(groups: Sequence[int], first: int, then: int) -> int | None:

@@ -10,7 +10,7 @@ from agentest.evaluate.calls.expected_text import expected_text, place_text, wan
 from agentest.evaluate.calls.matches import is_named, result_holds, result_untold, where_holds
 from agentest.matchers.comparison import PredicateFailed, equal, is_plain
 from agentest.matchers.paths import MISSING, argument
-from agentest.matchers.problems import argument_problems, value_problems
+from agentest.matchers.problems import argument_problems
 from agentest.matchers.showing import shown
 from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.support.json_text import safe_repr
@@ -53,8 +53,8 @@ def nearest_difference(
         return ""
     near = max(mine, key=lambda each: (id(each) in elsewhere, alike(each, made)))
     words = difference(near, made)
-    if not words and near.nth is not None:
-        words = f"{place_text(near.nth)}: it came at another place among the calls that count"
+    if not words and near.nth is not None and id(near) in elsewhere:
+        words = f"{place_text(near.nth)}: it came at another place among the calls of its tool that count"
     return f"nearest {expected_text(near)}: {words}" if named and len(slot) > 1 else words
 
 
@@ -89,10 +89,10 @@ def _of_result(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
         return
     wanted, actual = expected.result, made.result
     if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
-        given = (
-            actual if expected.arg_match_mode == "exact" else {k: actual[k] for k in wanted if k in actual}
+        exact = expected.arg_match_mode == "exact"
+        yield from (
+            problem.words for problem in argument_problems(wanted, actual, exact=exact, inside="result")
         )
-        yield from (problem.words for problem in value_problems(wanted, given, "result"))
     elif not _holds(lambda: result_holds(expected, made)):
         yield f"result: expected {_short(wanted)}, got {_made(actual)}"
 

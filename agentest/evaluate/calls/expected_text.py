@@ -48,7 +48,7 @@ def _words(expected: ExpectedCall) -> list[str]:
 
 
 def place_text(nth: int) -> str:
-    """Which of the calls that count: `first`, `last`, `nth=2`."""
+    """Which of the calls of a tool that count: `first`, `last`, `nth=2`."""
     return _PLACES.get(nth, f"nth={nth}")
 
 

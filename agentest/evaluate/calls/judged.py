@@ -14,8 +14,8 @@ from agentest.evaluate.calls.modes import (
     compare,
     compare_some,
     may_hold,
-    places_missed,
     surely_wrong,
+    words_missed,
 )
 from agentest.evaluate.calls.sightings import Sightings
 from agentest.evaluate.calls.table import CallTable
@@ -50,11 +50,12 @@ class Judged:
     table: CallTable | None
     found: Findings
     bounds: Bounds
-    places: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    """Which word keeps calls from being the expected ones that are missing."""
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return (*self.found.problems, *self.places, *self.bounds.problems)
+        return (*self.found.problems, *self.hints, *self.bounds.problems)
 
     @property
     def holds(self) -> bool:
@@ -76,8 +77,8 @@ def judged(question: Question, seen: Sightings, *, best: bool, groups: Sequence[
         some=not question.complete,
         blind=question.blind,
     )
-    places = places_missed(table, seen) if table and found.problems else ()
-    return Judged(table=table, found=found, bounds=bounds, places=places)
+    hints = words_missed(table, seen) if table and found.problems else ()
+    return Judged(table=table, found=found, bounds=bounds, hints=hints)
 
 
 def _nearest(
@@ -124,7 +125,7 @@ def _worlds(seen: Sightings, question: Question) -> Iterator[Sightings]:
     unknown = [*seen.open_cells, *bits(seen.free.maybe | seen.failed.maybe)]
     worlds = 1 << min(len(unknown), 30)
     looks = worlds * sum(map(len, question.paths or ())) * len(seen.calls)
-    if worlds > _MOST_WORLDS or looks > _MOST_CELLS:
+    if worlds > _MOST_WORLDS or looks > _MOST_CELLS or seen.names_untold:
         return
     for answers in product((True, False), repeat=len(unknown)):
         yield seen.decided(dict(zip(unknown, answers, strict=True)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agentest.evaluate.calls.expected_text import wanted_arguments
-from agentest.matchers.comparison import CannotTell, PredicateFailed, equal, includes
+from agentest.matchers.comparison import CannotTell, PredicateFailed, equal
 from agentest.matchers.paths import arguments_hold
 from agentest.matchers.showing import FUNCTIONS
 from agentest.scenarios.calls import ANYTHING, ExpectedCall
@@ -94,11 +94,10 @@ def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
     """Whether the tool answered as expected. Raises PredicateFailed, CannotTell."""
     if result_untold(made):
         raise CannotTell(RESULT_UNTOLD)
-    wanted = expected.result
-    partial = isinstance(wanted, Mapping) and expected.arg_match_mode != "exact"
-    if partial and isinstance(made.result, Mapping):
-        return includes(wanted, made.result)
-    return equal(wanted, made.result)
+    wanted, actual = expected.result, made.result
+    if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
+        return arguments_hold(wanted, actual, expected.arg_match_mode == "exact")
+    return equal(wanted, actual)
 
 
 def result_untold(made: ToolCall) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from agentest.evaluate.calls.expected_text import place_text
 from agentest.evaluate.calls.matching import Matching, bits, columns_saturated
 from agentest.evaluate.calls.rounds import done_in_order, exactly_in_order, first_without_place
 from agentest.evaluate.calls.sightings import Sightings
 from agentest.evaluate.calls.table import CallTable
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.names import name_text
 from agentest.scenarios.trajectories import Trajectory
 
 _ORDERED = ("strict", "in_order")
@@ -174,14 +177,24 @@ def _issue(table: CallTable, row: int, call: int) -> str:
     return f"call {call + 1} was {name}, expected {wanted}{other}"
 
 
-def places_missed(table: CallTable, seen: Sightings) -> tuple[str, ...]:
-    """Of expected calls that were made, but not at their place (`first`, `last`, `nth`): which word broke."""
-    found = []
-    for row, slot in enumerate(table.slots):
-        wanted = slot[0]
-        if len(slot) > 1 or wanted.nth is None or table.rows[row]:
-            continue
-        if calls := list(bits(seen.elsewhere(id(wanted)))):
-            at = ", ".join(f"call {call + 1}" for call in calls[:3])
-            found.append(f"{place_text(wanted.nth)}: {table.row_name(row)} came as {at}")
-    return tuple(found)
+def words_missed(table: CallTable, seen: Sightings) -> tuple[str, ...]:
+    """Of expected calls that were made and do not count as such, why: which word broke (`nth`, …)."""
+    return tuple(
+        words
+        for row, slot in enumerate(table.slots)
+        if len(slot) == 1 and not table.rows[row] and (words := _word_missed(slot[0], seen))
+    )
+
+
+def _word_missed(wanted: ExpectedCall, seen: Sightings) -> str:
+    name = name_text(wanted.name)
+    if calls := seen.elsewhere.get(id(wanted)):
+        assert wanted.nth is not None
+        return f"{place_text(wanted.nth)}: {name} came as {_numbered(calls)}"
+    if calls := seen.only_failed(wanted):
+        return f"ignore_failed: {name} was answered with an error ({_numbered(calls)})"
+    return ""
+
+
+def _numbered(calls: int) -> str:
+    return ", ".join(f"call {call + 1}" for call in islice(bits(calls), 3))

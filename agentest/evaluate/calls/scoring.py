@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agentest.evaluate.calls.judged import Judged
-from agentest.evaluate.calls.matching import bits
-from agentest.evaluate.calls.modes import is_closed, is_ordered
+from agentest.evaluate.calls.matching import Partners, bits
+from agentest.evaluate.calls.modes import is_ordered
 from agentest.evaluate.calls.rounds import best_in_order
 from agentest.evaluate.calls.table import CallTable
 from agentest.results import TrajectoryScore
@@ -14,8 +14,8 @@ from agentest.scenarios.trajectories import Trajectory
 def score_of(spec: Trajectory, found: Judged) -> TrajectoryScore:
     """The score of what was found.
 
-    Demands are each expected call, each forbidden entry, each limit and each order; in the modes that allow
-    no other calls also each call that is one too many. So all are met if and only if the trajectory holds.
+    Demands are each expected call, at its place where the mode has an order, each forbidden entry, each limit
+    and each order. All are met where the trajectory holds. Calls too many are no demand: precision tells.
     """
     demands, unmet = found.bounds.demands, found.bounds.unmet
     if found.table is None:
@@ -23,26 +23,19 @@ def score_of(spec: Trajectory, found: Judged) -> TrajectoryScore:
     if spec.match_mode == "within":
         return _of_allowed(spec, found.table, demands, unmet)
     table, rows = found.table, len(found.table.rows)
-    partners = table.partners()
-    taken = {call for call in partners if call is not None}
-    extra = sum(call not in taken for call in bits(table.counting)) if is_closed(spec.match_mode) else 0
-    if is_ordered(spec.match_mode):
-        partners = best_in_order(table.rows, table.groups, table.counting)
-        if found.found.problems:
-            taken = {call for call in partners if call is not None}
-        if is_closed(
-            spec.match_mode
-        ):  # a call at another place is none too many, as its expected call misses it
-            uncovered = sum(call not in taken for call in bits(table.counting))
-            extra = max(extra, uncovered - (rows - len(taken)))
-    if spec.at_most_once and not is_closed(spec.match_mode):
-        demands, unmet = demands + 1, unmet + bool(table.beyond_their_own())
-    looked_at = len({*taken, *bits(table.counting)})
+    taken = {call for call in _partners(spec, found, table) if call is not None}
     return TrajectoryScore(
-        met=_share(len(taken) + demands - unmet, rows + extra + demands),
-        precision=_share(len(taken), looked_at),
+        met=_share(len(taken) + demands - unmet, rows + demands),
+        precision=_share(len(taken), len({*taken, *bits(table.counting)})),
         recall=_share(len(taken), rows),
     )
+
+
+def _partners(spec: Trajectory, found: Judged, table: CallTable) -> Partners:
+    """The calls that meet the expected ones; where an order is broken, those that are in order."""
+    if is_ordered(spec.match_mode) and found.found.problems:
+        return best_in_order(table.rows, table.groups, table.counting)
+    return table.partners()
 
 
 def _of_allowed(spec: Trajectory, table: CallTable, demands: int, unmet: int) -> TrajectoryScore:

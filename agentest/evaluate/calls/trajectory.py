@@ -103,8 +103,13 @@ def _is_plain(spec: Trajectory) -> bool:
 
 
 def _all_calls(spec: Trajectory) -> Iterator[ExpectedCall]:
-    orders = (step for order in spec.orders for step in (order.first, order.then))
-    return calls_in((*(spec.expected or ()), *spec.forbidden, *orders))
+    yield from calls_in(spec.expected or ())
+    yield from spec.forbidden
+    yield from _of_orders(spec)
+
+
+def _of_orders(spec: Trajectory) -> Iterator[ExpectedCall]:
+    return calls_in([step for order in spec.orders for step in (order.first, order.then)])
 
 
 def match_trajectory(
@@ -132,7 +137,7 @@ def match_trajectory(
     if not complete:
         spec = replace(spec, expected=None)
     paths = None if spec.expected is None else paths_of(spec.expected)
-    wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_all_calls(spec))
+    wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_of_orders(spec))
     seen = Sightings.of(spec, wanted, calls, complete=complete, blind=bool(blind))
     question = Question(spec=spec, paths=paths, turns=turns, complete=complete, blind=bool(blind))
     return _Answer(question, seen, blind or "").result()

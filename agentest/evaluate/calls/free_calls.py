@@ -1,0 +1,53 @@
+"""Which calls are free: reads, and with `ignore_failed` those that were answered with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentest.evaluate.calls.known import NOTHING, Known
+from agentest.evaluate.calls.matches import RESULT_UNTOLD, result_untold
+from agentest.scenarios.names import name_matches, name_text
+from agentest.scenarios.trajectories import Trajectory
+from agentest.support.patterns import PatternTimeout
+from agentest.transcript import ToolCall, failed
+
+
+def failure_untold(call: ToolCall) -> str:
+    """Why it is not known whether a call failed."""
+    return f"ignore_failed: {call.name}: {RESULT_UNTOLD}"
+
+
+class FreeCalls:
+    """Which calls are free, and why."""
+
+    def __init__(self, spec: Trajectory, calls: Sequence[ToolCall]) -> None:
+        self.whys: dict[int, str] = {}
+        """Call → why it is free, or may be."""
+        reads = failures = NOTHING
+        for at, call in enumerate(calls if spec.reads or spec.ignore_failed else ()):
+            reads = reads.answered(at, self._reads(spec, at, call))
+            if spec.ignore_failed:
+                failures = failures.answered(at, self._failed(at, call))
+        self.failed = failures
+        yes = reads.yes | failures.yes
+        self.known = Known(yes, (reads.maybe | failures.maybe) & ~yes)
+
+    def _reads(self, spec: Trajectory, at: int, call: ToolCall) -> bool | None:
+        for name in spec.reads:
+            try:
+                if name_matches(name, call.name):
+                    self.whys[at] = f"free: a read ({name_text(name)})"
+                    return True
+            except PatternTimeout as error:
+                self.whys[at] = f"reads: {error}"
+                return None
+        return False
+
+    def _failed(self, at: int, call: ToolCall) -> bool | None:
+        if failed(call):
+            self.whys[at] = "free: answered with an error"
+            return True
+        if result_untold(call):
+            self.whys.setdefault(at, failure_untold(call))
+            return None
+        return False
