@@ -37,8 +37,12 @@ class Text(Matcher):
         return isinstance(actual, str) and self.plain(actual) == self.plain(self.value)
 
     def is_in(self, text: str) -> bool:
-        """Whether the value is a part of a longer text."""
-        return self.plain(self.value) in self.plain(text)
+        """Whether the value is a part of a longer text.
+
+        A value of nothing but what makes no difference would be a part of any: it is looked for as it is.
+        """
+        plain = self.plain(self.value)
+        return plain in self.plain(text) if plain else self.value in text
 
     def plain(self, text: str) -> str:
         """A text without what makes no difference."""

@@ -113,7 +113,8 @@ class TrajectoryScore:
     """How much of a trajectory was met: partial credit beside its verdict. Each from 0 to 1."""
 
     met: float
-    """The share of all that it demands: expected calls, forbidden ones, limits and orders."""
+    """The share of all that it demands: expected calls, forbidden ones, limits and orders. Of calls too many
+    precision tells; but where only some calls are allowed (`within`), each that counts is a demand."""
     precision: float
     """The share of the calls that count which were expected; 1 where none was made."""
     recall: float

@@ -55,6 +55,8 @@ HOLDS: list[tuple[Any, Any]] = [
     (text("é", ignore_case=True), "E\u0301"),
     (text("New York", ignore_space=True), " New\u00a0\u200b\nYork "),
     (text("New York", ignore_case=True, ignore_space=True), "newyork"),
+    (text("April 1, 2024", ignore_punctuation=True), "April 1 2024"),
+    (text("O'Hare (ORD)", ignore_punctuation=True, ignore_case=True, ignore_space=True), "o’hare—ord"),
     (number(1234), "1,234"),
     (number("1,234"), 1234.0),
     (number(1234), "1 234"),
@@ -132,6 +134,9 @@ FAILS: list[tuple[Any, Any]] = [
     (text("Paris"), "Paris "),
     (text("Paris", ignore_case=True), "Par is"),
     (text("NewYork", ignore_space=True), "new york"),
+    (text("5 €", ignore_punctuation=True), "5 $"),
+    (text("1+1", ignore_punctuation=True), "11"),
+    (text("a b", ignore_punctuation=True), "a-b"),
     (text("5"), 5),
     (text("a"), None),
     (text("None"), None),
@@ -206,6 +211,7 @@ def test_given_keys_alone_may_be_compared() -> None:
         (approx([1, 2], rel=0.5, abs=1), "approx([1, 2], rel=0.5, abs=1)"),
         (text("x"), "text('x')"),
         (text("x", ignore_space=True, ignore_case=True), "text('x', ignore_case=True, ignore_space=True)"),
+        (text("x", ignore_punctuation=True), "text('x', ignore_punctuation=True)"),
         (number("½"), "number('½')"),
         (number(approx(5, abs=0.1)), "number(approx(5, abs=0.1))"),
         (instance(str, None), "instance(str, None)"),
@@ -394,4 +400,6 @@ def test_a_text_can_be_a_part() -> None:
     """What is looked for in a reply is found as the word says, whole or in part."""
     assert text("new york", ignore_case=True).is_in("In New York.")  # type: ignore[attr-defined]
     assert text("newyork", ignore_case=True, ignore_space=True).is_in("New  York")  # type: ignore[attr-defined]
+    assert text("ok", ignore_punctuation=True).is_in("O.K., o.k.")  # type: ignore[attr-defined]
+    assert not text("...", ignore_punctuation=True).is_in("Well")  # type: ignore[attr-defined]
     assert not text("new york").is_in("In New York.")  # type: ignore[attr-defined]

@@ -40,6 +40,10 @@ WORDS: list[tuple[Any, Any]] = [
     ({"approx": 5, "abs": 0.1}, approx(5, abs=0.1)),
     ({"approx": {"text": 5}, "rel": 0.1}, approx({"text": 5}, rel=0.1)),
     ({"text": "x", "ignore_case": True}, text("x", ignore_case=True)),
+    (
+        {"text": "x", "ignore_case": True, "ignore_space": True, "ignore_punctuation": True},
+        text("x", ignore_case=True, ignore_space=True, ignore_punctuation=True),
+    ),
     ({"number": "1,234"}, number("1,234")),
     ({"number": {"one_of": [5, "6"]}}, number(one_of(5, "6"))),
     ({"number": {"approx": 5, "abs": 1}}, number(approx(5, abs=1))),
@@ -224,6 +228,7 @@ def values(deeper: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 LEAVES = PLAIN | st.sampled_from(
     [
         text("A", ignore_case=True),
+        text("A", ignore_punctuation=True, ignore_space=True, ignore_case=True),
         number(5),
         number(one_of(1, approx(2, abs=1))),
         approx([1, 2]),
