@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentest.reasons import HeldTrajectory, counted_trajectories, held_trajectories
 from agentest.results import AlignedRow, ConversationResult, Reason, RowStatus, TrajectoryResult
@@ -26,7 +26,7 @@ class ShownRow:
     expected: str
     made: str
     words: str
-    """What is wrong with the call, or why it is free; "": nothing is to say."""
+    """What is wrong with the call, or why it is free; "": nothing is to say, or it stands above the rows."""
 
     @property
     def sign(self) -> str:
@@ -66,9 +66,10 @@ def side_by_side(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> Sid
         return None
     first = sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS]
     left = [row for at, row in enumerate(rows) if at not in first]
+    shown = (_shown(rows[at], calls) for at in sorted(first))
     return SideBySide(
         mode=trajectory.mode or "",
-        rows=tuple(_shown(rows[at], calls) for at in sorted(first)),
+        rows=tuple(replace(each, words="") if each.words == trajectory.summary else each for each in shown),
         more=_more(left, trajectory.alignment_more),
     )
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.compared import ComparedRun
-from agentest.report.github_alignment import table_text
+from agentest.report.github_alignment import distinct_tables, short_reason_lines, table_text
 from agentest.report.github_annotations import annotation_lines, repository_path
-from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, reason_lines
+from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
 from agentest.report.github_markdown import inline, table_row
 from agentest.report.repeats import decided
-from agentest.report.stories import Story, StoryTable, Transcripts, byte_size
+from agentest.report.stories import Story, Transcripts, byte_size
 from agentest.report.unfinished import ended_early_text
 from agentest.results import (
     ErrorGroup,
@@ -207,7 +207,9 @@ def _sections(
 ) -> Iterator[_Section]:
     several = len(result.agents) > 1
     scenarios = sorted(result.finished, key=select.badness)
-    undone = [partial(_failure, s, several) for s in scenarios if s.verdict.status in select.UNDONE]
+    undone = [
+        partial(_failure, s, transcripts, several) for s in scenarios if s.verdict.status in select.UNDONE
+    ]
     yield _Section("failures", "\n### Failures\n\n", undone)
     yield _Section("comparisons", "\n", [partial(str, text) for text in compared])
     table = ("\n### Scenarios\n" if compared else "") + _table_head(several)
@@ -225,16 +227,13 @@ def _sections(
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
     warnings += [partial(_run_warning, warning) for warning in result.warnings]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
-    tables = [partial(table_text, s, each, several) for s in scenarios for each in _tables(s, transcripts)]
+    told = [(s, each) for s in scenarios for each in distinct_tables(transcripts.of(s))]
+    tables = [partial(table_text, s, each, several) for s, each in told]
     yield _Section("tables of calls", "\n### Expected and made calls\n\n", tables)
     stories = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
     yield _Section("transcripts", "\n### Transcripts of failures\n\n", stories, transcripts.left_out)
     averages = [row for s in scenarios for row in average_rows(s, several)]
     yield _Section("averages", AVERAGES_HEAD, [partial(str, row) for row in averages])
-
-
-def _tables(scenario: ScenarioResult, transcripts: Transcripts) -> Iterator[StoryTable]:
-    return (each for story in transcripts.of(scenario) for each in story.tables)
 
 
 def _headline(result: RunResult, files: Sequence[str], next_step: str) -> str:
@@ -294,9 +293,9 @@ def _models(result: RunResult) -> str:
     return f"{named} {used.calls:,} model calls, {used.tokens.total_tokens:,} tokens, {cost}."
 
 
-def _failure(scenario: ScenarioResult, several: bool) -> str:
+def _failure(scenario: ScenarioResult, transcripts: Transcripts, several: bool) -> str:
     """A scenario that did not pass, with the first of its reasons."""
-    reasons = reason_lines(scenario)
+    reasons = short_reason_lines(scenario, transcripts.of(scenario))
     where = f"{scenario.file}:{scenario.line}" if scenario.line else scenario.file
     named = inline(select.label(scenario, several))
     head = f"- {_ICONS[scenario.verdict.status]} **{named}**" + (f" {inline(where)}" if where else "")

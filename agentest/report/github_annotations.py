@@ -9,8 +9,8 @@ from pathlib import Path
 
 from agentest.report import github_selection as select
 from agentest.report.compared import Regression
-from agentest.report.github_alignment import first_table
-from agentest.report.github_criteria import criterion_annotations, reasons_text
+from agentest.report.github_alignment import reasons_with_rows
+from agentest.report.github_criteria import criterion_annotations
 from agentest.report.github_markdown import cut
 from agentest.report.stories import Transcripts
 from agentest.report.unfinished import ended_early_text
@@ -110,7 +110,7 @@ def _undone(
     for scenario in sorted(undone, key=lambda s: (select.badness(s), _place(s) not in left)):
         title = f"{select.label(scenario, several)} {scenario.verdict.status}"
         worse = left.pop(_place(scenario), None)
-        text = reasons_text(scenario) + first_table(stories.of(scenario))
+        text = reasons_with_rows(scenario, stories.of(scenario))
         text += f"\nregressed: {worse.message}" if worse else ""
         yield _Annotation("error", scenario, f"{title} and regressed" if worse else title, text)
     for worse in left.values():

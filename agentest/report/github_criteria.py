@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agentest.endings import IN_WORDS
 from agentest.outcomes import criterion_message
@@ -53,35 +53,42 @@ def criterion_annotations(scenario: ScenarioResult) -> Iterator[tuple[str, str]]
             yield level, f"{criterion_name(each)}: {counts}{criterion_example(each)}"
 
 
+_OF_CONVERSATIONS = (ReasonKind.CRITERION, ReasonKind.TRAJECTORY, ReasonKind.CHECK)
+
+
 def grouped(reasons: list[Reason]) -> Iterator[tuple[Reason, str]]:
-    """The reasons with what follows their messages: of those about the same criterion the first, and how many
-    more conversations there are."""
+    """The reasons with what follows their messages.
+
+    Of those about the same criterion, or that say the same of calls or a check, that is the first, and how
+    many more conversations there are.
+    """
     alike: dict[object, list[Reason]] = {}
     for number, reason in enumerate(reasons):
-        text = reason.criterion.text if reason.criterion else reason.message
-        alike.setdefault(text if reason.kind is ReasonKind.CRITERION else number, []).append(reason)
+        same = reason.criterion.text if reason.criterion else (reason.message, reason.turn_index)
+        alike.setdefault(same if reason.kind in _OF_CONVERSATIONS else number, []).append(reason)
     for first, *others in alike.values():
         yield first, f" (and {count(len(others), 'more conversation')})" if others else ""
 
 
-def reason_lines(scenario: ScenarioResult) -> list[str]:
+def reason_lines(
+    scenario: ScenarioResult,
+    message: Callable[[Reason, str], str] = lambda reason, more: reason.message + more,
+) -> list[str]:
     """The reasons that made the scenario what it is, each criterion once.
 
     Missed thresholds are told apart, with their numbers: here they are named, where there is no other reason.
+
+    Args:
+        message: what is said of a reason, given how many more conversations there are.
     """
     status = scenario.verdict.status
     reasons = [reason for reason in scenario.verdict.reasons if reason.status is status]
     others = [reason for reason in reasons if reason.kind not in select.VIOLATIONS]
     texts = [
-        (f"{r.conversation_id}: {r.message}" if r.conversation_id else r.message) + more
+        f"{r.conversation_id}: {message(r, more)}" if r.conversation_id else message(r, more)
         for r, more in grouped(others)
     ]
     return texts or [_missed(reasons) if reasons else str(status)]
-
-
-def reasons_text(scenario: ScenarioResult) -> str:
-    """The same as one text."""
-    return "\n".join(reason_lines(scenario))
 
 
 def _missed(reasons: list[Reason]) -> str:

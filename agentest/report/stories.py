@@ -16,7 +16,7 @@ from agentest.report.github_criteria import story_lines
 from agentest.report.github_markdown import cut
 from agentest.report.server_output import server_rows
 from agentest.report.session_state import state_rows
-from agentest.results import ConversationResult, ScenarioResult
+from agentest.results import ConversationResult, Reason, ScenarioResult
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
 from agentest.transcript import NO_TEXT, Conversation, StateChange, ToolCall, Turn, call_text, state_changes
@@ -130,11 +130,16 @@ def _tables(scenario: ScenarioResult, result: ConversationResult) -> Iterator[St
     id = result.conversation.conversation_id
     for reason in scenario.verdict.reasons:
         if reason.conversation_id == id and (table := of_reason(reason, result)):
-            turn = "" if reason.turn_index is None else f", turn {reason.turn_index}"
-            yield StoryTable(f"{id}{turn}: {without_sides(reason)}", table)
+            yield StoryTable(reason_title(reason), table)
     for held, text in counted_lines(result):
         if table := of_held(held, result.conversation):
             yield StoryTable(f"{id}: {text}", table)
+
+
+def reason_title(reason: Reason) -> str:
+    """What stands above the table of a trajectory that does not match: where it is, and what is wrong."""
+    turn = "" if reason.turn_index is None else f", turn {reason.turn_index}"
+    return f"{reason.conversation_id}{turn}: {without_sides(reason)}"
 
 
 def _columns(table: SideBySide) -> Iterator[str]:

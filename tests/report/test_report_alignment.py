@@ -283,12 +283,56 @@ def test_an_annotation_lists_the_rows() -> None:
     """GitHub shows no columns in an annotation: each row is a line, in the limits of its message."""
     result = scenario()
     (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
-    assert "%0Aexpected | made:%0A✗ find_user(name='Ann', …) | (not made)%0A" in error
+    assert "expected calls are missing: find_user%0Aexpected (strict) | made:%0A✗ find_user(" in error
+    assert "actual:" not in error
     assert "amount=500) (amount: expected 5, got 500)" in error
     long = replace(WRITES, alignment=tuple([row("x" * 300, 0, RowStatus.EXTRA, "y" * 300)] * 200))
     result = scenario(*(held(long, id=f"c{n}") for n in range(40)))
     (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
     assert len(error) < 12_000
+
+
+ORDER = replace(
+    WRITES,
+    name="",
+    mode=None,
+    summary="before: drop (call 3) without login before it",
+    alignment=(row(None, 0, RowStatus.FREE), row(None, 2, RowStatus.OUT_OF_ORDER)),
+)
+
+
+def test_each_table_stands_below_its_reason() -> None:
+    """An annotation has the rows of each trajectory of the first conversation, and none of an order alone."""
+    both = replace(WRITES, alignment=(), parts=(ORDER, WRITES))
+    result = scenario(held(both))
+    (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
+    first, second = error.index("before: drop (call 3)"), error.index("trajectory 'writes only these'")
+    assert first < second < error.index("amount: expected 5, got 500")
+    assert error.count("drop()") == 1
+
+
+def test_conversations_that_failed_alike_are_told_once() -> None:
+    """Annotation and summary say the same of several conversations once, and how many they are."""
+    result = scenario(*(held(WRITES, CALLS, SAYS, id=f"c{n}") for n in range(3)))
+    (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
+    text = summary(result)
+    tables = text[text.index("### Expected and made calls") : text.index("### Transcripts")]
+    assert error.count("amount: expected 5, got 500") == error.count("says: no reply says") == 1
+    assert "expected calls are missing: find_user (and 2 more conversations)%0Aexpected (strict)" in error
+    assert tables.count("expected calls are missing: find_user (and 2 more conversations)") == 1
+    assert tables.count("amount: expected 5, got 500") == 1
+    assert "actual:" not in text[: text.index("### Transcripts")]
+
+
+def test_a_table_has_no_empty_columns() -> None:
+    """Where nothing is expected by name there is no column for it, nor one for reasons that are not there."""
+    words = "before: drop (call 3) without login before it"
+    alone = row(None, 2, RowStatus.OUT_OF_ORDER, words)
+    result = scenario(held(replace(ORDER, alignment=(*ORDER.alignment[:1], alone))))
+    assert shown(result).count(words) == 1
+    text = summary(result)
+    table = text[text.index("### Expected and made calls") : text.index("### Transcripts")]
+    assert "|  | Made |\n| --- | --- |\n| ➖ | <code>get_order(id=17)</code> |\n" in table
 
 
 def test_junit_has_both_columns() -> None:
@@ -299,8 +343,8 @@ def test_junit_has_both_columns() -> None:
 
 def test_without_room_tables_are_left_out_with_a_word() -> None:
     """A summary that GitHub would refuse leaves tables out, and says how many."""
-    long = replace(WRITES, alignment=tuple([row("x" * 150, 0, RowStatus.EXTRA)] * 15))
-    result = scenario(*(held(long, id=f"c{n}") for n in range(60)))
+    rows = [tuple([row(f"{n:x>150}", 0, RowStatus.EXTRA)] * 15) for n in range(60)]
+    result = scenario(*(held(replace(WRITES, alignment=each), id=f"c{n}") for n, each in enumerate(rows)))
     text = summary(result, 40_000)
     assert len(text.encode()) <= 40_000
     assert "tables of calls left out: GitHub takes at most 1 MiB" in text
