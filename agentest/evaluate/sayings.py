@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 from agentest.endings import Ending
 from agentest.evaluate.inputs import copied_conversation, copied_turn
 from agentest.evaluate.judge import at_once
-from agentest.matchers.comparison import PredicateFailed, asked, equal, is_plain
+from agentest.matchers.comparison import PredicateFailed, any_holds, asked, equal, is_plain
 from agentest.matchers.quantities import Approx, Number
 from agentest.matchers.said_numbers import numbers_in
 from agentest.matchers.showing import FUNCTIONS, shown
@@ -103,7 +103,8 @@ def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
     if isinstance(wanted, Text):
         return wanted.is_in(reply)
     if isinstance(wanted, OneOf):
-        return _any_said(wanted.values, turn, conversation)
+        pairs = ((value, turn) for value in wanted.values)
+        return any_holds(lambda value, turn: is_said(value, turn, conversation), pairs)
     if isinstance(wanted, Number | Approx):
         return any(equal(wanted, number) for number in numbers_in(reply))
     if isinstance(wanted, re.Pattern):
@@ -111,20 +112,6 @@ def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
     if isinstance(wanted, FUNCTIONS):
         return asked(wanted, lambda: _answer(wanted, turn, conversation))
     return equal(wanted, reply)
-
-
-def _any_said(values: Iterable[Any], turn: Turn, conversation: Conversation) -> bool:
-    """Whether one of the values is said; one that cannot be told leaves it open only where no other is."""
-    untold: PredicateFailed | None = None
-    for value in values:
-        try:
-            if is_said(value, turn, conversation):
-                return True
-        except PredicateFailed as error:
-            untold = untold or error
-    if untold:
-        raise untold
-    return False
 
 
 def _answer(function: Callable[..., Any], turn: Turn, conversation: Conversation) -> Any:

@@ -86,7 +86,10 @@ class Matcher:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two expected values are the same: `1` and `1.0` are, `1` and `True` are not."""
+    """Whether two expected values say the same: `1` and `1.0` do, `1` and `True` do not.
+
+    No matcher is asked about a value, be it of somebody's own: `one_of(5)` is not 5.
+    """
     if isinstance(one, Matcher) or isinstance(other, Matcher):
         return (isinstance(one, Matcher) and one.says_same(other)) or (
             isinstance(other, Matcher) and other.says_same(one)
@@ -95,7 +98,21 @@ def is_same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(is_same(value, other[key]) for key, value in one.items())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return type(one) is type(other) and len(one) == len(other) and all(map(is_same, one, other))
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+    alike = type(one) is type(other) or (_is_number(one) and _is_number(other))
+    return alike and _same_values(one, other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Number) and not isinstance(value, bool)
+
+
+def _same_values(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except BaseException as error:  # a matcher of somebody's own: whatever it means, it says nothing of this
+        if ends_the_run(error):
+            raise
+        return False
 
 
 def _hash_of(value: Any) -> int:
@@ -175,24 +192,20 @@ def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
 
 def all_hold(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
     """Whether all pairs are equal. One that is not decides, though a predicate raises for another one."""
-    failed = None
-    for expected, actual in pairs:
-        try:
-            if not equal(expected, actual):
-                return False
-        except PredicateFailed as error:
-            failed = failed or error
-    if failed:
-        raise failed
-    return True
+    return not _one_answers(False, equal, pairs)
 
 
 def any_holds(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
     """Whether a pair is equal. One that is decides, though a predicate raises for another one."""
+    return _one_answers(True, equal, pairs)
+
+
+def _one_answers(wanted: bool, equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether there is this answer for one of the pairs. Raises PredicateFailed where that is not known."""
     failed = None
     for expected, actual in pairs:
         try:
-            if equal(expected, actual):
+            if bool(equal(expected, actual)) is wanted:
                 return True
         except PredicateFailed as error:
             failed = failed or error

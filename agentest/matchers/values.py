@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.matchers.comparison import Equal as Equal
-from agentest.matchers.comparison import Matcher as Matcher
-from agentest.matchers.comparison import all_hold, any_holds
-from agentest.matchers.comparison import may_be_absent as may_be_absent
+from agentest.matchers.comparison import Equal, Matcher, all_hold, any_holds, may_be_absent
 from agentest.matchers.showing import shown
 
 

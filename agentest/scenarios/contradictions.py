@@ -6,20 +6,19 @@ Each function raises ValueError whose message names both keys that do not agree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from numbers import Number
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 
-from agentest.matchers.showing import FUNCTIONS
+from agentest.matchers.comparison import is_same
 from agentest.scenarios.alternatives import calls_in, paths_of
 from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
 from agentest.scenarios.names import ToolName, covers, is_one_tool, matches_any, name_text
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.calling import ends_the_run
 from agentest.support.patterns import PatternTimeout
 
 _ORDERED = ("strict", "in_order")
 _CLOSED = ("strict", "unordered")
+_WORDS_OF_CALLS = tuple(each.name for each in fields(ExpectedCall) if each.compare)
 
 
 def check_trajectory(made: Trajectory, key: str, calls_key: str = "expected") -> None:
@@ -188,7 +187,7 @@ def forbids(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
     """Whether every call that is as `wanted` is surely one that is `banned`."""
     asks_more = (
         (banned.where is not None and banned.where is not wanted.where)
-        or (banned.result is not ANYTHING and not alike(banned.result, wanted.result))
+        or (banned.result is not ANYTHING and not is_same(banned.result, wanted.result))
         or (banned.nth is not None and (banned.nth, banned.name) != (wanted.nth, wanted.name))
     )
     return not asks_more and covers(banned.name, wanted.name) and _covers_arguments(banned, wanted)
@@ -198,38 +197,24 @@ def _covers_arguments(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
     if banned.args is None or banned.arg_match_mode == "ignore":
         return True
     if banned.arg_match_mode == "exact":
-        return wanted.arg_match_mode == "exact" and alike(banned.args, wanted.args)
+        return wanted.arg_match_mode == "exact" and is_same(banned.args, wanted.args)
     if not banned.args:
         return True
     given = {} if wanted.args is None or wanted.arg_match_mode == "ignore" else wanted.args
-    return all(name in given and alike(value, given[name]) for name, value in banned.args.items())
+    return all(name in given and is_same(value, given[name]) for name, value in banned.args.items())
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether two expected values say the same. No matcher is asked about a value: `one_of(5)` is not 5."""
-    if isinstance(one, AnyOf | ExpectedCall):
-        return type(one) is type(other) and _same(one, other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, FUNCTIONS):
-        return one is other
-    numbers = _is_number(one) and _is_number(other)
-    return (numbers or type(one) is type(other)) and _same(one, other)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Number) and not isinstance(value, bool)
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except BaseException as error:  # a matcher of somebody's own: whatever it means, it says nothing of this
-        if ends_the_run(error):
-            raise
+def alike(one: Step, other: Step) -> bool:
+    """Whether two calls, or alternatives, say the same."""
+    if isinstance(one, ExpectedCall) and isinstance(other, ExpectedCall):
+        return all(is_same(getattr(one, name), getattr(other, name)) for name in _WORDS_OF_CALLS)
+    if not isinstance(one, AnyOf) or not isinstance(other, AnyOf) or len(one.paths) != len(other.paths):
         return False
+    return all(map(_same_path, one.paths, other.paths))
+
+
+def _same_path(one: Sequence[Step], other: Sequence[Step]) -> bool:
+    return len(one) == len(other) and all(map(alike, one, other))
 
 
 def _placed(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:

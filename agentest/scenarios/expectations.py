@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.matchers.checking import check_expected
+from agentest.matchers.comparison import may_be_absent
 from agentest.matchers.showing import FUNCTIONS
-from agentest.matchers.values import may_be_absent
 from agentest.scenarios.forms import from_data, word_from_data
 from agentest.scenarios.parsing import (
     as_list,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentest import ScenarioError, any_of, before, call, exactly, never_after, one_of, scenario
+from agentest import ScenarioError, any_of, before, call, exactly, never_after, one_of, optional, scenario
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectories import parse_trajectories, parse_trajectory
 from agentest.scenarios.trajectory import Trajectory
@@ -194,6 +194,15 @@ def test_bad_options_and_contradictions(given: Any, words: str) -> None:
         scenario("s", goal="g", trajectory=given)
 
 
+class AnyNumber:
+    """A matcher of somebody's own, as dirty-equals has them."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int)
+
+
 FINE: list[tuple[str, dict[str, Any]]] = [
     ("other-args", {"expected": [call("a", x=1)], "forbidden": [call("a", x=2)]}),
     ("one-of-more", {"expected": [call("a", x=one_of(5, 6))], "forbidden": [call("a", x=5)]}),
@@ -209,6 +218,13 @@ FINE: list[tuple[str, dict[str, Any]]] = [
     ("within", {"match_mode": "within", "expected": ["a", "b"], "max_calls": 1}),
     ("shorter-path", {"expected": [any_of(["a", "b"], "c")], "max_calls": 1}),
     ("rounds-of-orders", {"before": ["a", "b"], "rounds": True}),
+    (
+        "own-matcher",
+        {"expected": [call("a", x=optional(AnyNumber()))], "forbidden": [call("a", x=optional(5))]},
+    ),
+    ("any-before-one", {"before": [call("a", x=AnyNumber()), call("a", x=5)]}),
+    ("one-before-any", {"before": [call("a", x=5), any_of(call("a", x=AnyNumber()))]}),
+    ("one-is-not-true", {"before": [call("a", x=1), call("a", x=True)]}),
 ]
 
 
