@@ -308,14 +308,21 @@ def metric_name(name: str) -> str:
     return snake if snake in THRESHOLD_RANGE or snake in BUILTIN else name
 
 
+def _shown(value: object) -> str:
+    from agentest.support.json_text import safe_repr  # takes long to import: only for errors
+    from agentest.support.text import shortened
+
+    return shortened(safe_repr(value))
+
+
 def normal_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
     """Thresholds under the metrics' own names. Raises ValueError for one that is no finite number."""
     normal: dict[str, float] = {}
     for name, value in thresholds.items():
         if not isinstance(name, str):
-            raise ValueError(f"expected the name of a metric, found {name!r}")
+            raise ValueError(f"expected the name of a metric, found {_shown(name)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"the threshold of `{name}` must be a number, but is {value!r}")
+            raise ValueError(f"the threshold of `{name}` must be a number, but is {_shown(value)}")
         if metric_name(name) in normal:
             raise ValueError(f"`{metric_name(name)}` is given twice, in both spellings")
         normal[metric_name(name)] = float(value)

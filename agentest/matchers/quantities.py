@@ -11,7 +11,7 @@ from typing import Any
 
 from agentest.matchers.comparison import Equal, Matcher
 from agentest.matchers.numbers import number_of
-from agentest.matchers.showing import shown
+from agentest.matchers.showing import brief, shown
 from agentest.matchers.values import OneOf
 
 Part = tuple[str, Any, Any]
@@ -141,7 +141,8 @@ def _check_numbers(value: Any) -> None:
         for each in value.values:
             _check_numbers(each)
     elif isinstance(value, Approx) and not _is_number(value.value):
-        raise ValueError(f"number(…) expects one number, found {value!r}; write each(number(…)) for a list")
+        found = brief(value)
+        raise ValueError(f"number(…) expects one number, found {found}; write each(number(…)) for a list")
     elif not isinstance(value, Approx) and number_of(value) is None:
         raise ValueError(
             f'number(…) expects a number, or a text that is one ("1,234", "½"), found {shown(value)}'

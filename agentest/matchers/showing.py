@@ -12,7 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from agentest.support.json_text import safe_repr
+from agentest.support.text import shortened
 
+_BRIEF_CHARS = 150
 FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -48,6 +50,20 @@ def _pattern_text(pattern: re.Pattern[Any]) -> str:
         inside = 0
     flags = [name for name, flag in _FLAGS.items() if pattern.flags & flag & ~inside]
     return f"re.compile({', '.join(filter(None, [repr(pattern.pattern), ' | '.join(flags)]))})"
+
+
+def brief(value: Any, limit: int = _BRIEF_CHARS) -> str:
+    """A value as an error shows it, in one row; its type where it cannot be shown, whatever it is."""
+    try:
+        return shortened(shown(value), limit)
+    except Exception:  # noqa: BLE001 - the value is a stranger's: it may contain itself, or raise when it is read
+        return f"<{type(value).__name__}>"
+
+
+def type_text(value: Any) -> str:
+    """What somebody wrote where something else is expected: "a list", "an int", "None"."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def is_bare_type(value: Any) -> bool:

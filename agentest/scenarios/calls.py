@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from agentest.matchers.showing import brief, shown
 from agentest.scenarios.names import ToolName
 
 ArgMatchMode = Literal["ignore", "partial", "exact"]
@@ -27,7 +28,7 @@ class _Anything:
 ANYTHING: Final = _Anything()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ExpectedCall:
     """A tool call that is expected or forbidden; `args` is compared as `arg_match_mode` says."""
 
@@ -44,12 +45,24 @@ class ExpectedCall:
     mode_unsaid: bool = field(default=False, compare=False, repr=False)
     """Whether nobody wrote its mode yet, so that the trajectory's own default decides."""
 
+    def __repr__(self) -> str:
+        words = [repr(self.name)] if isinstance(self.name, str) else [shown(self.name)]
+        words += [shown(dict(self.args))] if self.args else []
+        words += [f"where={shown(self.where)}"] if self.where is not None else []
+        words += [f"result={shown(self.result)}"] if self.result is not ANYTHING else []
+        words += [f"nth={self.nth}"] if self.nth is not None else []
+        made = f"call({', '.join(words)})"
+        return f"exactly({made})" if self.arg_match_mode == "exact" else made
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class AnyOf:
     """Alternatives, of which one is enough: each is a path, one call or several."""
 
     paths: tuple[tuple[ExpectedCall | AnyOf, ...], ...]
+
+    def __repr__(self) -> str:
+        return f"any_of({', '.join(shown(path[0] if len(path) == 1 else path) for path in self.paths)})"
 
     @property
     def single(self) -> tuple[ExpectedCall, ...] | None:
@@ -79,7 +92,7 @@ def names_in(step: Step) -> Iterator[ToolName]:
         yield step.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CallOrder:
     """An order between two calls. Nothing is demanded where `then` is not made.
 
@@ -90,6 +103,9 @@ class CallOrder:
     kind: Literal["before", "never_after"]
     first: Step
     then: Step
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({shown(self.first)}, {shown(self.then)})"
 
 
 def made_exact(expected: ExpectedCall) -> ExpectedCall:
@@ -102,7 +118,7 @@ def checked_name(value: Any, key: str) -> ToolName:
     if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"{key}: expected the name of a tool or a pattern of names, found {value!r}")
+        raise ValueError(f"{key}: expected the name of a tool or a pattern of names, found {brief(value)}")
     if not value:
         raise ValueError(f"{key}: the name of the tool is empty")
     return value
@@ -111,14 +127,14 @@ def checked_name(value: Any, key: str) -> ToolName:
 def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[str, str]]:
     """What is wrong with the words that stand beside a call's arguments: the word, and why."""
     if where is not None and (not callable(where) or isinstance(where, type)):
-        yield "where", f"expected a function of all arguments, found {where!r}"
+        yield "where", f"expected a function of all arguments, found {brief(where)}"
     elif inspect.iscoroutinefunction(where):
         yield "where", "expected a function that is not async: its answer is needed at once"
     for word, value in (("first", first), ("last", last)):
         if not isinstance(value, bool):
-            yield word, f"expected True or False, found {value!r}"
+            yield word, f"expected True or False, found {brief(value)}"
     if nth is not None and (isinstance(nth, bool) or not isinstance(nth, int) or nth == 0):
-        yield "nth", f"expected a whole number, 1 for the first call and -1 for the last, found {nth!r}"
+        yield "nth", f"expected a whole number, 1 for the first call and -1 for the last, found {brief(nth)}"
 
 
 def place_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:

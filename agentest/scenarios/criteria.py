@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentest.matchers.showing import brief
 from agentest.scenarios.parsing import known_keys
 
 
@@ -24,12 +25,12 @@ class Criterion:
 def parse_criteria(value: Any, key: str = "criteria") -> tuple[Criterion, ...]:
     """Texts, `Criterion` values and `{"text": …, "required": …}`, in their order. Raises ValueError."""
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise ValueError(f"{key}: expected a list of texts and Criterion values, found {value!r}")
+        raise ValueError(f"{key}: expected a list of texts and Criterion values, found {brief(value)}")
     criteria = tuple(_criterion(item, f"{key}[{n}]") for n, item in enumerate(value))
     texts = [criterion.text for criterion in criteria]
     for n, text in enumerate(texts):
         if text in texts[:n]:
-            raise ValueError(f"{key}[{n}]: {text!r} is there twice; reports name a criterion by its text")
+            raise ValueError(f"{key}[{n}]: {brief(text)} is there twice; reports name each by its text")
     return criteria
 
 
@@ -41,7 +42,7 @@ def _criterion(item: Any, key: str) -> Criterion:
         item = Criterion(known["text"], known.get("required", True))
     criterion = item if isinstance(item, Criterion) else Criterion(item)
     if not isinstance(criterion.text, str) or not criterion.text.strip():
-        raise ValueError(f"{key}: expected a sentence that must hold, found {criterion.text!r}")
+        raise ValueError(f"{key}: expected a sentence that must hold, found {brief(criterion.text)}")
     if not isinstance(criterion.required, bool):
-        raise ValueError(f"{key}.required: expected True or False, found {criterion.required!r}")
+        raise ValueError(f"{key}.required: expected True or False, found {brief(criterion.required)}")
     return Criterion(criterion.text.strip(), criterion.required)

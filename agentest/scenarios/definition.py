@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from agentest.errors import ScenarioError
+from agentest.matchers.showing import brief
 from agentest.mocks.binding import BoundFunction, MockSequence
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.making import PLACEHOLDERS as PLACEHOLDERS
-from agentest.scenarios.making import made
+from agentest.scenarios.making import made, unreadable
 from agentest.scenarios.model import Check, Scenario, ScriptedTurn
 from agentest.scenarios.session import Session as Session
 from agentest.scenarios.tools import parse_tools as parse_tools
@@ -133,7 +134,9 @@ def scenario(
     try:
         new = made({**options, **_camel_options(camel_case, options)}, file, line)
     except ValueError as error:
-        raise ScenarioError(f"{file}:{line}: scenario {name!r}: {error}") from None
+        raise ScenarioError(f"{file}:{line}: scenario {brief(name)}: {error}") from None
+    except Exception as error:  # noqa: BLE001 - an object of the user's own may raise wherever it is looked at
+        raise ScenarioError(f"{file}:{line}: scenario {brief(name)}: {unreadable(options, error)}") from None
     registry = _registry.get()
     if registry is not None:
         registry.append(new)

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentest.matchers.checking import check_expected
 from agentest.matchers.comparison import may_be_absent
-from agentest.matchers.showing import FUNCTIONS
+from agentest.matchers.showing import FUNCTIONS, brief
 from agentest.scenarios.forms import from_data, word_from_data
 from agentest.scenarios.parsing import (
     as_list,
@@ -107,7 +107,8 @@ def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
     options = known_keys(value, ("says", "never_says", "in_turn"), key)
     in_turn = options.get("in_turn")
     if in_turn is not None and (isinstance(in_turn, bool) or not isinstance(in_turn, int)):
-        raise ValueError(f"{key}.in_turn: expected a whole number, 0 for the first turn, found {in_turn!r}")
+        found = brief(in_turn)
+        raise ValueError(f"{key}.in_turn: expected a whole number, 0 for the first turn, found {found}")
     made = tuple(
         Saying(wanted=wanted, never=name == "never_says", in_turn=in_turn)
         for name in ("says", "never_says")
@@ -145,11 +146,12 @@ def _wanted(value: Any, key: str) -> Any:
     if isinstance(value, str) and not value:
         raise ValueError(f"{key}: is empty, which every reply contains")
     if isinstance(value, int | float):
-        raise ValueError(f"{key}: expected a text or a matcher, found {value!r}; write number({value!r})")
+        found = brief(value)
+        raise ValueError(f"{key}: expected a text or a matcher, found {found}; write number({found})")
     if value is None or isinstance(value, bytes | Mapping | list | tuple):
-        raise ValueError(f"{key}: expected a text, a pattern, a matcher or a function, found {value!r}")
+        raise ValueError(f"{key}: expected a text, a pattern, a matcher or a function, found {brief(value)}")
     if may_be_absent(value):
-        raise ValueError(f"{key}: {value!r} stands for the value of a key, and a reply is none")
+        raise ValueError(f"{key}: {brief(value)} stands for the value of a key, and a reply is none")
     if isinstance(value, FUNCTIONS):
         _check_function(value, key)
     check_expected(value, key, of_key=False)
@@ -229,7 +231,8 @@ def _remark(value: Any, key: str) -> ExpectedRemark:
     )
     for name in ("author", "equals"):
         if isinstance(options.get(name), bool | int | float | Mapping | list | tuple):
-            raise ValueError(f"{key}.{name}: expected a text or a matcher of texts, found {options[name]!r}")
+            found = brief(options[name])
+            raise ValueError(f"{key}.{name}: expected a text or a matcher of texts, found {found}")
     if not any(given is not None and given != [] for given in options.values()):
         raise ValueError(f"{key}: is empty, so it would check nothing")
     return made
@@ -237,7 +240,7 @@ def _remark(value: Any, key: str) -> ExpectedRemark:
 
 def _schema(value: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{key}: expected a JSON Schema as a dict, found {value!r}")
+        raise ValueError(f"{key}: expected a JSON Schema as a dict, found {brief(value)}")
     from jsonschema import SchemaError  # a tenth of a second to import: only for who uses it
 
     try:
@@ -253,5 +256,5 @@ def _schema(value: Any, key: str) -> Mapping[str, Any]:
 
 def _number(value: Any, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ValueError(f"{key}: expected a number of at least 0, found {value!r}")
+        raise ValueError(f"{key}: expected a number of at least 0, found {brief(value)}")
     return float(value)

@@ -14,7 +14,7 @@ from agentest.matchers.comparison import Matcher, may_be_absent
 from agentest.matchers.forms import Form
 from agentest.matchers.instances import instance, type_named
 from agentest.matchers.quantities import approx, number
-from agentest.matchers.showing import shown
+from agentest.matchers.showing import brief, shown
 from agentest.matchers.texts import text
 from agentest.matchers.values import absent, each, one_of, optional
 from agentest.scenarios.parsing import pattern_of
@@ -127,7 +127,7 @@ def _instance(value: Any, options: Mapping[str, Any]) -> Matcher:
 def _absent(value: Any, options: Mapping[str, Any]) -> Matcher:
     del options
     if value is not True:
-        raise ValueError(f"absent: expected true, found {value!r}")
+        raise ValueError(f"absent: expected true, found {brief(value)}")
     return absent
 
 
@@ -139,13 +139,13 @@ def _exactly(value: Any, options: Mapping[str, Any]) -> Any:
     """A dict as it is, though it has the form of a word."""
     del options
     if not isinstance(value, Mapping):
-        raise ValueError(f"exactly: expected a dict, found {value!r}")
+        raise ValueError(f"exactly: expected a dict, found {brief(value)}")
     return value
 
 
 def _listed(value: Any, word: str) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{word}: expected a list, found {value!r}")
+        raise ValueError(f"{word}: expected a list, found {brief(value)}")
     return value
 
 

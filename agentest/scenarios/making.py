@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentest.matchers.showing import brief
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.scenarios.criteria import parse_criteria
 from agentest.scenarios.expectations import (
@@ -21,6 +22,8 @@ from agentest.scenarios.tools import parse_tools, parse_user_tools
 from agentest.scenarios.trajectories import parse_trajectories
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.values import checked_text, needed_text, positive, repeat_of, yes_or_no
+from agentest.support.calling import words_of
+from agentest.support.raised_at import raised_at
 from agentest.support.spelling import did_you_mean
 from agentest.support.text import count
 
@@ -77,6 +80,27 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
     )
 
 
+def unreadable(options: Mapping[str, Any], error: Exception) -> str:
+    """What is wrong with options that could not be read because something in them raised `error`."""
+    key = next((name for name, value in options.items() if _raises(name, value)), "an option")
+    if isinstance(error, RecursionError):
+        return f"{key}: contains itself, or is nested too deeply"
+    at = raised_at(error)
+    words = f"{type(error).__name__}: {words_of(error)}".removesuffix(": ")
+    return f"{key}: an object in it cannot be read: it raised {words}" + (f" ({at})" if at else "")
+
+
+def _raises(name: str, value: Any) -> bool:
+    """Whether an option cannot be read even alone."""
+    try:
+        made({"name": "x", "goal": "x", name: value}, "", 0)
+    except ValueError:
+        return False
+    except Exception:  # noqa: BLE001 - whatever it was, it is this one
+        return True
+    return False
+
+
 def _expected_outcome(options: Mapping[str, Any]) -> str:
     text = options.get("expected_outcome")
     return "" if text is None else needed_text(text, "expected_outcome").strip()
@@ -84,7 +108,7 @@ def _expected_outcome(options: Mapping[str, Any]) -> str:
 
 def _knowledge(facts: Any) -> tuple[str, ...]:
     if isinstance(facts, str) or not isinstance(facts, Sequence):
-        raise ValueError(f"knowledge: expected a list of texts, found {facts!r}")
+        raise ValueError(f"knowledge: expected a list of texts, found {brief(facts)}")
     return tuple(_knowledge_item(item, f"knowledge[{i}]") for i, item in enumerate(facts))
 
 
@@ -116,7 +140,7 @@ def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
     if turns is None:
         return ()
     if isinstance(turns, str) or not isinstance(turns, Sequence):
-        raise ValueError(f"turns: expected a list of user messages, found {turns!r}")
+        raise ValueError(f"turns: expected a list of user messages, found {brief(turns)}")
     if not turns:
         raise ValueError("turns: is empty; give at least one user message")
     return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(turns))
@@ -149,7 +173,7 @@ def trajectories_of(options: Mapping[str, Any], prefix: str = "") -> tuple[Traje
 
 def _thresholds(thresholds: Any) -> dict[str, float]:
     if not isinstance(thresholds, Mapping):
-        raise ValueError(f"thresholds: expected a dict from metric to number, found {thresholds!r}")
+        raise ValueError(f"thresholds: expected a dict from metric to number, found {brief(thresholds)}")
     try:
         return normal_thresholds(thresholds)
     except ValueError as error:
@@ -160,13 +184,13 @@ def _metrics(names: Any) -> tuple[str, ...] | None:
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise ValueError(f"metrics: expected a list of metric names, found {names!r}")
+        raise ValueError(f"metrics: expected a list of metric names, found {brief(names)}")
     return tuple(metric_name(needed_text(name, "metrics")) for name in names)
 
 
 def _tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Sequence):
-        raise ValueError(f"tags: expected a list of texts, found {tags!r}")
+        raise ValueError(f"tags: expected a list of texts, found {brief(tags)}")
     return tuple(needed_text(tag, "tags") for tag in tags)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from agentest.matchers.showing import brief, type_text
 from agentest.support.spelling import did_you_mean, snake_keys
 
 
@@ -17,13 +18,13 @@ def has_text_keys(value: Any) -> bool:
 
 def kind_of(value: Any) -> str:
     """What a value is that should be a mapping with texts as keys."""
-    return f"a {type(value).__name__}" + (" with other keys" if isinstance(value, Mapping) else "")
+    return type_text(value) + (" with other keys" if isinstance(value, Mapping) else "")
 
 
 def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
     """The dict with its keys in snake_case. Raises ValueError for another type or an unknown key."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{key}: expected a dict, found a {type(value).__name__}")
+        raise ValueError(f"{key}: expected a dict, found {type_text(value)}")
     try:
         options = snake_keys(value, valid)
     except ValueError as error:
@@ -42,15 +43,19 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+_LONGEST_NAME = 100
+"""What is longer is no name that somebody has misspelt, and takes long to compare."""
+
+
 def one_of_these(value: Any, valid: tuple[str, ...]) -> str:
-    return did_you_mean(str(value), valid)
+    return did_you_mean(value if isinstance(value, str) and len(value) < _LONGEST_NAME else "", valid)
 
 
 def count_of(value: Any, key: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{key}: expected a whole number of at least 0, found {value!r}")
+        raise ValueError(f"{key}: expected a whole number of at least 0, found {brief(value)}")
     return value
 
 
@@ -65,7 +70,7 @@ def texts_of(value: Any, key: str) -> tuple[str, ...]:
     texts = as_list(value)
     for text in texts:
         if not isinstance(text, str) or not text:
-            raise ValueError(f"{key}: expected a text or a list of texts, found {text!r}")
+            raise ValueError(f"{key}: expected a text or a list of texts, found {brief(text)}")
     return tuple(texts)
 
 
@@ -77,21 +82,21 @@ def pattern_of(value: Any, key: str) -> re.Pattern[str]:
     if isinstance(value, Mapping):
         return _pattern_of_data(value, key)
     if not isinstance(value.pattern if isinstance(value, re.Pattern) else value, str):
-        raise ValueError(f"{key}: expected a regular expression, found {value!r}")
+        raise ValueError(f"{key}: expected a regular expression, found {brief(value)}")
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{key}: {value!r} is not a regular expression: {error}") from None
+        raise ValueError(f"{key}: {brief(value)} is not a regular expression: {error}") from None
 
 
 def _pattern_of_data(value: Mapping[Any, Any], key: str) -> re.Pattern[str]:
     options = known_keys(value, ("regex", "ignore_case", "flags"), key)
     flags = options.get("flags", "")
     if not isinstance(flags, str) or not set(flags) <= _FLAGS.keys():
-        raise ValueError(f"{key}.flags: expected letters of {''.join(_FLAGS)!r}, found {flags!r}")
+        raise ValueError(f"{key}.flags: expected letters of {''.join(_FLAGS)!r}, found {brief(flags)}")
     ignore_case = options.get("ignore_case", False)
     if not isinstance(ignore_case, bool):
-        raise ValueError(f"{key}.ignore_case: expected True or False, found {ignore_case!r}")
+        raise ValueError(f"{key}.ignore_case: expected True or False, found {brief(ignore_case)}")
     plain = pattern_of(_text(options.get("regex"), f"{key}.regex"), f"{key}.regex")
     given = [*flags, *(["i"] if ignore_case else [])]
     return re.compile(plain.pattern, sum(_FLAGS[letter] for letter in set(given)))
@@ -99,7 +104,7 @@ def _pattern_of_data(value: Mapping[Any, Any], key: str) -> re.Pattern[str]:
 
 def _text(value: Any, key: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{key}: expected a regular expression, found {value!r}")
+        raise ValueError(f"{key}: expected a regular expression, found {brief(value)}")
     return value
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentest.matchers.showing import brief
 from agentest.scenarios.parsing import has_text_keys, kind_of, known_keys
 from agentest.support.json_text import NotJson, check_plain
 
@@ -49,7 +50,7 @@ def parse_session(value: Any, key: str = "session") -> Session | None:
 def _name(options: Mapping[str, Any], name: str, key: str) -> str | None:
     value = options.get(name)
     if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise ValueError(f"{key}.{name}: expected a text that is not empty, found {value!r}")
+        raise ValueError(f"{key}.{name}: expected a text that is not empty, found {brief(value)}")
     return value
 
 

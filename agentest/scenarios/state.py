@@ -8,10 +8,10 @@ from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
+from agentest.matchers.showing import brief
 from agentest.scenarios.parsing import has_text_keys, kind_of
 from agentest.support.builtin_values import builtin_bytes
 from agentest.support.functions import taken_by
-from agentest.support.json_text import safe_repr
 
 OFFERED = ("conversation", "state")
 """What a `check` may receive."""
@@ -53,7 +53,7 @@ def _shared(data: bytes) -> BuiltinState:
 
 def _copied(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     memo: dict[int, Any] = {}  # one for all: what two keys share they share in the copy
-    return {name: _copy(value, memo, f"{key}[{name!r}]") for name, value in state.items()}
+    return {name: _copy(value, memo, f"{key}[{brief(name)}]") for name, value in state.items()}
 
 
 def _copy(value: Any, memo: dict[int, Any], key: str) -> Any:
@@ -62,7 +62,7 @@ def _copy(value: Any, memo: dict[int, Any], key: str) -> Any:
     except Exception as error:  # noqa: BLE001 - its own code copies it, or fails as it likes
         raise ValueError(
             f"{key}: cannot be copied, and each conversation has a copy of its own "
-            f"({safe_repr(error)}); let a mock make it: "
+            f"({brief(error)}); let a mock make it: "
             f'ctx.state.setdefault("name", …)'
         ) from None
 
@@ -72,7 +72,8 @@ def parse_check(value: Any, key: str = "check") -> Any:
     if value is None:
         return None
     if not callable(value) or isinstance(value, type):
-        raise ValueError(f"{key}: expected a function of the conversation and the state, found {value!r}")
+        found = brief(value)
+        raise ValueError(f"{key}: expected a function of the conversation and the state, found {found}")
     try:
         taken_by(value, OFFERED)
     except TypeError as error:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from agentest.matchers.checking import check_expected
+from agentest.matchers.showing import brief, type_text
 from agentest.scenarios.alternatives import MOST_PATHS, calls_in, how_many_paths
 from agentest.scenarios.calls import (
     ANYTHING,
@@ -63,7 +64,7 @@ def parse_call(value: Any, key: str) -> ExpectedCall:
     if isinstance(value, str | re.Pattern):
         return ExpectedCall(checked_name(value, key), mode_unsaid=True)
     if not isinstance(value, Mapping):
-        raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found a {type(value).__name__}")
+        raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found {type_text(value)}")
     word = word_in(value)
     if word == "regex":
         return ExpectedCall(pattern_of(value, key), mode_unsaid=True)
@@ -79,11 +80,11 @@ def _exact(value: Any, key: str) -> ExpectedCall:
 
 def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
     options = known_keys(value, _CALL_KEYS, key)
-    if options.get("name") in (None, ""):
+    if options.get("name") is None or _is_empty_text(options["name"]):
         raise ValueError(f"{key}.name: the name of the tool is missing")
     name, args = parse_name(options["name"], f"{key}.name"), options.get("args")
     if args is not None and not isinstance(args, Mapping):
-        raise ValueError(f"{key}.args: expected a dict, found a {type(args).__name__}")
+        raise ValueError(f"{key}.args: expected a dict, found {type_text(args)}")
     mode = options.get("arg_match_mode")
     made = ExpectedCall(
         name,
@@ -95,6 +96,10 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         mode_unsaid=mode is None,
     )
     return _read(_checked(made, key))
+
+
+def _is_empty_text(value: Any) -> bool:
+    return isinstance(value, str) and not value
 
 
 def _read(made: ExpectedCall) -> ExpectedCall:
@@ -111,9 +116,9 @@ def _place(options: Mapping[str, Any], key: str) -> int | None:
 
 
 def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
-    if mode not in ARG_MATCH_MODES:
-        raise ValueError(f"{key}.arg_match_mode: found {mode!r}; {one_of_these(mode, ARG_MATCH_MODES)}")
-    return mode  # type: ignore[no-any-return]
+    if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
+        raise ValueError(f"{key}.arg_match_mode: found {brief(mode)}; {one_of_these(mode, ARG_MATCH_MODES)}")
+    return mode  # type: ignore[return-value]
 
 
 def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
@@ -123,6 +128,8 @@ def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
     for word, error in wrong_words(made.where, False, False, made.nth):
         raise ValueError(f"{key}.{word}: {error}")
     for name, value in (made.args or {}).items():
+        if not isinstance(name, str):
+            raise ValueError(f"{key}.args: expected the name of an argument, found {brief(name)}")
         check_expected(value, f"{key}.args.{name}")
     check_expected(made.result, f"{key}.result", of_key=False)
     return made
@@ -131,8 +138,8 @@ def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
 def parse_any_of(value: Any, key: str) -> AnyOf:
     """Alternatives: each item of a list is a call, or a list of calls."""
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{key}: expected a list of calls, or of lists of calls, found {value!r}")
-    if not any(item != [] and item != () for item in value):
+        raise ValueError(f"{key}: expected a list of calls, or of lists of calls, found {brief(value)}")
+    if not any(item or not isinstance(item, list | tuple) for item in value):
         raise ValueError(f"{key}: is empty; write the calls of which one is enough")
     return _checked_paths(AnyOf(tuple(_path(item, f"{key}[{at}]") for at, item in enumerate(value))), key)
 
@@ -141,7 +148,8 @@ def _path(value: Any, key: str) -> tuple[Step, ...]:
     if isinstance(value, list | tuple):
         return tuple(parse_step(item, f"{key}[{at}]") for at, item in enumerate(value))
     if not isinstance(value, str | re.Pattern | Mapping | ExpectedCall | AnyOf | CallOrder):
-        raise ValueError(f"{key}: expected a call, found {value!r}; for values of arguments write one_of(…)")
+        found = brief(value)
+        raise ValueError(f"{key}: expected a call, found {found}; for values of arguments write one_of(…)")
     return (parse_step(value, key),)
 
 
@@ -213,7 +221,7 @@ def _pair(kind: OrderKind, value: Any, key: str) -> CallOrder:
 def parse_order(kind: OrderKind, value: Any, key: str) -> CallOrder:
     """An order between two calls."""
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"{key}: expected two calls, [a, b], found {value!r}")
+        raise ValueError(f"{key}: expected two calls, [a, b], found {brief(value)}")
     first, then = (_side(each, f"{key}[{at}]") for at, each in enumerate(value))
     return CallOrder(kind, first, then)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agentest.matchers.showing import brief
 from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.http_response import HttpResponse
 from agentest.scenarios.parsing import known_keys
@@ -33,13 +34,13 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
     if not isinstance(tools, Mapping):
-        raise ValueError(f"{key}: expected a dict from tool name to mock, found {tools!r}")
-    return {_name(name, key): _mock(mock, f"{key}[{name!r}]") for name, mock in tools.items()}
+        raise ValueError(f"{key}: expected a dict from tool name to mock, found {brief(tools)}")
+    return {_name(name, key): _mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()}
 
 
 def _name(name: Any, key: str) -> str:
     if not isinstance(name, str):
-        raise ValueError(f"{key}: expected a text, found {name!r}")
+        raise ValueError(f"{key}: expected a text, found {brief(name)}")
     if not name.strip():
         raise ValueError(f"{key}: is empty")
     return name
@@ -50,7 +51,7 @@ def _mock(mock: Any, key: str) -> Mock:
     if isinstance(mock, MockSequence):
         return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps)))
     if _is_exception(mock) and not isinstance(mock, HttpResponse):
-        raise ValueError(f"{key}: is an exception; write sequence({mock!r}) to have it raised")
+        raise ValueError(f"{key}: is an exception; write sequence({brief(mock)}) to have it raised")
     return _step(mock, key)
 
 

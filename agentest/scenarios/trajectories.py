@@ -10,8 +10,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from agentest.matchers.showing import brief, type_text
 from agentest.scenarios.alternatives import calls_in
-from agentest.scenarios.calls import ARG_MATCH_MODES, AnyOf, ArgMatchMode, CallOrder, ExpectedCall, Step
+from agentest.scenarios.calls import (
+    ARG_MATCH_MODES,
+    AnyOf,
+    ArgMatchMode,
+    CallOrder,
+    ExpectedCall,
+    Step,
+    checked_name,
+)
 from agentest.scenarios.contradictions import check_trajectory, check_writes
 from agentest.scenarios.names import ToolName, is_glob, is_one_tool, name_matches
 from agentest.scenarios.parsing import as_list, count_of, known_keys, needed_count, one_of_these
@@ -141,14 +150,14 @@ def _match_mode(given: Any, key: str, *, writes: bool) -> MatchMode:
     if given is None:
         return "unordered" if writes else "strict"
     mode: Any = snake_case(given) if isinstance(given, str) else given
-    if mode not in MATCH_MODES:
-        raise ValueError(f"{key}.match_mode: found {mode!r}; {one_of_these(mode, MATCH_MODES)}")
+    if not isinstance(mode, str) or mode not in MATCH_MODES:
+        raise ValueError(f"{key}.match_mode: found {brief(mode)}; {one_of_these(mode, MATCH_MODES)}")
     if writes and mode not in _WRITES_MODES:
         raise ValueError(
             f"{key}.match_mode: is {mode!r}, but `expected_writes` are exactly the writes that are made: "
             "`strict` asks for their order, or leave it out"
         )
-    return mode  # type: ignore[no-any-return]
+    return mode  # type: ignore[return-value]
 
 
 def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
@@ -174,7 +183,7 @@ def _expected(
 
 def _list(calls: Any, key: str) -> Sequence[Any]:
     if not isinstance(calls, list | tuple):
-        raise ValueError(f"{key}: expected a list of tool calls, found a {type(calls).__name__}")
+        raise ValueError(f"{key}: expected a list of tool calls, found {type_text(calls)}")
     return calls
 
 
@@ -193,7 +202,10 @@ def _reads(value: Any, key: str) -> tuple[ToolName, ...]:
 def _count_per_tool(value: Any, key: str) -> int | dict[str, int] | None:
     if not isinstance(value, Mapping):
         return count_of(value, key)
-    return {str(tool): needed_count(count, f"{key}.{tool}") for tool, count in value.items()}
+    for tool in value:
+        if not isinstance(tool, str) or not tool:
+            raise ValueError(f"{key}: expected names of tools, or globs like `get_*`, found {brief(tool)}")
+    return {tool: needed_count(most, f"{key}.{tool}") for tool, most in value.items()}
 
 
 ModeOf = Callable[[ToolName], ArgMatchMode]
@@ -206,10 +218,11 @@ def _default_mode(value: Any, key: str) -> ModeOf:
     )
     for tool, mode in modes.items():
         place = f".{tool}" if isinstance(value, Mapping) else ""
-        if mode not in ARG_MATCH_MODES:
-            raise ValueError(
-                f"{key}.default_arg_match_mode{place}: found {mode!r}; {one_of_these(mode, ARG_MATCH_MODES)}"
-            )
+        if isinstance(value, Mapping):
+            checked_name(tool, f"{key}.default_arg_match_mode")
+        if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
+            wrong = f"found {brief(mode)}; {one_of_these(mode, ARG_MATCH_MODES)}"
+            raise ValueError(f"{key}.default_arg_match_mode{place}: {wrong}")
     # A tool's own name first, and last what is said of all.
     ranked = sorted(modes, key=lambda tool: (str(tool) == "*", is_glob(str(tool))))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agentest.matchers.showing import brief
 from agentest.repeat import EXCLUDES, Repeat, parse_repeat
 
 
 def checked_text(value: Any, key: str) -> str:
     """A text, be it empty."""
     if not isinstance(value, str):
-        raise ValueError(f"{key}: expected a text, found {value!r}")
+        raise ValueError(f"{key}: expected a text, found {brief(value)}")
     return value
 
 
@@ -27,14 +28,14 @@ def positive(value: Any, key: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{key}: expected a whole number of at least 1, found {value!r}")
+        raise ValueError(f"{key}: expected a whole number of at least 1, found {brief(value)}")
     return value
 
 
 def yes_or_no(value: Any, key: str) -> bool | None:
     """A truth value; None: the option was not given."""
     if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{key}: expected True or False, found {value!r}")
+        raise ValueError(f"{key}: expected True or False, found {brief(value)}")
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agentest.matchers.showing import brief
 from agentest.scenarios.calls import (
     ANYTHING,
     AnyOf,
@@ -48,16 +49,16 @@ def call(
     """
     given = args if args is not None else {}
     if not isinstance(given, Mapping):
-        raise ValueError(f"call({tool!r}): expected a dict of arguments, found {given!r}")
+        raise ValueError(f"call({brief(tool)}): expected a dict of arguments, found {brief(given)}")
     if twice := [name for name in more if name in given]:
-        raise ValueError(f"call({tool!r}): `{twice[0]}` is given twice, in the dict and as a keyword")
-    name = checked_name(tool, f"call({tool!r})")
+        raise ValueError(f"call({brief(tool)}): `{twice[0]}` is given twice, in the dict and as a keyword")
+    name = checked_name(tool, f"call({brief(tool)})")
     for word, error in wrong_words(where, first, last, nth):
         raise ValueError(
             f"call({tool!r}): {word}: {error}. An argument of the tool that is called `{word}` goes into a "
             f"dict: call({tool!r}, {{{word!r}: …}})"
         )
-    place = place_of(first, last, nth, f"call({tool!r})")
+    place = place_of(first, last, nth, f"call({brief(tool)})")
     says_args = args is not None or bool(more)
     given = {**given, **more}
     return ExpectedCall(name, given, where=where, result=result, nth=place, mode_unsaid=says_args)
@@ -66,7 +67,7 @@ def call(
 def exactly(expected: ExpectedCall) -> ExpectedCall:
     """A call without any arguments beyond those that are written. Raises ValueError for anything else."""
     if not isinstance(expected, ExpectedCall):
-        raise ValueError(f"exactly: expected call(…), found {expected!r}")
+        raise ValueError(f"exactly: expected call(…), found {brief(expected)}")
     return made_exact(expected)
 
 

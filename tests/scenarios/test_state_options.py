@@ -80,7 +80,7 @@ def test_a_state_may_contain_itself() -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"state": 5}, "state: expected a dict with texts as keys, found a int"),
+        ({"state": 5}, "state: expected a dict with texts as keys, found an int"),
         ({"state": {1: 2}}, "state: expected a dict with texts as keys, found a dict with other keys"),
         ({"state": {"a": {"lock": threading.Lock()}}}, "state['a']: cannot be copied"),
         ({"final_state": {}}, "final_state: is empty, so it would check nothing"),

@@ -237,3 +237,83 @@ def test_what_only_looks_like_a_contradiction(options: dict[str, Any]) -> None:
 def test_turns_alone_are_not_about_calls() -> None:
     """A trajectory that limits turns says nothing of calls, whatever it is called."""
     assert not parse_trajectory({"name": "short", "max_turns": 3}).about_calls
+
+
+class _Raises:
+    """What is anybody's: numpy's arrays raise where they are compared."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not now")
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class _Mapping(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("no items")
+
+
+def _endless() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["a"] = value
+    return value
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"trajectory": {"expected": ["a"], "match_mode": one_of("strict")}},
+            "match_mode: found one_of('str",
+        ),
+        ({"trajectory": {"expected": ["a"], "match_mode": _Raises()}}, "match_mode: found <_Raises>; valid"),
+        (
+            {"trajectory": {"expected": [], "reads": [call("a", x=5)]}},
+            "name of a tool or a pattern of names, found call('a', {'",
+        ),
+        ({"trajectory": {"expected": [5]}}, "found an int"),
+        (
+            {"trajectory": {"expected": ["a"], "default_arg_match_mode": {5: "exact"}}},
+            "mode: expected the name",
+        ),
+        (
+            {"trajectory": {"expected": ["a"], "default_arg_match_mode": {"a": one_of("exact")}}},
+            "mode.a: found",
+        ),
+        (
+            {"trajectory": {"max_calls_per_tool": {re.compile("a"): 1}}},
+            "names of tools, or globs like `get_*`",
+        ),
+        ({"trajectory": {"max_calls": "x" * 10_000}}, "found 'xxx"),
+        (
+            {"trajectory": {"forbidden": [call("a", {1: 2})]}},
+            "forbidden[0].args: expected the name of an arg",
+        ),
+        (
+            {"trajectory": _Mapping(expected=["a"])},
+            "trajectory: an object in it cannot be read: it raised Runti",
+        ),
+        ({"final_state": _endless()}, "final_state: contains itself, or is nested too deeply"),
+        ({"trajectory": {"expected": [], "name": 10**5000}}, "trajectory.name: expected a text, found <int>"),
+    ],
+)
+def test_whatever_is_written_has_a_short_answer(options: dict[str, Any], said: str) -> None:
+    """Whatever stands where something else is expected, the error names the option and is not long."""
+    with pytest.raises(ScenarioError) as error:
+        scenario("s", turns=["hi"], **options)
+    assert said in str(error.value)
+    assert len(str(error.value)) < 800
+
+
+def test_calls_show_themselves_as_they_are_written() -> None:
+    """Errors and reports show calls, alternatives and orders in the words of scenario files."""
+    shown = "any_of([call('a'), exactly(call('b', {'x': 5}))], call(re.compile('c'), nth=-1))"
+    assert repr(any_of(["a", exactly(call("b", x=5))], call(re.compile("c"), last=True))) == shown
+    assert (
+        repr(never_after("a", call("b", result={"ok": 1})))
+        == "never_after(call('a'), call('b', result={'ok': 1}))"
+    )
