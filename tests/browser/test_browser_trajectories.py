@@ -36,12 +36,26 @@ WRITES = TrajectoryResult(
     name="writes only <these>",
     score=TrajectoryScore(met=0.5, precision=0.25, recall=1.0),
 )
+ORDER = TrajectoryResult(
+    matched=False,
+    summary="before: refund_order (call 2) without login before it",
+    alignment=(
+        AlignedRow(expected=None, call=0, status=RowStatus.FREE),
+        AlignedRow(
+            expected=None,
+            call=1,
+            status=RowStatus.OUT_OF_ORDER,
+            difference="before: refund_order (call 2) without login before it",
+        ),
+    ),
+)
 LOGIN = TrajectoryResult(matched=True, summary="2 tool calls, as expected", name="login first")
 BOTH = replace(WRITES, alignment=(), parts=(LOGIN, WRITES), name="", score=None)
 CHECKS = (
     CheckResult(check="says", passed=False, summary="no reply says text('refunded')", turn_index=0),
     CheckResult(check="never_says", passed=True, summary="'credit card' was never said"),
-    CheckResult(check="final_state", passed=False, summary="?", error="the state could not be read"),
+    CheckResult(check="final_state", passed=False, summary="could not be told: no state", error="no state"),
+    CheckResult(check="check", passed=False, summary="paid twice (shop.sim.py:9)\nassert 2 == 1"),
 )
 
 
@@ -79,7 +93,7 @@ def test_each_trajectory_stands_by_its_name(opened: Any) -> None:
     assert "Met 0.5, precision 0.25, recall 1, F1 0.4" in text
     assert "· allowed" in text
     assert "free: a read (get_*)" in text
-    assert "amount: expected 5, got 500" in text
+    assert text.count("amount: expected 5, got 500") == 1
     no_finding(opened)
 
 
@@ -89,7 +103,16 @@ def test_what_speaks_against_the_conversation_comes_first(opened: Any) -> None:
     assert "turn 0: Tool calls, writes only <these>: expected calls are missing: refund_order" in text
     assert "turn 0: Check says: no reply says text('refunded')" in text
     assert "Check final_state" in text
+    assert "Check: paid twice (shop.sim.py:9)\nassert 2 == 1" in opened.locator(".why-box").inner_text()
     assert "never_says" not in text
+
+
+def test_a_reason_stands_once_above_the_calls(page: Any, tmp_path: Path) -> None:
+    """An order has one column of calls, and says above it what is wrong; what differs stands in its row."""
+    order = words(open_report(page, tmp_path, ORDER), "details.box.wrong")
+    assert "Expected (" not in order
+    assert order.count("before: refund_order (call 2)") == 1
+    assert "↕ out of order refund_order(" in order
 
 
 def test_checks_of_the_whole_stand_with_what_is_said_of_it(opened: Any) -> None:
@@ -98,7 +121,7 @@ def test_checks_of_the_whole_stand_with_what_is_said_of_it(opened: Any) -> None:
     text = re.sub(r"\s+", " ", part.inner_text())
     assert "✗ says does not hold (turn 0): no reply says text('refunded')" in text
     assert "✓ never_says holds: 'credit card' was never said" in text
-    assert "? final_state cannot be told: the state could not be read: ?" in text
+    assert "? final_state cannot be told: no state" in text
 
 
 def test_calls_that_a_threshold_counts_are_no_trouble(page: Any, tmp_path: Path) -> None:

@@ -92,9 +92,10 @@ function line({ name, result, limit, low }) {
 }
 
 function check({ passed, error, check: name, reason, turnIndex }) {
-  const failed = error ? ["?", `cannot be told: ${error}`] : ["✗", "does not hold"];
+  const failed = error ? ["?", "cannot be told"] : ["✗", "does not hold"];
   const [sign, said] = passed ? ["✓", "holds"] : failed;
   const where = known(turnIndex) ? ` (turn ${turnIndex})` : "";
   const words = h("strong", `${sign} `, foreign(`${name} ${said}`), where);
-  return h("li", { class: !passed && "low" }, words, ": ", longText(reason, "span"));
+  const why = reason.replace(/^could not be told: /, "");
+  return h("li", { class: !passed && "low" }, words, ": ", longText(why, "span"));
 }

@@ -6,7 +6,7 @@ import { foreign, h } from "./dom.js";
 import { folded, list, notice, table, tableRow } from "./folding.js";
 import { count, decimal } from "./format.js";
 import { facts, json, longText } from "./parts.js";
-import { partsOf, summaryOf } from "./troubles.js";
+import { partsOf, reasonOf } from "./troubles.js";
 
 const MODES = {
   in_order: "in this order",
@@ -26,18 +26,22 @@ function oneComparison(trajectory, calls, link, title) {
   const { matched, counted, vacuous, mode, alignment = [], alignmentMore, name, score } = trajectory;
   const differ = counted ? "≠ differ, which the threshold counts" : "✗ differ";
   const words = matched ? "✓ as expected" : matched === false ? differ : "? cannot be told";
-  const row = ({ status, expected, call, difference }) =>
-    tableRow(status, mark(status), known(expected) ? foreign(expected, "code") : "nothing", [
+  const reason = reasonOf(trajectory);
+  const sides = ({ expected, call, difference }) => [
+    ...(mode ? [known(expected) ? foreign(expected, "code") : "nothing"] : []),
+    [
       calls[call] ? link(call, foreign(short(callText(calls[call])), "code"), calls[call]) : "not made",
-      difference && h("em", " ", foreign(difference)),
-    ]);
+      difference && difference !== reason && h("em", " ", foreign(difference)),
+    ],
+  ];
+  const row = (each) => tableRow(each.status, mark(each.status), ...sides(each));
   const make = () => [
-    foreign(summaryOf(trajectory), "p"),
+    foreign(reason, "p"),
     score && h("p.quiet", scoreText(score)),
     vacuous && notice("It held only because no call of the agent was ever seen."),
     alignment.length > 0
-      ? aligned(MODES[mode] || mode || "nothing by name", alignment, row)
-      : sides(trajectory),
+      ? aligned(mode && (MODES[mode] || mode), alignment, row)
+      : bothSides(trajectory),
     alignmentMore > 0 && notice(count(alignmentMore, "more row"), " of which nothing is wrong are not kept."),
   ];
   const head = [title, name && [", ", foreign(name)], ": ", h("strong", words)];
@@ -48,8 +52,10 @@ function scoreText({ met, precision, recall, f1 }) {
   return `Met ${decimal(met)}, precision ${decimal(precision)}, recall ${decimal(recall)}, F1 ${decimal(f1)}`;
 }
 
+// Where nothing is expected by name, calls have no column beside them.
 function aligned(mode, rows, row) {
-  return table("aligned stacked", ["", `Expected (${mode})`, "Actual"], rows.length, (at) => row(rows[at]));
+  const heads = ["", ...(mode ? [`Expected (${mode})`] : []), "Actual"];
+  return table("aligned stacked", heads, rows.length, (at) => row(rows[at]));
 }
 
 // Row of the alignment by position of its call; of several trajectories that which has something wrong.
@@ -60,7 +66,7 @@ export function rowsByCall(trajectory) {
 }
 
 // Results of older versions have no rows, only both sides as text.
-function sides({ mode, expected, forbidden, actual }) {
+function bothSides({ mode, expected, forbidden, actual }) {
   const text = (value) => value && foreign(value, "code");
   return facts([
     [`Expected (${MODES[mode] || mode})`, text(expected)],

@@ -32,7 +32,7 @@ export function troubles(conversation, scenario) {
     for (const each of checks) if (!each.passed) add(turnIndex, `Check ${each.check}`, each.reason);
   }
   for (const { check, passed, reason, turnIndex = null } of conversation.checks || []) {
-    if (!passed) add(turnIndex, `Check ${check}`, reason);
+    if (!passed) add(turnIndex, check === "check" ? "Check" : `Check ${check}`, reason);
   }
   for (const { result, required, turnIndex, text, reason } of conversation.criteria || []) {
     const counts = result === "violated" || (result === "cannot tell" && required);
@@ -81,11 +81,16 @@ export function statusOf({ conversationId, invalid, passed, errorSource }, { rea
   return errorSource && errorSource !== "agent" ? "errored" : "failed";
 }
 
-// A trajectory's reason with what differs, without its sides, which are shown by themselves.
-export function summaryOf(trajectory) {
+// A trajectory's reason without its sides, which are shown by themselves.
+export function reasonOf({ reason }) {
+  return reason.split(/\n(?:expected \(|forbidden: |actual: )/)[0];
+}
+
+// The same with what differs.
+function summaryOf(trajectory) {
   const different = (trajectory.alignment || []).filter((row) => row.status === "different" && row.difference);
   const differences = different.map((row) => `${row.expected.split("(")[0]}: ${row.difference}`);
-  return [trajectory.reason.split(/\n(?:expected \(|forbidden: |actual: )/)[0], ...differences].join("; ");
+  return [reasonOf(trajectory), ...differences].join("; ");
 }
 
 export function isBelow(result, threshold) {
