@@ -7,6 +7,7 @@ from typing import Any
 
 from agentest.matchers.showing import brief
 from agentest.metrics import metric_name, normal_thresholds
+from agentest.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.scenarios.criteria import parse_criteria
 from agentest.scenarios.expectations import (
     check_turns,
@@ -15,13 +16,12 @@ from agentest.scenarios.expectations import (
     parse_sayings,
 )
 from agentest.scenarios.model import Scenario, ScriptedTurn
-from agentest.scenarios.parsing import known_keys
+from agentest.scenarios.parsing import checked_text, known_keys, needed_text, positive, yes_or_no
 from agentest.scenarios.session import parse_session
 from agentest.scenarios.state import parse_check, parse_state
 from agentest.scenarios.tools import parse_tools, parse_user_tools
 from agentest.scenarios.trajectories import parse_trajectories
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scenarios.values import checked_text, needed_text, positive, repeat_of, yes_or_no
 from agentest.support.calling import words_of
 from agentest.support.raised_at import raised_at
 from agentest.support.spelling import did_you_mean
@@ -56,7 +56,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         conversations_per_scenario=positive(
             options.get("conversations_per_scenario"), "conversations_per_scenario"
         ),
-        repeat=repeat_of(options),
+        repeat=_repeat(options),
         max_turns=max_turns,
         parallel=yes_or_no(options.get("parallel"), "parallel"),
         agent=needed_text(options["agent"], "agent") if "agent" in options else None,
@@ -99,6 +99,17 @@ def _raises(name: str, value: Any) -> bool:
     except Exception:  # noqa: BLE001 - whatever it was, it is this one
         return True
     return False
+
+
+def _repeat(options: Mapping[str, Any]) -> Repeat | None:
+    """What the options say of `repeat`, which no fixed number of conversations may stand beside."""
+    try:
+        repeat = parse_repeat(options.get("repeat"))
+    except ValueError as error:
+        raise ValueError(f"repeat: {error}") from None
+    if repeat and options.get("conversations_per_scenario") is not None:
+        raise ValueError(EXCLUDES)
+    return repeat
 
 
 def _expected_outcome(options: Mapping[str, Any]) -> str:

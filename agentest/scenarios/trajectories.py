@@ -23,7 +23,15 @@ from agentest.scenarios.calls import (
 )
 from agentest.scenarios.contradictions import check_trajectory, check_writes
 from agentest.scenarios.names import ToolName, is_glob, is_one_tool, name_matches
-from agentest.scenarios.parsing import as_list, count_of, known_keys, needed_count, one_of_these
+from agentest.scenarios.parsing import (
+    as_list,
+    count_of,
+    known_keys,
+    needed_count,
+    needed_text,
+    one_of_these,
+    yes_or_no,
+)
 from agentest.scenarios.steps import (
     ORDERS,
     check_number_of_paths,
@@ -36,7 +44,6 @@ from agentest.scenarios.steps import (
 from agentest.scenarios.trajectory import MATCH_MODES as MATCH_MODES
 from agentest.scenarios.trajectory import MatchMode as MatchMode
 from agentest.scenarios.trajectory import Trajectory as Trajectory
-from agentest.scenarios.values import needed_text, yes_or_no
 from agentest.support.spelling import snake_case
 
 DEMANDS = (
