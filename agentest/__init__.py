@@ -72,11 +72,11 @@ if TYPE_CHECKING:
     from agentest.scenarios.calls import CallOrder as CallOrder
     from agentest.scenarios.calls import ExpectedCall as ExpectedCall
     from agentest.scenarios.criteria import Criterion as Criterion
-    from agentest.scenarios.definition import Scenario as Scenario
-    from agentest.scenarios.definition import ScriptedTurn as ScriptedTurn
-    from agentest.scenarios.definition import Session as Session
     from agentest.scenarios.definition import scenario as scenario
     from agentest.scenarios.definition import sequence as sequence
+    from agentest.scenarios.model import Scenario as Scenario
+    from agentest.scenarios.model import ScriptedTurn as ScriptedTurn
+    from agentest.scenarios.session import Session as Session
     from agentest.scenarios.trajectory import Trajectory as Trajectory
     from agentest.scenarios.words import any_of as any_of
     from agentest.scenarios.words import before as before
@@ -127,12 +127,12 @@ _HOME = {
     "ReasonKind": "agentest.results",
     "RunResult": "agentest.results",
     "RunWarning": "agentest.results",
-    "Scenario": "agentest.scenarios.definition",
+    "Scenario": "agentest.scenarios.model",
     "ScenarioError": "agentest.errors",
     "ScenarioResult": "agentest.results",
     "Score": "agentest.results",
-    "ScriptedTurn": "agentest.scenarios.definition",
-    "Session": "agentest.scenarios.definition",
+    "ScriptedTurn": "agentest.scenarios.model",
+    "Session": "agentest.scenarios.session",
     "Severity": "agentest.results",
     "Skipped": "agentest.results",
     "SlowTurn": "agentest.results",

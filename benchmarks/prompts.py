@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentest.llm.port import ChatRequest
-from agentest.scenarios.definition import Scenario, collecting, scenario
+from agentest.scenarios.definition import collecting, scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from benchmarks.answers import REPLY
 from benchmarks.workload import GOAL, KNOWLEDGE, LINE, PROFILE, TOOL

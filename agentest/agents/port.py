@@ -13,7 +13,7 @@ import anyio
 from agentest.errors import AgentError, CannotSend
 from agentest.http.client import Sender
 from agentest.messages import Message, ToolRequest, ToolSpec
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.support.json_text import well_formed, well_formed_value
 from agentest.tool_servers.port import Addresses
 from agentest.transcript import Remark, ToolCall, Usage

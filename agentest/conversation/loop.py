@@ -33,7 +33,7 @@ from agentest.errors import AgentError, AgentestError, CannotSend
 from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.mocks.state import EndState
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.support.json_text import copied, well_formed
 from agentest.support.text import shortened
 from agentest.transcript import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from secrets import token_hex
 
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 
 _WORDS_CHARS = 24
 

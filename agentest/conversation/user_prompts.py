@@ -9,7 +9,7 @@ from agentest.endings import PATIENCE, REASONS_TO_STOP
 from agentest.messages import ToolSpec
 from agentest.mocks.binding import Mock
 from agentest.mocks.schemas import tool_specs
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.storing import shortened
 from agentest.support.data_blocks import data_block, escaped
 from agentest.support.json_text import json_text

@@ -24,7 +24,7 @@ from agentest.endings import Ending
 from agentest.errors import ModelError
 from agentest.llm.port import CallKey, Message, Model
 from agentest.messages import Attachment, UserText
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.transcript import Turn
 
 

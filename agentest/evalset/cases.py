@@ -47,7 +47,8 @@ from agentest.results import (
 )
 from agentest.run.plan import Unit
 from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.definition import Scenario, ScriptedTurn, Session
+from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.session import Session
 from agentest.store.invocations import unwrapped
 from agentest.support.paths import shown_path
 

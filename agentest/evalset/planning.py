@@ -35,7 +35,7 @@ from agentest.run.about import told_instructions, tools_of
 from agentest.run.known_tools import ServedBeside, known_tools
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, asked_reports, prepared_for
-from agentest.scenarios.definition import parse_tools
+from agentest.scenarios.tools import parse_tools
 from agentest.sight import Sight
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.redact import Redactor, environment_secrets

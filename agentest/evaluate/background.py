@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentest.evaluate.sight_of_calls import SightOfCalls
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.transcript import Turn
 
 

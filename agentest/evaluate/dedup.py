@@ -13,7 +13,7 @@ from agentest.evaluate.dedup_prompts import chosen, dedup_messages
 from agentest.llm.port import CallKey, Model
 from agentest.llm.schema import UNDESCRIBED
 from agentest.results import ConversationResult, Deduplication, ErrorGroup, LabelledFailure, Severity
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 
 
 class Group(BaseModel):

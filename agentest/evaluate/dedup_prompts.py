@@ -12,7 +12,7 @@ from agentest.evaluate.shown import block
 from agentest.llm.port import Message
 from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, CriterionOutcome, LabelledFailure
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.storing import shortened as kept
 from agentest.support.json_text import on_one_line, safe_repr
 from agentest.support.text import shortened

@@ -27,8 +27,8 @@ from agentest.evaluate.whole import checked_whole
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ABOUT_CALLS
 from agentest.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
-from agentest.scenarios.definition import Scenario, ScriptedTurn
 from agentest.scenarios.expectations import Expect
+from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.transcript import Blame, Conversation, Turn
 
 

@@ -16,7 +16,7 @@ from agentest.evaluate.sight_of_calls import SightOfCalls
 from agentest.llm.port import Answer, CallKey, Message
 from agentest.metrics import BUILTIN
 from agentest.scenarios.criteria import Criterion
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.transcript import Conversation, ToolCall, Turn
 
 _SCENARIO = Scenario(

@@ -24,7 +24,7 @@ from agentest.results import (
     Unscored,
 )
 from agentest.scenarios.criteria import Criterion
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.transcript import Conversation, Turn
 
 

@@ -16,7 +16,7 @@ from agentest.results import (
     TrajectoryScore,
     Unscored,
 )
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.transcript import Blame
 
 NO_TRAJECTORY = "the scenario has no trajectory about calls"

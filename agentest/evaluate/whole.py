@@ -11,7 +11,7 @@ from agentest.evaluate.sayings import checked_sayings
 from agentest.evaluate.session_checks import compared_keys
 from agentest.matchers.paths import steps_of
 from agentest.results import CheckResult
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.support.json_text import copied
 from agentest.transcript import CUT_OFF, Conversation
 

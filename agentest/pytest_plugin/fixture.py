@@ -15,7 +15,7 @@ from agentest.evalset.api.in_process import configuration, run_result
 from agentest.evalset.planning import EvalRequest, prepare_eval
 from agentest.run.plan import Options
 from agentest.run.prepare import Request
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing.checked import CheckedRun, as_checked
 from agentest.testing.run import arun_scenarios, refuse_in_async_code, run_scenarios
 

@@ -16,8 +16,8 @@ from agentest.results import ScenarioResult
 from agentest.run.place import place_of
 from agentest.run.plan import Options, Plan, Unit, make_plan
 from agentest.run.prepare import Prepared, Request, configure, prepared_for
-from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import Discovered, discover_file, matches, search
+from agentest.scenarios.model import Scenario
 from agentest.support.importing import Imports
 
 _OPTIONS = re.compile(r"--(config|offline)\b")

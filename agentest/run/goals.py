@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from agentest.metrics import ABOUT_CALLS, BUILTIN, GOAL
 from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, GoalOutcome
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 
 _FINAL_STATES = ("final_session_state", "final_state")
 

@@ -19,7 +19,7 @@ from agentest.messages import ToolSpec
 from agentest.mocks.binding import Mock
 from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
 from agentest.run.tool_lines import MAYBE_OTHERS, NONE, KnownTool, joined_tools, tool_lines
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 
 _FILES = 32
 """Of how many files the tools are kept."""

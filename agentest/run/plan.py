@@ -23,8 +23,8 @@ from agentest.run.kept import NOTHING, KeptPart
 from agentest.run.known_tools import served_beside
 from agentest.run.measures import check_metrics, check_thresholds, load_custom_metrics
 from agentest.run.schedule import how_many
-from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.scenarios.model import Scenario
 from agentest.scenarios.selection import PathChoice, name_fits, on_paths
 from agentest.support.files import readable
 from agentest.support.paths import shown_path

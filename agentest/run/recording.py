@@ -17,7 +17,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.run.beside import open_servers
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, configure, prepared_for
-from agentest.scenarios.definition import Scenario, ScriptedTurn
+from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.sight import Sight, cannot_be_seen
 from agentest.support.text import count
 from agentest.support.trace_context import new_key

@@ -14,8 +14,8 @@ from agentest.errors import UsageError
 from agentest.results import ScenarioResult
 from agentest.run.plan import Unit, agents_under_test, make_plan
 from agentest.run.prepare import Prepared, Request, configure, discover_scenarios, prepared_for
-from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import Discovered, search
+from agentest.scenarios.model import Scenario
 from agentest.scenarios.selection import PathChoice
 from agentest.sight import Sight
 from agentest.support.paths import shown_path

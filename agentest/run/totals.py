@@ -16,7 +16,7 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall, Turn, mismatch
 from agentest.verdict import conversation_passed

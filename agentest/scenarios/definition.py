@@ -15,15 +15,12 @@ from typing import Any
 
 from agentest.errors import ScenarioError
 from agentest.matchers.showing import brief
-from agentest.mocks.binding import BoundFunction, MockSequence
+from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.criteria import Criterion
-from agentest.scenarios.making import PLACEHOLDERS as PLACEHOLDERS
 from agentest.scenarios.making import made, unreadable
-from agentest.scenarios.model import Check, Scenario, ScriptedTurn
-from agentest.scenarios.session import Session as Session
-from agentest.scenarios.tools import parse_tools as parse_tools
-from agentest.scenarios.words import call as call
+from agentest.scenarios.model import Check, Scenario
+from agentest.scenarios.session import Session
 from agentest.support.spelling import did_you_mean, snake_keys
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
@@ -154,14 +151,3 @@ def _camel_options(extra: Mapping[str, Any], named: Mapping[str, Any]) -> dict[s
         if key in named:
             raise ValueError(f"`{key}` is given twice, in both spellings")
     return options
-
-
-__all__ = [
-    "BoundFunction",
-    "Scenario",
-    "ScriptedTurn",
-    "call",
-    "collecting",
-    "scenario",
-    "sequence",
-]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from agentest.config.file import NAMES
 from agentest.errors import UsageError
-from agentest.scenarios.definition import Scenario, collecting
+from agentest.scenarios.definition import collecting
+from agentest.scenarios.model import Scenario
 from agentest.scenarios.selection import PathChoice
 from agentest.support.files import readable
 from agentest.support.importing import Imports, user_traceback

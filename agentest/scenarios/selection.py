@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 
 EXACTLY = "="
 """What `--scenario` begins with where the rest is the whole name."""

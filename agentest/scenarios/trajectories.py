@@ -36,14 +36,11 @@ from agentest.scenarios.steps import (
     ORDERS,
     check_number_of_paths,
     order_in,
-    parse_call,
     parse_name,
     parse_orders,
     parse_step,
 )
-from agentest.scenarios.trajectory import MATCH_MODES as MATCH_MODES
-from agentest.scenarios.trajectory import MatchMode as MatchMode
-from agentest.scenarios.trajectory import Trajectory as Trajectory
+from agentest.scenarios.trajectory import MATCH_MODES, MatchMode, Trajectory
 from agentest.support.spelling import snake_case
 
 DEMANDS = (
@@ -250,6 +247,3 @@ def _resolved(step: Any, mode_of: ModeOf) -> Any:
         return step
     mode = "partial" if step.args is None else mode_of(step.name)
     return replace(step, arg_match_mode=mode, mode_unsaid=False)
-
-
-__all__ = ["MATCH_MODES", "MatchMode", "Trajectory", "parse_call", "parse_trajectories", "parse_trajectory"]

@@ -17,7 +17,7 @@ from agentest.matchers.showing import shown
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.names import ToolName
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.scripted.literals import Item, Node, Text, bracketed, is_parameter, mapping, node
 from agentest.support.spelling import snake_case
 

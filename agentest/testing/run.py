@@ -28,8 +28,8 @@ from agentest.run.run import Mode, run_steps
 from agentest.run.session import Outcome, Session
 from agentest.run.settings import settings_of
 from agentest.run.stop import Stop
-from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import Discovered
+from agentest.scenarios.model import Scenario
 from agentest.testing.agent import ScriptedAgent
 from agentest.testing.checked import CheckedRun, as_checked
 

@@ -49,7 +49,7 @@ from agentest.errors import AgentError, AgentestError, CannotSend
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.messages import Attachment, UserText
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.sight import SeenBy
 from agentest.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
 

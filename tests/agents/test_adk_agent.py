@@ -31,7 +31,7 @@ from agentest.http.guard import AddressGuard
 from agentest.messages import AgentMessage, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.run.plan import endpoint
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.sight import SeenBy
 from agentest.transcript import Blame, Conversation, Remark, ToolCall, Usage
 

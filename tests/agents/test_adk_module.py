@@ -32,7 +32,7 @@ from agentest.evalset.api.in_process import configuration
 from agentest.http.client import open_client
 from agentest.messages import UserText
 from agentest.results import RunResult, Status
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.sight import SeenBy
 from agentest.testing import run_scenarios
 from agentest.transcript import Conversation

@@ -27,7 +27,7 @@ from agentest.conversation.sessions import new_session_id
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.messages import Attachment, UserText
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.sight import SeenBy
 from agentest.transcript import Remark, ToolCall
 

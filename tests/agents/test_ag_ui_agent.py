@@ -23,7 +23,7 @@ from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.messages import Attachment, UserText
 from agentest.results import RunResult, Status
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.sight import SeenBy
 from agentest.testing import run_scenarios
 from agentest.transcript import Blame, Remark

@@ -27,7 +27,7 @@ from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.said import read_spoken
 from agentest.agents.ag_ui.state import State
 from agentest.agents.ag_ui.thread import Thread
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.sight import SeenBy
 from agentest.transcript import Blame, Conversation, Failure, Remark, Usage
 

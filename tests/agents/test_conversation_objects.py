@@ -17,7 +17,7 @@ from agentest.conversation.users import ScriptedUser
 from agentest.errors import AgentError, CannotSend
 from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.transcript import Conversation
 
 

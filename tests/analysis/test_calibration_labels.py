@@ -32,7 +32,7 @@ from agentest.metrics import CRITERIA, GOAL
 from agentest.run.about import about_agent
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import ToolCall, Turn
 

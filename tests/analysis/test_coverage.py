@@ -28,8 +28,9 @@ from agentest.errors import ExitCode, UsageError
 from agentest.results import CaseId, RunResult, Status
 from agentest.run.plan import Options, Unit, make_plan
 from agentest.run.prepare import Request
-from agentest.scenarios.definition import Scenario, scenario
+from agentest.scenarios.definition import scenario
 from agentest.scenarios.discovery import Discovered
+from agentest.scenarios.model import Scenario
 from agentest.store.reading import stored_run
 
 

@@ -33,7 +33,8 @@ from agentest.evalset.formats.model import (
 )
 from agentest.results import RunResult
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.definition import Scenario, collecting
+from agentest.scenarios.definition import collecting
+from agentest.scenarios.model import Scenario
 from agentest.scripted.literals import literal
 from agentest.scripted.script import script
 from agentest.sight import SeenBy

@@ -15,8 +15,9 @@ from agentest.analysis.export.expected import find, held_to
 from agentest.analysis.export.export import Exported, export
 from agentest.analysis.export.selection import Held
 from agentest.evalset.formats.reading import read_eval_set
-from agentest.scenarios.definition import Scenario, collecting
+from agentest.scenarios.definition import collecting
 from agentest.scenarios.discovery import discover_file
+from agentest.scenarios.model import Scenario
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_document
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call

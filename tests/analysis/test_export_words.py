@@ -15,8 +15,10 @@ from agentest.matchers.quantities import approx, number
 from agentest.matchers.texts import text
 from agentest.matchers.values import absent, each, one_of, optional
 from agentest.scenarios.calls import AnyOf, CallOrder, ExpectedCall
-from agentest.scenarios.definition import Scenario, collecting
-from agentest.scenarios.trajectories import Trajectory, parse_trajectory
+from agentest.scenarios.definition import collecting
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.scripted import words
 from agentest.scripted.literals import Brackets, Item, Node, Text, imports, opened
 from agentest.scripted.script import NAMES

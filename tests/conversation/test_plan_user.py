@@ -19,7 +19,7 @@ from agentest.llm.live import Patience
 from agentest.llm.open import scripted
 from agentest.llm.port import Ledger, TransientError
 from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import Blame, Turn
 

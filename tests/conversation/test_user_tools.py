@@ -24,7 +24,7 @@ from agentest.llm.schema import answer_schema
 from agentest.llm.structured import StructuredModel
 from agentest.mocks.answering import MockContext
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.storing import MAX_CHARS, stored
 from agentest.testing import STOP, CheckedRun, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.transcript import Blame, Conversation

@@ -20,7 +20,7 @@ from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import ToolCall, Turn
 

@@ -21,7 +21,7 @@ from agentest.evalset.planning import eval_plan
 from agentest.mocks.binding import RecordedAnswer
 from agentest.results import CaseId, ReferenceCall, ScenarioResult, Status
 from agentest.run.plan import Unit
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.testing import ScriptedAgent
 
 ROOT = Path("/project")

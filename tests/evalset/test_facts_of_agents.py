@@ -16,7 +16,7 @@ from agentest.evalset.formats.reading import Form, ReadSet
 from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.planning import eval_plan
 from agentest.run.plan import Unit
-from agentest.scenarios.definition import parse_tools
+from agentest.scenarios.tools import parse_tools
 
 APP = {
     "agent_details": {

@@ -15,7 +15,8 @@ from agentest.evaluate.calls.alignment import MOST_ROWS
 from agentest.evaluate.calls.trajectory import match_trajectory
 from agentest.results import AlignedRow, RowStatus, TrajectoryResult
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.trajectories import Trajectory, parse_trajectory
+from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall
 
 MODES = ("strict", "unordered", "contains", "in_order", "within")

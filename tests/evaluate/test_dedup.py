@@ -29,7 +29,7 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 ids = st.sampled_from([f"c-{c}-F{n}" for c in (1, 2) for n in range(1, 5)])

@@ -25,7 +25,8 @@ from agentest.results import (
     TrajectoryScore,
     Unscored,
 )
-from agentest.scenarios.trajectories import Trajectory, parse_trajectory
+from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.transcript import Blame
 from agentest.verdict import averages, decide
 

@@ -21,7 +21,7 @@ from agentest.llm.port import joined
 from agentest.llm.schema import answer_schema
 from agentest.metrics import BUILTIN, NO_FAILURE, Kind
 from agentest.results import LabelledFailure
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.support.data_blocks import escaped
 from agentest.support.templates import fill, placeholders
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call

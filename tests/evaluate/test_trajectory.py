@@ -18,7 +18,8 @@ from agentest import call
 from agentest.evaluate.calls.trajectory import match_trajectory, matched_trajectory
 from agentest.results import TrajectoryResult
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.trajectories import Trajectory, parse_trajectory
+from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.transcript import ToolCall, call_text
 

@@ -27,7 +27,7 @@ from agentest.errors import AgentError, AgentestError, MockError, ScenarioError,
 from agentest.mocks.answering import MockContext
 from agentest.mocks.binding import RecordedAnswer
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 from agentest.transcript import Blame, Conversation, ToolCall
 

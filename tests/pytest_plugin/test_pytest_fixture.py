@@ -11,7 +11,8 @@ import pytest
 
 from agentest.errors import UsageError
 from agentest.pytest_plugin.fixture import Agentest
-from agentest.scenarios.definition import Scenario, scenario
+from agentest.scenarios.definition import scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScenarioErrored, ScenarioFailed, ScriptedAgent
 
 

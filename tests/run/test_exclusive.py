@@ -15,7 +15,7 @@ from agentest.results import RunResult
 from agentest.run.about import AboutAgent, about_agent
 from agentest.run.plan import Unit
 from agentest.scale.waiting import WaitingUnits
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, arun_scenarios
 
 

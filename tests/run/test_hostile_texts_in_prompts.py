@@ -21,7 +21,7 @@ from agentest.results import ConversationResult, CriterionOutcome, CriterionResu
 from agentest.run.tool_lines import KnownTool, tool_lines
 from agentest.run.user_check import check_messages
 from agentest.scenarios.criteria import Criterion
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.transcript import Conversation, Remark, ToolCall, Turn
 
 BLOCK = re.compile(r'<data name="[\w ]+"(?: turn="\d+")?>\n[^<>]*\n</data>')

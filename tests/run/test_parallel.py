@@ -15,7 +15,7 @@ from agentest.events import ConversationFinished, Event
 from agentest.llm.port import ChatRequest
 from agentest.results import RunResult, Status
 from agentest.run.stop import Stop
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, arun_scenarios
 
 

@@ -18,8 +18,8 @@ from agentest.metrics import BUILTIN
 from agentest.results import ScenarioResult, Status
 from agentest.run.measures import load_custom_metrics
 from agentest.run.plan import Options, Plan, Unit, make_plan, slugify
-from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.scenarios.model import Scenario
 
 ROOT = Path("/project")
 
@@ -54,7 +54,7 @@ def made(name: str = "s", line: int = 1, file: str = "a.sim.py", **more: Any) ->
 
 
 def scripted(name: str = "s", turns: int = 2, **more: Any) -> Scenario:
-    from agentest.scenarios.definition import ScriptedTurn
+    from agentest.scenarios.model import ScriptedTurn
 
     return made(name, turns=(ScriptedTurn("hi"),) * turns, **{"goal": "", **more})
 

@@ -29,7 +29,7 @@ from agentest.report.repeats import decided
 from agentest.results import ConversationResult, RunResult, ScenarioResult, Status
 from agentest.run.schedule import Schedule, undecidable
 from agentest.run.stop import Stop
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.store.reading import read_results
 from agentest.store.runs import run_of
 from agentest.testing import Options, ScriptedAgent, ScriptedModel, arun_scenarios

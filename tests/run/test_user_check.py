@@ -19,7 +19,7 @@ from agentest.llm.port import ChatRequest
 from agentest.results import RunResult, Status
 from agentest.run.user_check import Role, check_messages
 from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import Conversation, ToolCall, Turn
 

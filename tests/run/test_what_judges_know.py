@@ -21,7 +21,7 @@ from agentest.results import ConversationResult, Score
 from agentest.run.about import about_agent
 from agentest.run.known_tools import known_tools, read_beside, served_beside
 from agentest.run.tool_lines import MOST_CHARS, KnownTool, tool_lines
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 HIDDEN = "That no call is shown says nothing"

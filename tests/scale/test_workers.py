@@ -32,7 +32,7 @@ from agentest.scale.links import Link, packed
 from agentest.scale.pool import PackedConversations
 from agentest.scale.shares import Share, cores, part_of, worker_count
 from agentest.scale.spending import SharedCells, SharedSpending
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.sight import SeenBy
 from agentest.support.redact import Redactor
 from agentest.transcript import ToolCall

@@ -19,7 +19,7 @@ from agentest.mocks.binding import BoundFunction, MockSequence
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.discovery import discover
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 
 HERE = str(Path(__file__).resolve())
 

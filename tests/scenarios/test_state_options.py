@@ -16,8 +16,9 @@ from agentest.matchers.comparison import equal
 from agentest.matchers.quantities import approx, number
 from agentest.matchers.texts import text
 from agentest.matchers.values import absent, one_of, optional
-from agentest.scenarios.definition import Scenario, scenario
+from agentest.scenarios.definition import scenario
 from agentest.scenarios.expectations import Expect, Saying, parse_expect
+from agentest.scenarios.model import Scenario
 from agentest.support.functions import taken_by
 
 

@@ -21,7 +21,7 @@ from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.transcript import Conversation
 
 Event = dict[str, Any]

@@ -19,7 +19,7 @@ from agentest.conversation.users import ScriptedUser
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.transcript import Conversation
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

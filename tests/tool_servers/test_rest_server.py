@@ -20,7 +20,7 @@ from agentest import AgentestError, ConfigError, HttpResponse, scenario, sequenc
 from agentest.agents.port import TurnContext
 from agentest.events import Noted
 from agentest.results import RunResult, Status
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.sight import SeenBy
 from agentest.support.trace_context import turn_of_requests
 from agentest.testing import arun_scenarios

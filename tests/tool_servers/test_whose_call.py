@@ -20,7 +20,7 @@ from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.events import Noted
 from agentest.mocks.resolver import MockResolver
 from agentest.results import ConversationResult, RunResult, Status
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.sight import SeenBy
 from agentest.support.trace_context import new_key
 from agentest.testing import arun_scenarios

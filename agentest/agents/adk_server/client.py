@@ -22,7 +22,7 @@ from agentest.config.agents.adk import AdkAgent
 from agentest.errors import CannotSend
 from agentest.http.client import DirectResponse, Sender
 from agentest.messages import Message, UserText, last_said
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 
 _DEFAULT_USER = "agentest"
 

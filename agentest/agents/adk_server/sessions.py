@@ -14,7 +14,7 @@ from agentest.agents.port import NoReply
 from agentest.agents.reading import read_json, shown
 from agentest.errors import CannotSend, HeldUp, SessionMismatch
 from agentest.http.client import DirectResponse
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.support.templates import NO_VALUES, Values
 
 _EXISTS = 409

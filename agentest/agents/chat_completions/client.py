@@ -16,7 +16,7 @@ from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.http.client import DirectResponse, Sender
 from agentest.messages import Message
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.support.templates import Template, Values
 
 _STREAM_OPTIONS = "stream_options"

@@ -18,7 +18,7 @@ from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.objects import Framework
 from agentest.errors import AgentError, CannotSend, ConfigError
 from agentest.messages import Message
-from agentest.scenarios.definition import Session
+from agentest.scenarios.session import Session
 from agentest.support.calling import Steps, ends_the_run, words_of
 
 MakeContext = Callable[..., Any]

@@ -25,7 +25,7 @@ from agentest.run.session import Session
 from agentest.run.settings import settings_of
 from agentest.run.signals import handled_signals
 from agentest.run.stop import Stop
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.support.terminal import tell
 
 _NOBODY = "http://127.0.0.1"

@@ -12,10 +12,10 @@ from agentest.errors import UsageError
 from agentest.evalset.formats.model import OwnKeys
 from agentest.evalset.formats.reading import read_eval_set
 from agentest.metrics import TRAJECTORY_METRICS
-from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.expectations import Expect, Saying
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.writing import as_data
 from agentest.scripted import words
 from agentest.scripted.script import Words

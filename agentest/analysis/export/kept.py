@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentest.analysis.export.talk import Talk
 from agentest.errors import UsageError
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.scenarios.session import Session
 from agentest.scripted.script import missing
 from agentest.store.layouts import CODECS

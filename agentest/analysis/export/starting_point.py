@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentest.analysis.export.selection import Held
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.scripted.literals import (
     Brackets,
     Item,

@@ -21,7 +21,7 @@ from agentest.evalset.editing.content import ChangedOnDisk, Content
 from agentest.evalset.editing.set_file import open_set
 from agentest.evalset.formats.model import EvalCase, EvalSet, SessionInput, eval_set_json
 from agentest.evalset.formats.targets import SUFFIXES, set_name
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.model import Scenario
 from agentest.scripted.script import answered_by_us, nameless, script
 from agentest.support.files import readable
 from agentest.support.paths import matches_any, patterns

@@ -33,7 +33,7 @@ from agentest.results import RunResult
 from agentest.run.prepare import Prepared
 from agentest.run.run import Mode, execute
 from agentest.run.sources import EarlierRun, LiveAgents
-from agentest.scenarios.definition import parse_tools
+from agentest.scenarios.tools import parse_tools
 from agentest.support.importing import has_module
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import snake_keys

@@ -15,7 +15,8 @@ from agentest.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, nor
 from agentest.scenarios.criteria import Criterion, parse_criteria
 from agentest.scenarios.expectations import Saying, parse_expected_state, parse_sayings
 from agentest.scenarios.state import parse_state
-from agentest.scenarios.trajectories import Trajectory, parse_trajectories
+from agentest.scenarios.trajectories import parse_trajectories
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.spelling import did_you_mean
 
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)

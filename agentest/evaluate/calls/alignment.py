@@ -15,7 +15,7 @@ from agentest.evaluate.calls.nearest import different_pairs
 from agentest.evaluate.calls.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.evaluate.calls.table import CallTable
 from agentest.results import AlignedRow, RowStatus
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.text import shortened
 
 MOST_ROWS = 200

@@ -12,7 +12,7 @@ from agentest.evaluate.calls.sightings import Sightings
 from agentest.scenarios.alternatives import calls_in
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.names import name_matches
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

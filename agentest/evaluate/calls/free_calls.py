@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agentest.evaluate.calls.known import NOTHING, Known
 from agentest.evaluate.calls.matches import RESULT_UNTOLD, result_untold
 from agentest.scenarios.names import name_matches, name_text
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.patterns import PatternTimeout
 from agentest.transcript import ToolCall, failed
 

@@ -20,7 +20,7 @@ from agentest.evaluate.calls.modes import (
 from agentest.evaluate.calls.sightings import Sightings
 from agentest.evaluate.calls.table import CallTable
 from agentest.scenarios.alternatives import Path
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 
 _MOST_NEAR = 20
 """Paths among which the nearest is looked for, of those that may be near; fewer where they are long."""

@@ -13,7 +13,7 @@ from agentest.evaluate.calls.sightings import Sightings
 from agentest.evaluate.calls.table import CallTable
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.names import name_text
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 
 _ORDERED = ("strict", "in_order")
 _CLOSED = ("strict", "unordered", "within")

@@ -8,7 +8,7 @@ from agentest.evaluate.calls.modes import is_ordered
 from agentest.evaluate.calls.rounds import best_in_order
 from agentest.evaluate.calls.table import CallTable
 from agentest.results import TrajectoryScore
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 
 
 def score_of(spec: Trajectory, found: Judged) -> TrajectoryScore:

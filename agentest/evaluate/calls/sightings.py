@@ -11,7 +11,7 @@ from agentest.evaluate.calls.known import Known
 from agentest.evaluate.calls.matching import bits, union
 from agentest.evaluate.calls.rounds import coarse_groups, fine_groups, single_groups
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.transcript import ToolCall
 
 ROUNDS_UNTOLD = "rounds: the agent does not tell which of its calls came in one message"

@@ -19,7 +19,7 @@ from agentest.matchers.comparison import is_plain
 from agentest.results import TrajectoryResult, TrajectoryScore
 from agentest.scenarios.alternatives import calls_in, paths_of
 from agentest.scenarios.calls import ANYTHING, ExpectedCall
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.transcript import ToolCall, call_text
