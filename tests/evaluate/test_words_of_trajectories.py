@@ -171,8 +171,10 @@ def test_what_each_word_demands(spec: Any, calls: str, says: str | None) -> None
         ({"match_mode": "within", "expected": ["a"]}, "a b", 1 / 2, 1 / 2),
         ({"expected": ["a", "b"], "ignore_failed": True}, "a! b", 1 / 2, 1),
         ({"expected": ["a"], "forbidden": ["x", "y"], "before": ["a", "x"]}, "x", 1 / 4, 0),
+        ({"expected": ["b", "get_x", "get_y", "b"], "reads": ["get_*"]}, "get_x get_y b", 3 / 4, 1),
+        ({"expected": ["get_x", "*"], "reads": ["get_*"], "rounds": True}, "b get_x get_y", 1, 2 / 3),
     ],
-    ids=["extra", "missing", "order", "limit", "again", "within", "failed", "bounds"],
+    ids=["extra", "missing", "order", "limit", "again", "within", "failed", "bounds", "free", "free_rounds"],
 )
 def test_the_share_of_demands_that_are_met(spec: Any, calls: str, met: float, precision: float) -> None:
     """Expected calls at their place, forbidden entries, limits and orders; of calls too many precision tells,

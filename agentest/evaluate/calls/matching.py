@@ -158,13 +158,14 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
 
     Args:
         size: number of columns.
-        counting: columns whose pairs weigh twice; None: all weigh the same.
+        counting: columns that are rather taken, of as many pairs; None: all are as good.
     """
     early = _earliest(rows, size)
     uniform = counting is None or counting.bit_count() == size
     if (None not in early and uniform) or len(rows) * size > _MOST_CELLS:
         return early
-    weights = [1 if uniform or not (counting or 0) >> column & 1 else 2 for column in range(size)]
+    pair = weight_of_pair(len(rows))
+    weights = [pair + (not uniform and (counting or 0) >> column & 1) for column in range(size)]
     lengths = _lengths(rows, weights)
     partners: Partners = [None] * len(rows)
     row = column = 0
@@ -178,6 +179,11 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
         else:
             row += 1
     return partners
+
+
+def weight_of_pair(most: int) -> int:
+    """What each of some pairs weighs, so that one more outweighs one more point for each of the others."""
+    return most + 1
 
 
 def _earliest(rows: Sequence[int], size: int) -> Partners:

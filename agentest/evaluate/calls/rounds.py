@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentest.evaluate.calls.matching import Matching, Partners, bits, longest_in_order, transposed
+from agentest.evaluate.calls.matching import (
+    Matching,
+    Partners,
+    bits,
+    longest_in_order,
+    transposed,
+    weight_of_pair,
+)
 from agentest.transcript import ToolCall
 
 _MOST_CELLS = 20_000
@@ -169,7 +176,7 @@ def _earliest_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) 
 
 
 def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """The same, group by group: which rows are done after each, and how many pairs that makes at most."""
+    """The same, group by group: which rows are done after each, and what the pairs weigh at most."""
     best: dict[int, int] = {0: 0}
     steps: list[dict[int, int]] = []
     for group in groups:
@@ -191,18 +198,19 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
 
 
 def _covered(rows: Sequence[int], at: int, group: int, counting: int) -> list[tuple[int, int]]:
-    """After which rows, from `at` on, how many of them have a column of the group: where there is one more.
+    """After which rows, from `at` on, what their pairs with the group weigh: where there is one more.
 
-    Pairs with columns that count weigh twice.
+    Of as many pairs those are better that are with columns that count.
     """
     matching = Matching([row & group for row in rows[at:]])
     of_those_that_count = Matching([row & group & counting for row in rows[at:]])
+    pair = weight_of_pair(len(rows))
     found, weight = [], 0
     for row in range(len(rows) - at):
         if matching.taken == group:
             break
         if rows[at + row] & group and matching.add(row):
-            weight += 1
+            weight += pair
             weight += of_those_that_count.add(row)
             found.append((at + row + 1, weight))
     return found
