@@ -71,9 +71,8 @@ def _how_many_limits(spec: Trajectory) -> int:
 
 def _unmet_limits(spec: Trajectory, problems: list[str], seen: Sightings) -> int:
     """How many limits are broken: one number for all tools is one of them."""
-    over = len(_tools_over(spec, seen))
-    keys = {key for key, _ in _tools_over(spec, seen).values()}
-    return len(problems) - over + len(keys)
+    over = _tools_over(spec, seen)
+    return len(problems) - len(over) + len({key for key, _ in over.values()})
 
 
 def _exceeded(spec: Trajectory, seen: Sightings, turns: int, *, best: bool, some: bool) -> list[str]:
@@ -103,7 +102,9 @@ def _made(count: int, seen: Sightings) -> str:
 
 def _tools_over(spec: Trajectory, seen: Sightings) -> dict[str, tuple[str, tuple[int, int]]]:
     """Tool → the limit's key, how often it was called, and how often it may be."""
-    over = {}
+    over: dict[str, tuple[str, tuple[int, int]]] = {}
+    if spec.max_calls_per_tool is None:
+        return over
     for tool, made in Counter(call.name for call in seen.calls).items():
         found = limit_of(spec, tool)
         if found and made > found[1]:

@@ -89,6 +89,12 @@ class Sightings:
         return self.counted.failed
 
     @property
+    def certain(self) -> bool:
+        """Whether all is known: then it is no question of what a trajectory wants."""
+        told = (self.free, self.failed, *self.cells.values(), *self.banned.values())
+        return self.fine == self.coarse and not any(each.maybe for each in told)
+
+    @property
     def all(self) -> int:
         """All calls."""
         return (1 << len(self.calls)) - 1

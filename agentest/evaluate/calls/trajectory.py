@@ -161,7 +161,7 @@ class _Answer:
             return None
         if self.blind and self.spec.about_calls:
             return self._hidden(best)
-        worst = judged(self.question, self.seen, best=False)
+        worst = best if self.seen.certain else judged(self.question, self.seen, best=False)
         if worst.holds:
             return self._told(worst)
         decided = whatever_is_so(self.question, self.seen)
@@ -203,7 +203,7 @@ class _Answer:
         if not self.question.complete or self.blind or not self.spec.about_calls:
             return None
         score = score_of(self.spec, found)
-        if self.seen.undecided or self.seen.fine != self.seen.coarse:
+        if not self.seen.certain:
             sides = [judged(self.question, self.seen, best=best) for best in (True, False)]
             if any(score_of(self.spec, side) != score for side in sides):
                 return None
