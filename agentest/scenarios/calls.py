@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from agentest.matchers.checking import function_problem
 from agentest.matchers.showing import brief, shown
 from agentest.scenarios.names import ToolName
 
@@ -128,8 +128,8 @@ def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[s
     """What is wrong with the words that stand beside a call's arguments: the word, and why."""
     if where is not None and (not callable(where) or isinstance(where, type)):
         yield "where", f"expected a function of all arguments, found {brief(where)}"
-    elif inspect.iscoroutinefunction(where):
-        yield "where", "expected a function that is not async: its answer is needed at once"
+    elif where is not None and (problem := function_problem(where)):
+        yield "where", f"expected a function of all arguments, but {brief(where)} {problem}"
     for word, value in (("first", first), ("last", last)):
         if not isinstance(value, bool):
             yield word, f"expected True or False, found {brief(value)}"

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
-from agentest.matchers.checking import check_expected
-from agentest.matchers.comparison import may_be_absent
+from agentest.matchers.checking import check_expected, compares_itself, yields
+from agentest.matchers.comparison import Matcher, may_be_absent
 from agentest.matchers.showing import FUNCTIONS, brief
+from agentest.matchers.values import OneOf, is_call
 from agentest.scenarios.forms import from_data, word_from_data
 from agentest.scenarios.parsing import (
     as_list,
@@ -148,19 +152,35 @@ def _wanted(value: Any, key: str) -> Any:
     if isinstance(value, int | float):
         found = brief(value)
         raise ValueError(f"{key}: expected a text or a matcher, found {found}; write number({found})")
-    if value is None or isinstance(value, bytes | Mapping | list | tuple):
-        raise ValueError(f"{key}: expected a text, a pattern, a matcher or a function, found {brief(value)}")
+    if not _can_be_said(value):
+        found = brief(value)
+        instead = f"; write number({found})" if isinstance(value, Decimal | Fraction) else ""
+        wanted = "a text, a pattern, a matcher or a function"
+        raise ValueError(f"{key}: expected {wanted}, found {found}{instead}")
     if may_be_absent(value):
         raise ValueError(f"{key}: {brief(value)} stands for the value of a key, and a reply is none")
-    if isinstance(value, FUNCTIONS):
-        _check_function(value, key)
-    check_expected(value, key, of_key=False)
+    for each in value.values if isinstance(value, OneOf) else (value,):
+        if isinstance(each, FUNCTIONS):
+            _check_function(each, key)
+        else:
+            check_expected(each, key, of_key=False)
     return value
+
+
+def _can_be_said(value: Any) -> bool:
+    """Whether a reply may fit it: what fits none, `never_says` would always let pass."""
+    if isinstance(value, (str, re.Pattern, Matcher, type, *FUNCTIONS)) or is_call(value):
+        return True
+    room = type(value).__module__.partition(".")[0]
+    is_somebodys = room != "agentest" and room not in sys.stdlib_module_names
+    return is_somebodys and compares_itself(value) and not isinstance(value, Mapping | Set)
 
 
 def _check_function(function: Any, key: str) -> None:
     if is_async(function):
         raise ValueError(f"{key}: a function of what is said cannot be async; `check` may be")
+    if yields(function):
+        raise ValueError(f"{key}: a function of what is said returns its answer; this one yields")
     try:
         taken_by(function, REPLY)
     except TypeError as error:

@@ -8,6 +8,7 @@ from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
+from agentest.matchers.checking import word_in_value
 from agentest.matchers.showing import brief
 from agentest.scenarios.parsing import has_text_keys, kind_of
 from agentest.support.builtin_values import builtin_bytes
@@ -52,6 +53,9 @@ def _shared(data: bytes) -> BuiltinState:
 
 
 def _copied(state: Mapping[str, Any], key: str) -> dict[str, Any]:
+    if (word := word_in_value(state)) is not None:
+        found = brief(word)
+        raise ValueError(f"{key}: {found} is for what is expected, and no value of a state")
     memo: dict[int, Any] = {}  # one for all: what two keys share they share in the copy
     return {name: _copy(value, memo, f"{key}[{brief(name)}]") for name, value in state.items()}
 

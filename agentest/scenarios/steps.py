@@ -130,8 +130,8 @@ def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
     for name, value in (made.args or {}).items():
         if not isinstance(name, str):
             raise ValueError(f"{key}.args: expected the name of an argument, found {brief(name)}")
-        check_expected(value, f"{key}.args.{name}")
-    check_expected(made.result, f"{key}.result", of_key=False)
+        check_expected(value, f"{key}.args.{name}", is_json=True)
+    check_expected(made.result, f"{key}.result", of_key=False, is_json=True)
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agentest.matchers.checking import word_in_value
 from agentest.matchers.showing import brief
 from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.http_response import HttpResponse
@@ -68,11 +69,18 @@ def _step(step: Any, key: str) -> Any:
             raise ValueError(
                 f"{key}: the function cannot be called with a tool's arguments: {error}"
             ) from None
+    _refuse_words(step, key)
     try:
         json_text(step)
     except NotJson as error:
         raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
     return step
+
+
+def _refuse_words(answer: Any, key: str) -> None:
+    word = word_in_value(answer)
+    if word is not None:
+        raise ValueError(f"{key}: {brief(word)} is for what is expected, and no answer of a mock")
 
 
 def _is_exception(value: Any) -> bool:

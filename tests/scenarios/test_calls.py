@@ -123,7 +123,7 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("where-goes", lambda: call("book", where="Paris"), "goes into a dict: call('book', {'where': …})"),
     ("where-type", lambda: call("book", where=dict), "where: expected a function"),
-    ("where-async", lambda: call("book", where=later), "not async"),
+    ("where-async", lambda: call("book", where=later), "is async; a predicate cannot be"),
     ("first", lambda: call("greet", first="Anna"), "call('greet', {'first': …})"),  # type: ignore[arg-type]
     ("last", lambda: call("greet", last=None), "last: expected True or False, found None"),  # type: ignore[arg-type]
     ("nth", lambda: call("a", nth=0), "nth: expected a whole number"),

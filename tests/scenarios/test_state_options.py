@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from copy import deepcopy
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from agentest.matchers.comparison import equal
 from agentest.matchers.quantities import approx, number
 from agentest.matchers.texts import text
 from agentest.matchers.values import absent, one_of, optional
-from agentest.scenarios.definition import scenario
+from agentest.scenarios.definition import scenario, sequence
 from agentest.scenarios.expectations import Expect, Saying, parse_expect
 from agentest.scenarios.model import Scenario
 from agentest.support.functions import taken_by
@@ -195,3 +196,29 @@ def test_what_a_function_takes(function: Any, positions: list[str], names: list[
     """A function is given what its parameters name, the rest in order; what it has captured it keeps."""
     taken = taken_by(function, ("conversation", "state"))
     assert ([*taken.by_position], [*taken.by_name]) == (positions, names)
+
+
+NO_REPLY = "expect.never_says: expected a text, a pattern, a matcher or a function, found "
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"expect": {"never_says": {"a"}}}, NO_REPLY + "{'a'}"),
+        ({"expect": {"never_says": Decimal("5")}}, NO_REPLY + "Decimal('5'); write number(Decimal('5'))"),
+        ({"expect": {"never_says": (c for c in "ab")}}, NO_REPLY + "<generator"),
+        ({"expect": {"never_says": sequence("a")}}, NO_REPLY + "MockSequence"),
+        ({"expect": {"never_says": lambda reply: (yield reply)}}, "expect.never_says: a function of what"),
+        ({"tools": {"a": {"b": [optional(5)]}}}, "tools['a']: optional(5) is for what is expected"),
+        ({"tools": {"a": sequence(1, one_of(1))}}, "tools['a'], step 1: one_of(1) is for what is expected"),
+        ({"state": {"a": [{"b": one_of(1, 2)}]}}, "state: one_of(1, 2) is for what is expected"),
+    ],
+)
+def test_words_in_the_wrong_place(options: dict[str, Any], error: str) -> None:
+    """What no reply could fit, and a matcher where a value is given out, would check nothing."""
+    assert error_of(**options).startswith(error)
+
+
+def test_functions_of_what_is_said_take_what_they_like() -> None:
+    """A function may take a reply, its turn and the conversation, or capture a value; in `one_of`, too."""
+    scenario("s", goal="g", expect={"says": [lambda reply, turn, conversation: True, one_of(lambda a, b: 1)]})

@@ -317,3 +317,42 @@ def test_calls_show_themselves_as_they_are_written() -> None:
         repr(never_after("a", call("b", result={"ok": 1})))
         == "never_after(call('a'), call('b', result={'ok': 1}))"
     )
+
+
+class _Callable:
+    def __call__(self, value: object) -> bool:
+        return True
+
+
+FORBIDS_X = [
+    (str.upper, ""),
+    (lambda: True, "lambda: True cannot be called with one value: too many positional arguments"),
+    (lambda a, b: True, "cannot be called with one value: missing a required argument: 'b'"),
+    (lambda a: (yield a), "yields; a predicate returns its answer"),
+    (_Callable(), "can be called, but is no function; write lambda value: …, which calls it"),
+    (iter([1]), "is a list_iterator, which no value equals; write a list"),
+    ([{"a": {"b"}}], "x[0].a: {'b'} is a set, and JSON has none; write one_of(…) for one of these"),
+    (b"a", "b'a' is no text, and JSON has no bytes"),
+]
+
+
+@pytest.mark.parametrize(("value", "said"), FORBIDS_X, ids=[said for _, said in FORBIDS_X])
+def test_what_no_argument_equals_forbids_nothing(value: object, said: str) -> None:
+    """A value that could never fit is an error: as a forbidden argument it would let everything pass."""
+    data = {"name": "a", "args": {"x": value}}
+    for wrong in ({"forbidden": [call("a", x=value)]}, {"forbidden": [data]}):
+        if not said:
+            assert parse_trajectory(wrong)
+            continue
+        with pytest.raises(ValueError, match="forbidden") as error:
+            parse_trajectory(wrong)
+        assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda: 1, lambda a, b: 1, lambda a: (yield 1)], ids=["0", "2", "yields"]
+)
+def test_where_is_a_function_of_all_arguments(function: Any) -> None:
+    """One that cannot be asked is an error when it is written, not when an agent calls the tool."""
+    with pytest.raises(ValueError, match="where: expected a function of all arguments, but lambda"):
+        call("a", where=function)
