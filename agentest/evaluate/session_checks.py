@@ -10,7 +10,7 @@ from typing import Any
 from agentest.matchers.comparison import PredicateFailed, equal, is_plain, may_be_absent
 from agentest.matchers.paths import MISSING, argument, steps_of
 from agentest.matchers.problems import value_problems
-from agentest.matchers.showing import shown
+from agentest.matchers.showing import beginning
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.sight import remarks_unseen, state_unseen
@@ -21,6 +21,7 @@ from agentest.support.text import shortened
 from agentest.transcript import Remark, Turn
 
 _SHOWN_CHARS = 200
+_MOST_READ_CHARS = 20 * _SHOWN_CHARS
 _SHOWN_KEYS = 20
 _SHOWN_PROBLEMS = 5
 _SHOWN_REMARKS = 10
@@ -212,4 +213,4 @@ def _name(author: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return shortened(shown(value), _SHOWN_CHARS)
+    return shortened(beginning(value, _MOST_READ_CHARS), _SHOWN_CHARS)

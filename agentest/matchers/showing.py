@@ -7,7 +7,7 @@ import functools
 import linecache
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -50,6 +50,33 @@ def _pattern_text(pattern: re.Pattern[Any]) -> str:
         inside = 0
     flags = [name for name, flag in _FLAGS.items() if pattern.flags & flag & ~inside]
     return f"re.compile({', '.join(filter(None, [repr(pattern.pattern), ' | '.join(flags)]))})"
+
+
+def beginning(value: Any, chars: int) -> str:
+    """The first `chars` characters of `shown(value)`; a state of megabytes is not written out for them."""
+    pieces, left = [], chars
+    for piece in _pieces(value):
+        pieces.append(piece)
+        left -= len(piece)
+        if left <= 0:
+            break
+    return "".join(pieces)[:chars]
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """What `shown` says, bit by bit."""
+    if isinstance(value, Mapping):
+        for at, (key, item) in enumerate(value.items()):
+            yield f"{', ' if at else '{'}{key!r}: "
+            yield from _pieces(item)
+        yield "}" if value else "{}"
+    elif isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            yield ", " if at else "["
+            yield from _pieces(item)
+        yield "]" if value else "[]"
+    else:
+        yield shown(value)
 
 
 def brief(value: Any, limit: int = _BRIEF_CHARS) -> str:

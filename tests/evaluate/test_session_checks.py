@@ -8,7 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from agentest.evaluate.session_checks import checked_session, checked_state
+from agentest.evaluate.session_checks import checked_session, checked_state, compared_keys
+from agentest.matchers.showing import beginning, shown
+from agentest.matchers.texts import text
 from agentest.matchers.values import absent, optional
 from agentest.report.session_state import state_rows
 from agentest.results import CheckResult
@@ -212,3 +214,24 @@ def test_long_names_are_shortened() -> None:
     expect = {"session_state": {"n": 1}, "remarks": [{"contains": "approved"}]}
     assert all(200 < len(result.summary) < 1_000 for result in checks(expect, of))
     assert max(map(len, state_rows(StateChange.between({long: 1}, {long + "k": 2})))) < 300
+
+
+def test_a_large_state_is_not_written_out() -> None:
+    """What is said of a state of any size costs no more than the part of it that is shown."""
+    written = 0
+
+    class Counted(int):
+        def __repr__(self) -> str:
+            nonlocal written
+            written += 1
+            return "1"
+
+    state = {"rows": {str(row): [Counted(1), (), {}] for row in range(5_000)}}
+    other = {"rows": {**state["rows"], "0": [1]}}
+    for expected in (state, other):
+        (result,) = anyio.run(compared_keys, "final_state", expected, state)
+        assert "rows" in result.summary
+        assert written < 1_000
+    rows: list[Any] = [{}, (), {"a": [1, {"b": text("x")}]}, "c", [], [[]]]
+    assert beginning(rows, 1_000) == shown(rows)
+    assert beginning(rows, 9) == shown(rows)[:9]
