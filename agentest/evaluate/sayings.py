@@ -125,12 +125,13 @@ def _answer(function: Callable[..., Any], turn: Turn, conversation: Conversation
 
 
 def _found(saying: Saying, turn: Turn) -> CheckResult:
-    where = f"the reply of turn {turn.turn_index}"
+    place = f"the reply of turn {turn.turn_index}"
+    told = f"it holds for {place}" if _asks(saying) else f"{place} has it"
     if not saying.never:
-        return _result(saying, passed=True, summary=f"expected {_wanted(saying)}; {where} has it", turn=turn)
+        return _result(saying, passed=True, summary=f"expected {_wanted(saying)}; {told}", turn=turn)
     part = _part(saying.wanted, turn.agent_message)
     which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
-    summary = f"expected {_wanted(saying)}, but {where} has it{which}"
+    summary = f"expected {_wanted(saying)}, but {told}{which}"
     reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
     return replace(_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
 
@@ -166,7 +167,9 @@ def _not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResul
     if not looked_at:
         return replace(result, summary=f"{result.summary}, but the conversation has {count(of, 'turn')}")
     if len(looked_at) > 1:
-        return replace(result, summary=f"{result.summary}; none of {len(looked_at)} replies has it")
+        none = f"none of {len(looked_at)} replies"
+        told = f"it holds for {none}" if _asks(saying) else f"{none} has it"
+        return replace(result, summary=f"{result.summary}; {told}")
     (turn,) = looked_at
     reply = _quoted(turn.agent_message, 0)
     return replace(result, reply=reply, turn_index=turn.turn_index)
@@ -187,7 +190,14 @@ def _result(saying: Saying, *, passed: bool, summary: str, turn: Turn | None = N
 def _wanted(saying: Saying) -> str:
     """What is looked for, and where: `'refunded' in a reply`."""
     where = _place(saying.in_turn) or ("any reply" if saying.never else "a reply")
+    if _asks(saying):
+        return f"{_shown(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
     return f"{'no ' if saying.never else ''}{_shown(saying.wanted)} in {where}"
+
+
+def _asks(saying: Saying) -> bool:
+    """Whether a function decides, which is no part of a reply."""
+    return isinstance(saying.wanted, FUNCTIONS)
 
 
 def _place(index: int | None) -> str:

@@ -255,7 +255,7 @@ def test_arguments_that_are_no_object_fit_only_what_asks_for_none() -> None:
         ({"max_calls_per_tool": 2}, None),
         ({"maxCallsPerTool": 1}, "a was called 2 times, at most 1 are allowed"),
         ({"max_calls_per_tool": {"a": 2, "b": 1}}, None),
-        ({"max_calls_per_tool": {"b": 0}}, "b was called 1 times, at most 0 are allowed"),
+        ({"max_calls_per_tool": {"b": 0}}, "b was called 1 time, at most 0 are allowed"),
         ({"max_calls_per_tool": {"c": 0}}, None),
         ({"max_calls": 0}, "3 calls were made, at most 0 are allowed"),
     ],

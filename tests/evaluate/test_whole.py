@@ -129,6 +129,24 @@ def test_what_is_said_of_it() -> None:
         assert "Credit Card 12" in str(found_late.reply)
 
 
+def test_a_function_holds_for_a_reply() -> None:
+    """A function is no part of a reply, and is not spoken of as one."""
+    found = checks(
+        expect=[
+            {"says": str.isupper},
+            {"says": str.isupper, "in_turn": 1},
+            {"never_says": str.strip},
+            {"never_says": str.strip, "in_turn": -1},
+        ]
+    )
+    assert [each.summary for each in found] == [
+        "expected <predicate isupper> to hold for a reply; it holds for none of 3 replies",
+        "expected <predicate isupper> to hold for the reply of turn 1",
+        "expected <predicate strip> not to hold for any reply, but it holds for the reply of turn 0",
+        "expected <predicate strip> not to hold for the last reply, but it holds for the reply of turn 2",
+    ]
+
+
 def test_the_part_that_was_said() -> None:
     """What broke a `never_says` is shown as it was said, where it is not written in the same way."""
     said_to = conversation("Your ﬁne CREDIT  card: 1234.")

@@ -52,7 +52,7 @@ CONVICTED: dict[str, tuple[dict[str, Any], str]] = {
     "limit": ({"max_calls": 1}, "2 calls were made, at most 1 are allowed"),
     "limit of a tool": (
         {"max_calls_per_tool": {"look": 0}},
-        "look was called 1 times, at most 0 are allowed",
+        "look was called 1 time, at most 0 are allowed",
     ),
     "strict": ({"expected": ["look", "pay"]}, "unexpected calls were made: book"),
     "strict, none expected": ({"expected": []}, "unexpected calls were made: look, book"),

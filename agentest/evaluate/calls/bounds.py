@@ -13,6 +13,7 @@ from agentest.scenarios.alternatives import calls_in
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.names import name_matches
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.text import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ def _exceeded(spec: Trajectory, seen: Sightings, turns: int, *, best: bool, some
     if spec.max_turns is not None and turns > spec.max_turns:
         problems.append(f"the conversation took {turns} turns, at most {spec.max_turns} are allowed")
     for tool, (_, (made, limit)) in _tools_over(spec, seen).items():
-        problems.append(f"{tool} was called {made} times, at most {limit} are allowed")
+        problems.append(f"{tool} was called {count(made, 'time')}, at most {limit} are allowed")
     return problems
 
 
