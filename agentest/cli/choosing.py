@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agentest.results import ScenarioResult, Status
-from agentest.run.outputs import output_dir
-from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
-from agentest.run.reordering import Entry, cut, first, shuffled
+from agentest.run.reordering import shuffled
 from agentest.shards import Shard
 from agentest.store.kept.record import RunKind
-from agentest.store.kept.verdicts import LatestVerdicts, Tried, latest_verdicts
-from agentest.support.text import count
 
 _SEEDS = 1_000_000
-_SHOWN = 3
-_OPTION = "--last-failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +30,16 @@ class Choosing:
 
     def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
         """The run with the scenarios that are chosen, in the order that is asked for. Raises UsageError."""
+        failed = None
         if self.last_failed or self.failed_first:
-            verdicts = latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
-            prepared = _only_failed(prepared, verdicts) if self.last_failed else prepared
+            from agentest.cli.last_failed import LastFailed  # reads what is kept, which most runs need not
+
+            failed = LastFailed.of(prepared)
+            prepared = failed.alone(prepared) if self.last_failed else prepared
         if self.shuffle is not None:
             prepared = _shuffled(prepared, int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS))
-        if self.failed_first:
-            plan = first(prepared.plan, lambda unit: verdicts.has_failed(_tried(unit)))
-            prepared = replace(prepared, plan=plan)
+        if failed and self.failed_first:
+            prepared = failed.first(prepared)
         if self.resume is not None:
             from agentest.cli.resuming import resumed
 
@@ -63,49 +57,3 @@ class Choosing:
 def _shuffled(prepared: Prepared, seed: int) -> Prepared:
     note = f"--shuffle {seed}: this seed gives the same order again"
     return replace(prepared, plan=shuffled(prepared.plan, seed), notes=(*prepared.notes, note))
-
-
-def _only_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
-    def is_kept(entry: Entry) -> bool:
-        if isinstance(entry, ScenarioResult):  # what cannot be loaded may have failed
-            return entry.verdict.status is not Status.SKIPPED
-        return verdicts.has_failed(_tried(entry))
-
-    failed = sum(map(is_kept, prepared.plan.units))
-    plan = cut(prepared.plan, is_kept) if failed else prepared.plan
-    note = "; ".join([_what_runs(prepared, verdicts, failed), *_besides(prepared, verdicts, failed)])
-    notes = (*prepared.notes, f"{_OPTION}: {note}")
-    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
-
-
-def _what_runs(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
-    units = len(prepared.plan.units)
-    if failed:
-        which = "which failed or errored when it last ran" if failed == 1 else "which failed or errored last"
-        return f"{failed} of {count(units, 'scenario')} {'runs' if failed == 1 else 'run'}, {which}"
-    selected = " selected" if prepared.request.options.filtered else ""
-    why = f"none of the{selected} scenarios failed or errored when it last ran"
-    return f"{why if verdicts.runs else 'no earlier run is kept'}, so all{selected} run ({units})"
-
-
-def _besides(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> Iterator[str]:
-    """What is left out though nobody knows that it passes, and what failed and is not there any more."""
-    tried = set(map(_tried, prepared.plan.entries))
-    new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
-    if new and failed:
-        yield f"left out: {_named(new)}, which no kept run has tried"
-    options = prepared.request.options
-    gone = [each.name for each in verdicts.failed if each not in tried]
-    if gone and not options.filtered and options.agent is None:
-        yield f"gone since {'it' if len(gone) == 1 else 'they'} failed: {_named(gone)}"
-
-
-def _named(names: list[str]) -> str:
-    names = list(dict.fromkeys(names))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + more
-
-
-def _tried(entry: Unit | ScenarioResult) -> Tried:
-    name = entry.scenario.name if isinstance(entry, Unit) else entry.name
-    return Tried(entry.file, name, entry.agent)

@@ -1,0 +1,80 @@
+"""`--last-failed` and `--failed-first`: the scenarios that failed when they last ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from agentest.results import ScenarioResult, Status
+from agentest.run.outputs import output_dir
+from agentest.run.plan import Unit
+from agentest.run.prepare import Prepared
+from agentest.run.reordering import Entry, cut, first
+from agentest.store.kept.verdicts import LatestVerdicts, Tried, latest_verdicts
+from agentest.support.text import count
+
+_SHOWN = 3
+_OPTION = "--last-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LastFailed:
+    """What became of the scenarios of a run when they last ran."""
+
+    verdicts: LatestVerdicts
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> LastFailed:
+        """Of all that is prepared. Raises UsageError."""
+        return cls(latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries))))
+
+    def alone(self, prepared: Prepared) -> Prepared:
+        """The run with those that failed; with all where none did."""
+        failed = sum(map(self._is_kept, prepared.plan.units))
+        plan = cut(prepared.plan, self._is_kept) if failed else prepared.plan
+        parts = [_what_runs(prepared, self.verdicts, failed), *_besides(prepared, self.verdicts, failed)]
+        notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
+        return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
+
+    def _is_kept(self, entry: Entry) -> bool:
+        if isinstance(entry, ScenarioResult):  # what cannot be loaded may have failed
+            return entry.verdict.status is not Status.SKIPPED
+        return self.verdicts.has_failed(_tried(entry))
+
+    def first(self, prepared: Prepared) -> Prepared:
+        """The run with those that failed before all others."""
+        plan = first(prepared.plan, lambda unit: self.verdicts.has_failed(_tried(unit)))
+        return replace(prepared, plan=plan)
+
+
+def _what_runs(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
+    units = len(prepared.plan.units)
+    if failed:
+        which = "which failed or errored when it last ran" if failed == 1 else "which failed or errored last"
+        return f"{failed} of {count(units, 'scenario')} {'runs' if failed == 1 else 'run'}, {which}"
+    selected = " selected" if prepared.request.options.filtered else ""
+    why = f"none of the{selected} scenarios failed or errored when it last ran"
+    return f"{why if verdicts.runs else 'no earlier run is kept'}, so all{selected} run ({units})"
+
+
+def _besides(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> Iterator[str]:
+    """What is left out though nobody knows that it passes, and what failed and is not there any more."""
+    tried = set(map(_tried, prepared.plan.entries))
+    new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
+    if new and failed:
+        yield f"left out: {_named(new)}, which no kept run has tried"
+    options = prepared.request.options
+    gone = [each.name for each in verdicts.failed if each not in tried]
+    if gone and not options.filtered and options.agent is None:
+        yield f"gone since {'it' if len(gone) == 1 else 'they'} failed: {_named(gone)}"
+
+
+def _named(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def _tried(entry: Unit | ScenarioResult) -> Tried:
+    name = entry.scenario.name if isinstance(entry, Unit) else entry.name
+    return Tried(entry.file, name, entry.agent)
