@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", d
 def collecting() -> Iterator[list[Scenario]]:
     """Collect the scenarios that are defined meanwhile, in this context alone."""
     scenarios: list[Scenario] = []
+    _absolute.cache_clear()  # links may lead elsewhere by now
     token = _registry.set(scenarios)
     try:
         yield scenarios
@@ -127,7 +129,7 @@ def scenario(
     options = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
     options.setdefault("name", name)
     frame = sys._getframe(1)
-    file, line = str(Path(frame.f_code.co_filename).resolve()), frame.f_lineno
+    file, line = _absolute(frame.f_code.co_filename), frame.f_lineno
     try:
         new = made({**options, **_camel_options(camel_case, options)}, file, line)
     except ValueError as error:
@@ -138,6 +140,12 @@ def scenario(
     if registry is not None:
         registry.append(new)
     return new
+
+
+@lru_cache(maxsize=1)
+def _absolute(file: str) -> str:
+    """A file's path without links. It is looked up once for all scenarios of a file."""
+    return str(Path(file).resolve())
 
 
 _OPTIONS = tuple(scenario.__kwdefaults__ or ())
