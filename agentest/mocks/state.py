@@ -19,6 +19,8 @@ from agentest.transcript import CUT_OFF
 _MOST_CHARS = 200_000
 """Of a state as it is told whole; of a longer one only what has changed."""
 _MOST_DEPTH = 50
+_MOST_BITS = 10_000
+"""Of a whole number that Python writes as text: beyond some 14,000 it refuses to."""
 _TRIES = 3
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -110,6 +112,8 @@ def _form(value: Any) -> Any:
 
 def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
     """A form for readers: what JSON has none for is told in words."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"(an int of {value.bit_length():,} bits)"
     if value is None or isinstance(value, str | int | bool):
         return value
     if id(value) in inside or len(inside) >= _MOST_DEPTH:

@@ -8,6 +8,7 @@ from typing import Any
 from agentest.matchers.showing import brief
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.repeat import EXCLUDES, Repeat, parse_repeat
+from agentest.scenarios.agreement import check_sayings, check_trajectories
 from agentest.scenarios.criteria import parse_criteria
 from agentest.scenarios.expectations import (
     check_turns,
@@ -45,6 +46,10 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
     if max_turns is not None:
         check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
+    check_sayings(turns, expect)
+    trajectories = trajectories_of(options)
+    user_tools = parse_user_tools(options.get("user_tools"), scripted=bool(turns))
+    check_trajectories(trajectories, turns, expect, user_tools)
     return Scenario(
         name=needed_text(options["name"], "name"),
         file=file,
@@ -62,7 +67,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         agent=needed_text(options["agent"], "agent") if "agent" in options else None,
         turns=turns,
         tools=parse_tools(options),
-        trajectory=trajectories_of(options),
+        trajectory=trajectories,
         thresholds=_thresholds(options.get("thresholds", {})),
         metrics=_metrics(options.get("metrics")),
         expected_outcome=_expected_outcome(options),
@@ -75,7 +80,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         state=parse_state(options.get("state")),
         final_state=parse_expected_state(options.get("final_state"), "final_state"),
         check=parse_check(options.get("check")),
-        user_tools=parse_user_tools(options.get("user_tools"), scripted=bool(turns)),
+        user_tools=user_tools,
         final_session_state=parse_expected_state(options.get("final_session_state"), "final_session_state"),
     )
 
