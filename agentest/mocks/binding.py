@@ -11,7 +11,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any, get_type_hints
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
@@ -88,7 +90,7 @@ def bind(function: Callable[..., Any]) -> BoundFunction:
         return BoundFunction(function, waits, None, True, takes_ctx)
     if names <= {"ctx"} and not _takes_any(parameters):
         return BoundFunction(function, waits, None, takes_ctx=takes_ctx)
-    model = _arguments_model(function, parameters)
+    model = _shared_model(function, parameters)
     return BoundFunction(function, waits, None, takes_ctx=takes_ctx, model=model)
 
 
@@ -103,6 +105,21 @@ def _takes_raw_by_position(named: Sequence[inspect.Parameter]) -> bool:
 
 def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+_MODELS: WeakKeyDictionary[FunctionType, type[BaseModel]] = WeakKeyDictionary()
+"""The models of functions: a thousand scenarios in a loop have the same mocks, and a model takes its time."""
+
+
+def _shared_model(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]
+) -> type[BaseModel]:
+    if not isinstance(function, FunctionType):
+        return _arguments_model(function, parameters)
+    model = _MODELS.get(function)
+    if model is None:
+        model = _MODELS[function] = _arguments_model(function, parameters)
+    return model
 
 
 def _arguments_model(

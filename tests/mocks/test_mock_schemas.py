@@ -75,3 +75,14 @@ def test_what_is_known_wins() -> None:
     own = ToolSpec(name="book", description="Mine.", parameters={"type": "object"})
     made = scenario("s", goal="g", tools={"a": 1, "book": book}).tools
     assert [spec.description for spec in tool_specs(made, {"book": own, "other": own})] == ["", "Mine."]
+
+
+def test_scenarios_share_what_is_read_of_a_function() -> None:
+    """A thousand scenarios with one function hold, and read, its signature once; another has its own."""
+
+    def other(service: str) -> None:
+        return None
+
+    models = [scenario(f"s{n}", goal="g", tools={"book": book}).tools["book"].model for n in range(2)]
+    assert models[0] is models[1] is not None
+    assert scenario("s", goal="g", tools={"book": other}).tools["book"].model is not models[0]
