@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.errors import MockError
-from agentest.support.builtin_values import builtin_bytes
+from agentest.support.builtin_values import BuiltinState, builtin_bytes
 from agentest.support.calling import ends_the_run, words_of
 from agentest.support.json_text import json_text, safe_repr
 from agentest.transcript import CUT_OFF
 
 _MOST_CHARS = 200_000
 """Of a state as it is told whole; of a longer one only what has changed."""
+_SURELY_LONG = 3 * _MOST_CHARS
+"""Of a state in bytes: `pickle` takes less than three times as many as its JSON has characters."""
 _MOST_DEPTH = 50
 _MOST_BITS = 10_000
 """Of a whole number that Python writes as text: beyond some 14,000 it refuses to."""
+_SHOWN_KEYS = 20
 _TRIES = 3
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -54,7 +57,41 @@ def beginning(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def end_state(state: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
     """What is kept of the state now; what threads do to it later changes nothing. `begun`: the scenario's."""
-    live = _snapshot(dict(state))
+    now = dict(state)
+    data = builtin_bytes(now)
+    if data is not None:
+        return _end_of_builtins(pickle.loads(data), len(data), begun)
+    memo: dict[int, Any] = {}  # one for all: what two keys share they share in the copy
+    return _end_of({key: _copy(value, memo) for key, value in now.items()}, begun)
+
+
+def _end_of_builtins(live: dict[Any, Any], size: int, begun: Mapping[str, Any] | None) -> EndState:
+    """The same as `_end_of`, with as few forms as can be: each is made while other conversations wait."""
+    text = _text(live) if size <= _SURELY_LONG else None
+    if text is not None and len(text) <= _MOST_CHARS and all(isinstance(key, str) for key in live):
+        form = json.loads(text)
+        inexact = tuple(key for key, value in live.items() if form[key] != value)
+        return EndState(live=live, told=form, inexact=inexact)
+    long = size > _SURELY_LONG or (text is not None and len(text) > _MOST_CHARS)
+    if long and isinstance(begun, BuiltinState):
+        try:
+            return _end_of_long(live, begun)
+        except RecursionError:  # it contains itself
+            pass
+    return _end_of(live, begun)
+
+
+def _end_of_long(live: Mapping[str, Any], begun: Mapping[str, Any]) -> EndState:
+    """Of a state of megabytes a form is made of nothing but what has changed."""
+    changed = _changed(live, begun)
+    cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
+    told = {_key(key): _told(value) for key, value in changed.items()}
+    inexact = [key for key, (_, exact) in told.items() if not exact]
+    forms = {key: form for key, (form, _) in told.items()}
+    return EndState(live=live, told=forms, inexact=tuple(dict.fromkeys((*inexact, *cut))))
+
+
+def _end_of(live: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
     told = {_key(key): _told(value) for key, value in live.items()}
     forms = {key: form for key, (form, _) in told.items()}
     inexact = tuple(key for key, (_, exact) in told.items() if not exact)
@@ -64,15 +101,6 @@ def end_state(state: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndS
     changed = _changed(forms, begins)
     cut = tuple(key for key in changed if changed[key] != forms.get(key))
     return EndState(live=live, told=changed, inexact=tuple(dict.fromkeys((*inexact, *cut))))
-
-
-def _snapshot(state: dict[Any, Any]) -> dict[str, Any]:
-    data = builtin_bytes(state)
-    if data is not None:
-        copy: dict[str, Any] = pickle.loads(data)
-        return copy
-    memo: dict[int, Any] = {}  # one for all: what two keys share they share in the copy
-    return {key: _copy(value, memo) for key, value in state.items()}
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
@@ -101,9 +129,15 @@ def _told(value: Any) -> tuple[Any, bool]:
 
 
 def _form(value: Any) -> Any:
-    """The value as JSON, read back; None where it has no such form. Its code may be anybody's."""
+    """The value as JSON, read back; None where it has no such form."""
+    text = _text(value)
+    return None if text is None else json.loads(text)
+
+
+def _text(value: Any) -> str | None:
+    """The value as JSON; None where it has no such form. Its code may be anybody's."""
     try:
-        return json.loads(json_text(value))
+        return json_text(value)
     except BaseException as error:
         if ends_the_run(error):
             raise
@@ -154,6 +188,7 @@ def _changed(now: Mapping[str, Any], begun: Mapping[str, Any], depth: int = 0) -
         inside = isinstance(value, dict) and isinstance(before, dict) and depth < _MOST_DEPTH
         if value != before:
             kept[key] = _changed(value, before, depth + 1) if inside else value
-    if len(kept) < len(now):
-        kept[CUT_OFF] = f"({len(now) - len(kept)} more, as at the beginning)"
-    return kept
+    more = [f"{len(now) - len(kept)} more, as at the beginning"] if len(kept) < len(now) else []
+    if gone := [_key(key) for key in begun if key not in now]:
+        more.append(f"gone: {', '.join(gone[:_SHOWN_KEYS])}{', …' if len(gone) > _SHOWN_KEYS else ''}")
+    return {**kept, CUT_OFF: f"({'; '.join(more)})"} if more else kept

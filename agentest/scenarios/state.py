@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
@@ -11,29 +10,11 @@ from typing import Any
 from agentest.matchers.checking import word_in_value
 from agentest.matchers.showing import brief
 from agentest.scenarios.parsing import has_text_keys, kind_of
-from agentest.support.builtin_values import builtin_bytes
+from agentest.support.builtin_values import BuiltinState, builtin_bytes
 from agentest.support.functions import taken_by
 
 OFFERED = ("conversation", "state")
 """What a `check` may receive."""
-
-
-class BuiltinState(dict[str, Any]):
-    """A state of Python's own types. Its deep copies are read from bytes, ten times as fast as others.
-
-    Suites of hundreds of scenarios begin with one state of some megabytes, in each of their conversations.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(pickle.loads(data))
-        self._data = data
-
-    def __deepcopy__(self, memo: object) -> dict[str, Any]:
-        copy: dict[str, Any] = pickle.loads(self._data)
-        return copy
-
-    def __reduce__(self) -> tuple[type[BuiltinState], tuple[bytes]]:
-        return BuiltinState, (self._data,)
 
 
 def parse_state(value: Any, key: str = "state") -> Mapping[str, Any] | None:

@@ -24,6 +24,7 @@ from agentest.mocks.state import beginning, end_state
 from agentest.results import CheckResult
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.expectations import parse_expect
+from agentest.scenarios.state import parse_state
 from agentest.transcript import Conversation
 
 REPLIES = ("Hello! What can I do?", "That is $1,234.00 for Order 17.", "Refunded. Anything else?")
@@ -378,19 +379,38 @@ def test_what_is_kept_of_a_state() -> None:
     assert set(end.inexact) == {"shop", "nan", "5", "pair", "self"}
 
 
-def test_of_a_large_state_is_kept_what_has_changed() -> None:
+@pytest.mark.parametrize("parsed", [True, False], ids=["parsed", "plain"])
+def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
     """A state of megabytes is the same in hundreds of conversations: the rest is counted."""
-    begun = {"orders": {str(n): {"status": "open", "text": "x" * 100} for n in range(3000)}, "n": 1}
+    orders = {str(n): {"status": "open", "text": "x" * 300} for n in range(3000)}
+    whole: dict[str, Any] = {"orders": orders, "n": 1, "free": {1, 2}, "old": {"a": 1}}
+    begun = parse_state(whole) if parsed else whole
     state = beginning(begun)
     state["orders"]["17"]["status"] = "refunded"
+    del state["orders"]["18"]
+    state["old"] = {"a": 1, "b": (1, 2)}
     end = end_state(state, begun)
+    assert end.live == state
     assert end.told == {
         "orders": {
             "17": {"status": "refunded", "…": "(1 more, as at the beginning)"},
-            "…": "(2999 more, as at the beginning)",
+            "…": "(2998 more, as at the beginning; gone: 18)",
         },
-        "…": "(1 more, as at the beginning)",
+        "old": {"b": [1, 2], "…": "(1 more, as at the beginning)"},
+        "…": "(2 more, as at the beginning)",
     }
     again = conversation(mock_state=end.told, inexact_state=end.inexact)
-    (untold,) = checks(again, final_state={"n": 1, "gone": absent, "orders.18.status": "open", "far.off": 1})
-    assert "of n, gone, orders.18.status, far.off in the mocks' state" in str(untold.error)
+    paths = {"orders.17.status": "refunded", "far.off": 1}
+    (untold,) = checks(again, final_state={"n": 1, "gone": absent, **paths, "free": {1, 2}, "old": 5})
+    assert "of n, gone, orders.17.status, far.off, free, old in the mocks' state" in str(untold.error)
+
+
+def test_a_large_state_that_contains_itself() -> None:
+    """What has no form is told in words, however large: nothing is lost by its size."""
+    begun = parse_state({"pad": ["x" * 90 + str(n) for n in range(9000)], "n": [1]})
+    state = beginning(begun)
+    state["self"] = state
+    end = end_state(state, begun)
+    assert end.live["n"] == [1]
+    assert end.live["self"]["n"] == [1]
+    assert "self" in end.inexact
