@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from agentest.support.builtin_values import copied_quickly
 from agentest.support.json_text import copied
 from agentest.transcript import Conversation, ToolCall, Turn
 
@@ -49,7 +50,7 @@ def copied_conversation(conversation: Conversation) -> Conversation:
         turns=tuple(map(copied_turn, conversation.turns)),
         unfinished=unfinished
         and replace(unfinished, tool_calls=tuple(map(copied_call, unfinished.tool_calls))),
-        mock_state=copied(conversation.mock_state),
+        mock_state=copied_quickly(conversation.mock_state),
         user_calls=tuple(map(copied_call, conversation.user_calls)),
         live_state=None,
     )

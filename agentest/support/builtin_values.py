@@ -6,6 +6,8 @@ import io
 import pickle
 from typing import Any, NoReturn
 
+from agentest.support.json_text import copied
+
 
 class _Foreign(Exception):
     """Something is of another type."""
@@ -29,6 +31,12 @@ def builtin_bytes(value: Any) -> bytes | None:
     except (_Foreign, RecursionError):
         return None
     return found.getvalue()
+
+
+def copied_quickly(value: Any) -> Any:
+    """A deep copy where all of it is of Python's own types; else as `copied`: foreign objects stay."""
+    data = builtin_bytes(value)
+    return copied(value) if data is None else pickle.loads(data)
 
 
 class BuiltinState(dict[str, Any]):

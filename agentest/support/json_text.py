@@ -208,21 +208,25 @@ def json_document(value: Json) -> str:
     return well_formed(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)) + "\n"
 
 
+_SCALARS = frozenset({str, int, bool, type(None)})
+_CONTAINERS = (dict, list, tuple, set, frozenset, Mapping)  # in the order in which they are asked for
+
+
 def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
     """The value in JSON types, whatever an agent's handler put there.
 
     What JSON has no form for becomes text: numbers that are not finite (`NaN`, `Infinity`), foreign objects.
     What lies deeper than 50 levels, or contains itself, becomes `…`.
     """
-    if value is None or isinstance(value, str | int):
+    if type(value) in _SCALARS or isinstance(value, str | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else json.dumps(value)
-    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+    if not isinstance(value, _CONTAINERS):
         return str(value)
     if id(value) in inside or len(inside) >= _MAX_DEPTH:
         return _ELLIPSIS
     inside = (*inside, id(value))
-    if isinstance(value, Mapping):
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - half the time, for most
         return {str(key): plain(item, inside) for key, item in value.items()}
     return [plain(item, inside) for item in value]
