@@ -15,6 +15,8 @@ from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 
 _BRIEF_CHARS = 150
+_ADDRESS = re.compile(r"(?<=[\w>]) at 0x[0-9a-fA-F]+(?=>)")
+"""Of an object that does not show itself: another one in every run."""
 FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -39,7 +41,7 @@ def shown(value: Any) -> str:
         return "{" + ", ".join(f"{key!r}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
-    return safe_repr(value)
+    return _ADDRESS.sub("", safe_repr(value))
 
 
 def _pattern_text(pattern: re.Pattern[Any]) -> str:

@@ -459,3 +459,15 @@ def test_scenario_trajectories_see_all_turns_and_turn_trajectories_one() -> None
     assert held.trajectory.matched
     assert [isinstance(r, TrajectoryResult) and r.matched for r in per_turn] == [True, False]
     assert [r.turn_index for r in found.verdict.reasons] == [1]
+
+
+def test_what_is_very_long_is_not_kept_whole() -> None:
+    """Of a value of a megabyte results keep the beginning, as each keeps it several times."""
+    found = match({"expected": [call("a", x="x" * 10**6)]}, made("a", x="y"))
+    assert "(1,000,002 characters)" in found.expected
+    assert len(found.reason) < 10_000
+
+
+def test_an_object_is_shown_without_its_address() -> None:
+    """What does not show itself would be another one in every run, and no two of them would compare."""
+    assert match({"expected": [call("a", x=object())]}).expected == "a(x=<object object>, …)"

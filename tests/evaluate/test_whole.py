@@ -414,3 +414,11 @@ def test_a_large_state_that_contains_itself() -> None:
     assert end.live["n"] == [1]
     assert end.live["self"]["n"] == [1]
     assert "self" in end.inexact
+
+
+def test_a_number_that_python_does_not_write_is_told_in_words() -> None:
+    """A whole number of more than 4,300 digits in a state ends no run: its size is told."""
+    end = end_state({"n": 10**5000, "m": [10**5000], "k": 10**1000}, None)
+    assert end.told == {"n": "(an int of 16,610 bits)", "m": ["(an int of 16,610 bits)"], "k": 10**1000}
+    assert set(end.inexact) == {"n", "m"}
+    assert end.live["n"] == 10**5000

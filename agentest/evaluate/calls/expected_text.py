@@ -7,9 +7,11 @@ from typing import Any
 
 from agentest.matchers.showing import shown
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
-from agentest.scenarios.names import name_text
+from agentest.scenarios.names import ToolName, name_text
 
 _MOST_SHOWN = 20
+_MOST_CHARS = 2_000
+"""Of one value: a result keeps each expected call several times, for every conversation."""
 _PLACES = {1: "first", -1: "last"}
 
 
@@ -22,7 +24,7 @@ def wanted_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
 
 def expected_text(expected: ExpectedCall) -> str:
     """An expected call: `name(key=value, …)`, and around it what else it has to be."""
-    name, wanted = name_text(expected.name), wanted_arguments(expected)
+    name, wanted = _name_text(expected.name), wanted_arguments(expected)
     words = _words(expected)
     if wanted is None and not words:
         return name
@@ -33,15 +35,28 @@ def expected_text(expected: ExpectedCall) -> str:
 
 
 def _argument(key: str, value: Any) -> str:
-    return f"{key}={shown(value)}" if str(key).isidentifier() else f"{key!r}: {shown(value)}"
+    text = _value_text(value)
+    return f"{key}={text}" if str(key).isidentifier() else f"{key!r}: {text}"
+
+
+def _value_text(value: Any) -> str:
+    return _cut(shown(value))
+
+
+def _name_text(name: ToolName) -> str:
+    return _cut(name_text(name))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}… ({len(text):,} characters)"
 
 
 def _words(expected: ExpectedCall) -> list[str]:
     words = []
     if expected.where is not None:
-        words.append(f"where={shown(expected.where)}")
+        words.append(f"where={_value_text(expected.where)}")
     if expected.result is not ANYTHING:
-        words.append(f"result={shown(expected.result)}")
+        words.append(f"result={_value_text(expected.result)}")
     if expected.nth is not None:
         words.append(place_text(expected.nth))
     return words
@@ -60,7 +75,7 @@ def slot_text(slot: Sequence[ExpectedCall]) -> str:
 
 def slot_name(slot: Sequence[ExpectedCall]) -> str:
     """The name of the tool; of alternatives all of them."""
-    return " or ".join(dict.fromkeys(name_text(each.name) for each in slot))
+    return " or ".join(dict.fromkeys(_name_text(each.name) for each in slot))
 
 
 def step_text(step: Step) -> str:
