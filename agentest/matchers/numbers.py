@@ -27,7 +27,8 @@ _PLAIN_SIGNS = {
 GROUPS = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{_GAP}\d{{3}})+)"
 """1,234,567, or as in India 12,34,567, or with gaps."""
 SPACED = r"\d{1,3}(?: \d{3})+"
-_ONE_NUMBER = re.compile(rf"(?:{GROUPS}|{SPACED}|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][+-]?\d+)?", re.ASCII)
+_DECIMALS = r"(?:\.\d+|\.(?![eE]))?(?:[eE][+-]?\d+)?"
+_ONE_NUMBER = re.compile(rf"(?:{GROUPS}|{SPACED}|\d+|(?=\.\d)){_DECIMALS}", re.ASCII)
 _FRACTION = re.compile(rf"(?:(\d+)[ {_GAP}]+)?(\d+)[/{OVER}](\d+)", re.ASCII)
 
 
