@@ -43,7 +43,9 @@ class Counted:
 
     def met_by(self, wanted: Wanted) -> Known:
         """The calls that meet an expectation: at its place, and worked unless it speaks of the result."""
-        return self.at_its_place(wanted, wanted.anywhere.without(self._failed_for(wanted)))
+        failed = self._failed_for(wanted)
+        worked = wanted.anywhere.without(failed) if failed.at_most else wanted.anywhere
+        return self.at_its_place(wanted, worked)
 
     def _failed_for(self, wanted: Wanted) -> Known:
         return self.failed if wanted.expected.result is ANYTHING else NOTHING

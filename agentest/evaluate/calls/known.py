@@ -22,9 +22,9 @@ class Known:
 
     def answered(self, at: int, answer: bool | None) -> Known:
         """With the answer for one more call; None: it is not known."""
-        if answer is None:
-            return Known(self.yes, self.maybe | 1 << at)
-        return Known(self.yes | 1 << at, self.maybe) if answer else self
+        if answer is False:
+            return self
+        return Known(self.yes | 1 << at, self.maybe) if answer else Known(self.yes, self.maybe | 1 << at)
 
     def without(self, other: Known) -> Known:
         """What is true of it where the other is not."""
