@@ -79,7 +79,7 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
         if may_be_absent(wanted):
             return CheckResult(check=check, passed=True, summary=missing)
         return CheckResult(check=check, passed=False, summary=f"{missing}; {_instead(key, state)}")
-    summary = f"{expected}, found {_short(value)}"
+    summary = f"{expected}, got {_short(value)}"
     try:
         passed = equal(wanted, value)
     except PredicateFailed as error:

@@ -275,7 +275,7 @@ def test_the_state_of_a_pipeline(streaming: bool, project: Project) -> None:
         states = [turn["stateAfter"] for turn in held["turns"]]
         assert [state["rounds"] for state in states] == [1, 2]
         assert sorted(states[0]) == ["customer", "execution_plan", "project_plan", "review_result", "rounds"]
-    assert "project_plan: expected 'another', found 'plan for somebody: Redesign'" in done.stdout
+    assert "project_plan: expected 'another', got 'plan for somebody: Redesign'" in done.stdout
     assert "the session 'own' exists already and keeps its own state" in done.stdout
 
 

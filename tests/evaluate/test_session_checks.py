@@ -62,7 +62,7 @@ def test_what_a_mismatch_says() -> None:
     """A mismatch names key, expected and found; a key that is missing, those there are; a predicate, why."""
     expected = {"open": "yes", "tier": "gold", "n": lambda n: n / 0}
     texts = [result.summary for result in checks({"session_state": expected}, turn(state_after=STATE))]
-    assert texts[0] == "open: expected 'yes', found True"
+    assert texts[0] == "open: expected 'yes', got True"
     assert texts[1] == "tier: expected 'gold', found no such key; the state has cart, open, n, nothing"
     assert texts[2].startswith("could not be told: lambda n: n / 0")
     assert "raised ZeroDivisionError" in texts[2]
@@ -119,7 +119,7 @@ def test_what_is_said_of_a_path() -> None:
     }
     texts = [result.summary for result in checks({"session_state": expected}, turn(state_after=PATHS))]
     assert texts == [
-        "orders.17.status: expected 'open', found 'refunded'",
+        "orders.17.status: expected 'open', got 'refunded'",
         "orders.17.status: expected 'open', got 'refunded'",
         "orders.18.status: expected 'open', found no such key; orders has 17, v1.2",
         "items.4.id: expected 'A', found no such key; items is a list of 1",

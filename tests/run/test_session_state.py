@@ -83,10 +83,10 @@ def test_a_state_that_is_another_fails() -> None:
     assert found.verdict.status is Status.FAILED
     told = [(reason.turn_index, reason.message.split(";")[0]) for reason in found.verdict.reasons]
     assert told == [
-        (0, "session_state: rounds: expected True, found 1"),
+        (0, "session_state: rounds: expected True, got 1"),
         (0, "session_state: cart: expected [], found no such key"),
         (0, "remarks: expected a remark of 'x'"),
-        (1, "final_session_state: rounds: expected 3, found 2"),
+        (1, "final_session_state: rounds: expected 3, got 2"),
     ]
 
 
@@ -183,7 +183,7 @@ def test_what_the_reports_say(project: Project) -> None:
         summary_env = {"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")}
         done = project.run(*arguments, env=summary_env)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "final_session_state: project_plan: expected 'other', found 'plan: B'" in done.stdout
+    assert "final_session_state: project_plan: expected 'other', got 'plan: B'" in done.stdout
     assert "~ rounds = 2 (was 1)" in done.stdout
     summary = (project.root / "summary.md").read_text()
     for told in (
@@ -200,7 +200,7 @@ def test_what_the_reports_say(project: Project) -> None:
     assert {turn["author"] for turn in one["turns"]} == {"reviewer"}
     again = project.agentest("judge", ".agentest/results.json", "--offline", "--verbose")
     assert again.returncode == 1, again.stdout + again.stderr
-    assert "final_session_state: project_plan: expected 'other', found 'plan: B'" in again.stdout
+    assert "final_session_state: project_plan: expected 'other', got 'plan: B'" in again.stdout
     assert "said   planner: The plan:" in again.stdout
 
 
