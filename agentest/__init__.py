@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from agentest.results import Status as Status
     from agentest.results import Totals as Totals
     from agentest.results import TrajectoryResult as TrajectoryResult
+    from agentest.results import TrajectoryScore as TrajectoryScore
     from agentest.results import TurnEvaluation as TurnEvaluation
     from agentest.results import Unscored as Unscored
     from agentest.results import Verdict as Verdict
@@ -142,6 +143,7 @@ _HOME = {
     "Totals": "agentest.results",
     "Trajectory": "agentest.scenarios.trajectory",
     "TrajectoryResult": "agentest.results",
+    "TrajectoryScore": "agentest.results",
     "Turn": "agentest.transcript",
     "TurnContext": "agentest.agents.port",
     "TurnEvaluation": "agentest.results",
