@@ -12,7 +12,7 @@ _DECIMALS = r"(?:\.\d+(?!\d|\.\d))?(?:[eE][+-]?\d+(?!\w))?"
 _NUMBERS = re.compile(
     rf"(?<!\d)(?:(?:\d+[ \xa0]{{1,2}})?\d+{OVER}\d+"
     rf"|(?:(?<!\d,){GROUPS}(?!,?\d)|(?<!\d\.)\d+){_DECIMALS}"
-    r"|\d+|(?<![\w.])\.\d+(?!\.?\d))",
+    r"|\d+|(?<![\w.])\.\d+(?:[eE][+-]?\d+(?!\w))?(?!\.?\d))",
     re.ASCII,
 )
 """Of dates, versions and lists (2024.05.01, 1.2.3, 1,2,3) each part is a number."""

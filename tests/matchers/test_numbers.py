@@ -107,6 +107,7 @@ def test_long_texts_are_read_in_one_go(text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text("0123456789.,- ½⁄/eE+$a \u00a0", max_size=12))
 @example("1.E1")
+@example(".1E1")
 def test_a_text_that_is_a_number_has_it(text: str) -> None:
     """What is read as one number is also found in what is said, but where a slash may be a date."""
     value = number_of(text)
