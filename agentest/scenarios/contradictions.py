@@ -5,14 +5,13 @@ Each function raises ValueError whose message names both keys that do not agree.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from agentest.matchers.comparison import is_same
-from agentest.scenarios.alternatives import calls_in, paths_of
+from agentest.scenarios.alternatives import calls_in
 from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
-from agentest.scenarios.names import ToolName, covers, is_one_tool, matches_any, name_text
+from agentest.scenarios.names import ToolName, covers, is_one_tool, name_text
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.patterns import PatternTimeout
 
@@ -43,9 +42,8 @@ def check_writes(made: Trajectory, key: str) -> None:
 
 def _problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
     yield from _wrong_settings(made, key)
-    yield from _wrong_limits(made, calls, key)
+    yield from _wrong_limits(made, key)
     yield from _wrong_places(made, calls)
-    yield from _wrong_per_tool(made, calls, key)
     yield from _forbidden(made, calls, key)
     yield from _wrong_orders(made, key)
 
@@ -59,33 +57,10 @@ def _wrong_settings(made: Trajectory, key: str) -> Iterator[str]:
         yield f"{key}.at_most_once: is about the calls of `expected`, which is missing"
 
 
-def _wrong_limits(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+def _wrong_limits(made: Trajectory, key: str) -> Iterator[str]:
     most, least = made.max_calls, made.min_calls
     if most is not None and least is not None and least > most:
         yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
-    if made.expected is None:
-        return
-    lengths = [len(path) for path in paths_of(made.expected)]
-    if least is not None and made.match_mode in _CLOSED and least > max(lengths):
-        yield (
-            f"{key}.min_calls: is {least}, but `{_word(calls)}` has {max(lengths)} calls, and "
-            f"`match_mode` {made.match_mode!r} allows no others"
-        )
-    if most is None or made.match_mode == "within":
-        return
-    needed = min(sum(not _may_be_free(made, slot) for slot in path) for path in paths_of(made.expected))
-    if needed > most:
-        yield f"{key}.max_calls: is {most}, but `{_word(calls)}` has {needed} calls"
-
-
-def _may_be_free(made: Trajectory, slot: tuple[ExpectedCall, ...]) -> bool:
-    """Whether a call that meets a slot may be one that is not counted."""
-    if made.ignore_failed and any(each.result is not ANYTHING for each in slot):
-        return True  # one that was answered with an error may be expected
-    return any(
-        matches_any(made.reads, each.name) if _is_named(each) else bool(made.reads)  # type: ignore[arg-type]
-        for each in slot
-    )
 
 
 def _is_named(each: ExpectedCall) -> bool:
@@ -130,33 +105,6 @@ def _places_taken(made: Trajectory, calls: str) -> Iterator[str]:
             taken.setdefault(place, at)
 
 
-def _wrong_per_tool(made: Trajectory, calls: str, key: str) -> Iterator[str]:
-    if made.max_calls_per_tool is None:
-        return
-    for place, each in _placed(made.expected or (), calls):
-        if _limit(made, each) == 0:
-            yield f"{place}: {name_text(each.name)} is expected, but `max_calls_per_tool` is 0 for it"
-    if made.match_mode == "within":
-        return
-    needed = Counter(
-        each.name for each in made.expected or () if isinstance(each, ExpectedCall) and _is_named(each)
-    )
-    for name, count in needed.items():
-        limit = made.limit_of(str(name))
-        if limit is not None and count > limit:
-            yield (
-                f"{key}.max_calls_per_tool: is {limit} for {name_text(name)}, but `{_word(calls)}` has "
-                f"{count} calls of it"
-            )
-
-
-def _limit(made: Trajectory, each: ExpectedCall) -> int | None:
-    if isinstance(each.name, str) and is_one_tool(each.name):
-        return made.limit_of(each.name)
-    limits = made.max_calls_per_tool
-    return limits.get(str(each.name)) if isinstance(limits, Mapping) else limits
-
-
 def _forbidden(made: Trajectory, calls: str, key: str) -> Iterator[str]:
     for place, each in _placed(made.expected or (), calls):
         for at, banned in enumerate(made.forbidden):
@@ -168,19 +116,12 @@ def _forbidden(made: Trajectory, calls: str, key: str) -> Iterator[str]:
 
 
 def _wrong_orders(made: Trajectory, key: str) -> Iterator[str]:
-    befores = [order for order in made.orders if order.kind == "before"]
-    for order in befores:
-        if alike(order.first, order.then):
+    for order in made.orders:
+        if order.kind == "before" and alike(order.first, order.then):
             yield (
                 f"{key}.before: {_shown(order.first)} is expected before {_shown(order.then)}, which no call "
                 "can be: it would have to come before itself"
             )
-        for other in befores:
-            if alike(order.first, other.then) and alike(order.then, other.first):
-                yield (
-                    f"{key}.before: {_shown(order.first)} before {_shown(order.then)}, and "
-                    f"{_shown(other.first)} before {_shown(other.then)}: neither could ever be called"
-                )
 
 
 def forbids(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
@@ -222,10 +163,6 @@ def _placed(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCa
     for at, step in enumerate(steps):
         for each in calls_in([step]):
             yield f"{key}[{at}]", each
-
-
-def _word(key: str) -> str:
-    return key.rpartition(".")[2]
 
 
 def _shown(step: Step) -> str:

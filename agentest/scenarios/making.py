@@ -8,7 +8,7 @@ from typing import Any
 from agentest.matchers.showing import brief
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.repeat import EXCLUDES, Repeat, parse_repeat
-from agentest.scenarios.agreement import check_sayings, check_trajectories
+from agentest.scenarios.agreement import check_sayings, check_user_tools
 from agentest.scenarios.criteria import parse_criteria
 from agentest.scenarios.expectations import (
     check_turns,
@@ -49,7 +49,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
     check_sayings(turns, expect)
     trajectories = trajectories_of(options)
     user_tools = parse_user_tools(options.get("user_tools"), scripted=bool(turns))
-    check_trajectories(trajectories, turns, expect, user_tools)
+    check_user_tools(trajectories, user_tools)
     return Scenario(
         name=needed_text(options["name"], "name"),
         file=file,
