@@ -16,7 +16,6 @@ from agentest.scenarios.trajectory import Trajectory
 from agentest.support.patterns import PatternTimeout
 
 _ORDERED = ("strict", "in_order")
-_CLOSED = ("strict", "unordered")
 _WORDS_OF_CALLS = tuple(each.name for each in fields(ExpectedCall) if each.compare)
 
 
