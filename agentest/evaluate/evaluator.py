@@ -60,6 +60,8 @@ class ScenarioEvaluator:
     """The metrics of trajectories that thresholds name; others are not measured."""
     information: Collection[str] = ()
     """The graders whose scores decide nothing: what they cannot score is skipped."""
+    idle_user: str | None = None
+    """Why the simulated user could not use the tools that it has; None: it could, or has none."""
     skip_decided: bool = False
     """Whether judges are not asked about a conversation that has failed without them."""
 
@@ -205,12 +207,16 @@ class ScenarioEvaluator:
         if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
             return ()
         last = conversation.turns[-1]
-        return _undecided_if(last, await checked_state("final_session_state", expected, last, self._name))
+        return _undecided_if(
+            last.call_refused, await checked_state("final_session_state", expected, last, self._name)
+        )
 
     async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """What the scenario expects of what is said in it all, of the mocks' state, and its check."""
         checks = await checked_whole(self.scenario, conversation)
-        return _undecided_if(conversation, tuple(map(self._redacted, checks)))
+        checks = tuple(map(self._redacted, checks))
+        idle = None if conversation.user_calls else self.idle_user
+        return _undecided_if(conversation.call_refused or idle, checks)
 
     def _redacted(self, check: CheckResult) -> CheckResult:
         """The check without secrets: what a function returns or raises may tell anything."""
@@ -226,12 +232,15 @@ class ScenarioEvaluator:
             *await checked_session(expect, turn, self._name),
             *await checked_in_turn(expect.sayings, turns),
         )
-        return _undecided_if(turn, checks)
+        return _undecided_if(turn.call_refused, checks)
 
 
-def _undecided_if(turn: Turn | Conversation, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-    """The checks; those that failed cannot be told where the agent may have lacked the answer to a call."""
-    why = turn.call_refused
+def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+    """The checks; those that failed cannot be told where something but the agent may be why they did.
+
+    Args:
+        why: what that is, like a call that we refused to answer; None: nothing is known to be.
+    """
     if not why:
         return checks
     told = f"which cannot be judged: {why}"

@@ -47,12 +47,20 @@ def _warning(name: str, calls: Sequence[ToolCall]) -> str:
 
 def tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
     """A warning where the user has tools of its own, and no model to say when it uses them."""
-    if not scenario.user_tools or any(each.conversation.user_calls for each in conversations):
+    idle = idle_user(scenario)
+    if idle is None or any(each.conversation.user_calls for each in conversations):
         return ()
+    return (idle,)
+
+
+def idle_user(scenario: Scenario) -> str | None:
+    """That a user without a model uses none of its tools, and how to have it use them; None: it has none."""
+    if not scenario.user_tools:
+        return None
     tools = ", ".join(scenario.user_tools)
     return (
         f"the simulated user used none of its tools ({tools}): offline it says its facts and does nothing "
-        "else; configure a model, or name one with --model, to have it use them",
+        "else; configure a model, or name one with --model, to have it use them"
     )
 
 

@@ -34,7 +34,7 @@ from agentest.run.plan import Unit
 from agentest.run.schedule import Schedule
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
-from agentest.run.totals import held_again, tools_without_model, warnings_of
+from agentest.run.totals import held_again, idle_user, tools_without_model, warnings_of
 from agentest.totals import totals_of
 from agentest.verdict import averages, decide, skipped_metrics
 
@@ -98,6 +98,7 @@ class UnitEvaluation:
         model = connections.models.judge
         self._judge = Judge(model, settings.samples, settings.batch) if model else None
         self._named = connections.models.named
+        self._user_for = connections.models.user_for
         self._evaluators: dict[str, ScenarioEvaluator] = {}
         """By scope, of the units that are under way."""
 
@@ -135,6 +136,7 @@ class UnitEvaluation:
             metrics_named=unit.metrics_named,
             credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
             information=unit.information,
+            idle_user=None if self._user_for(None) else idle_user(unit.scenario),
             # Where some conversations may fail, what judges say of one that did can still decide.
             skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
         )

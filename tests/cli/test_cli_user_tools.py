@@ -127,6 +127,20 @@ def test_without_a_model(project: Project) -> None:
     assert project.run("--list").returncode == 0
 
 
+def test_what_a_user_without_a_model_should_have_done(project: Project) -> None:
+    """Offline the user does nothing: what should have come of it is errored, and no fault of the agent's."""
+    final = 'final_state={"roaming": "on"}, expect={"never_says": "sorry"}'
+    project.scenario(PHONE.replace('trajectory={"expected": ["diagnose", "diagnose"]}', final))
+    with agent_of() as agent:
+        project.config(agent.endpoint, conversations_per_scenario=1)
+        done = project.run("--offline")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "which cannot be judged: the simulated user used none of its tools" in " ".join(
+        done.stdout.split()
+    )
+    assert project.scenario_result("abroad")["status"] == "errored"
+
+
 def test_the_most_calls_of_a_model(project: Project) -> None:
     """The estimate has eleven calls for each message of such a user: ten rounds and the message."""
     project.scenario(PHONE)
