@@ -19,9 +19,11 @@ for number in range(int(os.environ["SHOPS"])):
             *([f"cancel {one}"] if banned else []),
             {"user_message": "hello", "trajectory": {"match_mode": "strict", "expected": []}},
         ],
-        trajectory={
-            "match_mode": "unordered",
-            "expected": [*stock, call("reserve_item", item=one, quantity=number + 1), *banned],
-            "forbidden": ["cancel_order"],
-        },
+        trajectory=[
+            {
+                "match_mode": "unordered",
+                "expected": [*stock, call("reserve_item", item=one, quantity=number + 1), *banned],
+            },
+            {"name": "cancels nothing", "forbidden": ["cancel_order"]},
+        ],
     )
