@@ -186,6 +186,9 @@ def _expected(
 
 
 def _list(calls: Any, key: str) -> Sequence[Any]:
+    """The items of a list of calls; a step by itself, like alternatives of paths, is a list of one."""
+    if isinstance(calls, ExpectedCall | AnyOf | CallOrder | Mapping):
+        return [calls]
     if not isinstance(calls, list | tuple):
         raise ValueError(f"{key}: expected a list of tool calls, found {type_text(calls)}")
     return calls

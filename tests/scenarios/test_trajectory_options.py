@@ -48,6 +48,17 @@ def test_all_options_in_both_spellings() -> None:
     assert made.banned_tools == {"a", "c", "get_*"}
 
 
+@pytest.mark.parametrize("key", ["expected", "expected_writes", "forbidden"])
+def test_one_step_is_a_list_of_one(key: str) -> None:
+    """Two acceptable paths, or one call, need no list around them, as words or as data."""
+    for one in (call("a"), {"name": "a"}, any_of("a", "b"), {"any_of": ["a", "b"]}):
+        assert parse_trajectory({key: one}) == parse_trajectory({key: [one]})
+    paths = any_of(["a"], ["b", "c"])
+    assert parse_trajectory({"expected": paths}).expected == (paths,)
+    assert parse_trajectory({"expected": {"any_of": [["a"], ["b", "c"]]}}).expected == (paths,)
+    assert parse_trajectory({"expected": before("a", "b")}).orders == (before("a", "b"),)
+
+
 def test_orders_stand_wherever_they_are_written() -> None:
     """As a trajectory, as an item of a list, among expected calls, and as keys, one pair or several."""
     order = before("a", "b")
