@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentest.matchers.showing import shown
-from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
+from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
 from agentest.scenarios.names import ToolName, name_text
 
 _MOST_SHOWN = 20
@@ -88,11 +88,6 @@ def step_text(step: Step) -> str:
 def _path_text(path: Sequence[ExpectedCall | AnyOf]) -> str:
     texts = [step_text(each) for each in path]
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-
-
-def order_text(order: CallOrder) -> str:
-    """An order as it was written: `before(a, b)`."""
-    return f"{order.kind}({step_text(order.first)}, {step_text(order.then)})"
 
 
 def listed(texts: Iterable[str], nothing: str = "no calls") -> str:
