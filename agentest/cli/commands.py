@@ -50,7 +50,7 @@ _RUNNING = {
         "--scenario --file --tag --agent --last-failed --failed-first --resume --shard --list --dry-run"
     ),
     "How it runs": (
-        "--conversations --repeat --concurrency --workers --shuffle --fail-fast --unmocked-tools "
+        "--conversations --repeat --concurrency --workers --engine --shuffle --fail-fast --unmocked-tools "
         "--record-tools --watch"
     ),
     "Models": (

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from agentest.cli.keeping import JUDGED, LATEST, FixedNames, Keeping
 from agentest.results import RunWarning
-from agentest.run.prepare import Prepared
 from agentest.store.kept.record import RunKind
 from agentest.transcript import Conversation
 
@@ -40,8 +39,9 @@ class Kind(Protocol):
         """The command that runs what is left of it when it was ended early; "": there is none."""
         ...
 
-    def processes(self, prepared: Prepared) -> int:
-        """Over how many processes the run is spread."""
+    @property
+    def earlier(self) -> bool:
+        """Whether its conversations are of an earlier run."""
         ...
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
@@ -56,15 +56,8 @@ class LiveRun:
     name: RunKind = RunKind.RUN
     fixed: FixedNames = LATEST
     spans: bool = True
+    earlier: bool = False
     resumed_by: str = "agentest run --resume"
-
-    def processes(self, prepared: Prepared) -> int:
-        wanted = prepared.request.options.workers
-        if wanted == 1:
-            return 1
-        from agentest.scale.shares import worker_count
-
-        return worker_count(prepared, wanted)
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
         from agentest.run.sources import LiveAgents
@@ -85,11 +78,8 @@ class JudgedRun:
     name: RunKind = RunKind.JUDGE
     fixed: FixedNames = JUDGED
     spans: bool = False
+    earlier: bool = True
     resumed_by: str = ""
-
-    def processes(self, prepared: Prepared) -> int:
-        del prepared  # the models do the work
-        return 1
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
         from agentest.run.sources import EarlierRun

@@ -24,6 +24,7 @@ from agentest.cli.options import (
     offline_option,
     output_options,
     path_option,
+    spread,
     where,
     which,
     with_dashes,
@@ -98,6 +99,7 @@ def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **wis
 @output_options
 @model_option
 @offline_option
+@spread
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
 def judge(run: str, cwd: Path | None, **options: Any) -> int:
     """Judge the finished conversations of RUN again. The agent is not talked to.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -111,12 +110,12 @@ def with_dashes(option: str) -> str:
     return option.replace("_", "-")
 
 
-def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
-    """A number of processes, or `auto`."""
+def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
+    """A number of workers, or `auto`."""
+    if value is None:
+        return None
     if value != "auto" and (not value.isdecimal() or int(value) < 1):
         raise click.BadParameter(f"{value!r} is neither a whole number of at least 1 nor auto", param=param)
-    if value != "1" and not hasattr(os, "fork"):
-        raise click.BadParameter("this platform cannot fork processes; leave the option out", param=param)
     return value if value == "auto" else int(value)
 
 
@@ -156,17 +155,25 @@ def _cost(_: click.Context, param: click.Parameter, value: float | None) -> floa
     return value
 
 
+spread = _options(
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "workers"]),
+        help="What holds the conversations: this process, or workers (default: workers with --workers).",
+    ),
+    click.option(
+        "--workers",
+        callback=_workers,
+        metavar="N",
+        help="Spread over N processes; auto: all cores.",
+    ),
+)
+
+
 limits = _options(
     offline_option,
     click.option(
         "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
-    ),
-    click.option(
-        "--workers",
-        default="1",
-        callback=_workers,
-        metavar="N",
-        help="Spread over N processes; auto: all cores.",
     ),
     click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails."),
     click.option(

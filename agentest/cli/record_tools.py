@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from agentest.analysis.recorded.files import targets
 from agentest.cli.chat import Person, said_by, typed
 from agentest.cli.choosing import Choosing
+from agentest.cli.engines import LOCAL, engine_name
 from agentest.cli.keeping import Keeping
 from agentest.cli.kinds import LiveRun
 from agentest.cli.recorded import Recording, tell_recorded, tool_list_anew, with_tool_list
@@ -85,8 +86,8 @@ def record_tools(request: Request, wish: Wish, place: Place) -> ExitCode:
 def record_run(request: Request, place: Place, choose: Choosing) -> ExitCode:
     """Run the scenarios without their mocks, and write what the real tools answered. Raises UsageError."""
     at = targets(None, None, place.here, place.shown, force=None)
-    if request.options.workers != 1:
-        raise UsageError("--record-tools: the calls are kept in one process; leave --workers out")
+    if engine_name(request.options) != LOCAL:
+        raise UsageError("--record-tools keeps calls in one process: leave --engine and --workers out")
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
     prepared, kept = with_tool_list(with_real_tools(choose(prepare(request))), at)

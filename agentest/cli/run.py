@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agentest.cli.afterwards import files_of, in_a_line, last_words, not_kept, status
 from agentest.cli.against import comparing, in_words, kept_comparison, with_comparison, with_regressions
+from agentest.cli.engines import opened_engine, processes_of
 from agentest.cli.keeping import Keeping, kept
 from agentest.cli.kinds import LIVE, Kind
 from agentest.errors import ExitCode
@@ -22,9 +23,7 @@ from agentest.support.terminal import tell
 
 if TYPE_CHECKING:  # imported when a run really begins
     from agentest.cli.baseline import Against
-    from agentest.events import Emit
     from agentest.report.registry import Broadcast
-    from agentest.run.run import AtSignals
     from agentest.run.session import Outcome
     from agentest.run.sources import SourceFactory
 
@@ -45,7 +44,7 @@ def run_once(
         prepared = with_fingerprints(prepared)
     against = comparing(prepared, kind)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
-        processes = kind.processes(prepared)
+        processes = processes_of(prepared)
         return _Run(fitted(prepared, processes), kind, environ, keeping, against).run(processes)
 
 
@@ -61,7 +60,7 @@ class _Run:
 
     def run(self, processes: int) -> ExitCode:
         """The run with its reports, over so many processes."""
-        from agentest.run.run import AtSignals
+        from agentest.run.run import AtSignals, Mode, execute
 
         prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
         broadcast = self._broadcast()
@@ -69,7 +68,11 @@ class _Run:
             _note(prepared, text)
         words = AtSignals(last=partial(last_words, prepared, journal, self.kind), show=broadcast.show)
         source = _source(prepared, self.kind, self.keeping)
-        outcome = _executed(prepared, broadcast, source, processes, words)
+        _calm_collector()
+        with opened_engine(prepared, processes, earlier=self.kind.earlier) as engine:
+            # Transcripts are shown with the scenario.
+            mode = Mode(source, engine, keep_conversations=prepared.request.verbose)
+            outcome = in_event_loop(execute, prepared, broadcast, mode, words)
         broadcast.finish()
         return self._ended(outcome, broadcast)
 
@@ -131,27 +134,6 @@ def _source(prepared: Prepared, kind: Kind, keeping: Keeping | None) -> SourceFa
 
         return EarlierRun({})
     return kind.source(keeping)
-
-
-def _executed(
-    prepared: Prepared,
-    emit: Emit,
-    source: SourceFactory,
-    processes: int,
-    words: AtSignals,
-) -> Outcome:
-    """The run, in so many processes."""
-    from agentest.run.run import Mode, execute
-
-    _calm_collector()
-    # Transcripts are shown with the scenario.
-    mode = Mode(source=source, keep_conversations=prepared.request.verbose)
-    if processes == 1:
-        return in_event_loop(execute, prepared, emit, mode, words)
-    from agentest.scale.pool import worker_pool
-
-    with worker_pool(prepared, processes) as pool:
-        return in_event_loop(execute, prepared, emit, replace(mode, engine=pool), words)
 
 
 def _calm_collector() -> None:

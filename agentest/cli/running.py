@@ -23,6 +23,7 @@ from agentest.cli.options import (
     repeat_option,
     resume_option,
     shard_options,
+    spread,
     unmocked_option,
     where,
     which,
@@ -50,6 +51,7 @@ from agentest.support.terminal import say, tell
     help="Leave the mocks out, let the real tools answer, and write mocks: recorded_tools.py.",
 )
 @limits
+@spread
 @recording
 @order
 @resume_option
@@ -122,6 +124,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
 @model_option
 @unmocked_option
 @limits
+@spread
 @recording
 @order
 @resume_option

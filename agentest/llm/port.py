@@ -174,6 +174,10 @@ class Ledger:
     def add(self, key: CallKey, used: ModelUsage) -> None:
         self._entries[key.scope, key.role] += used
 
+    def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
+        """Add what a recorded answer took when it was given."""
+        self.add(key, used)
+
     def of(self, scope: str) -> dict[str, ModelUsage]:
         """What a scope used, by role."""
         return {role: self._entries[scope, role] for role in get_args(Role) if (scope, role) in self._entries}

@@ -1,4 +1,4 @@
-"""What the units of a run talk to: the conversation source, and models with limits, budget and recordings."""
+"""What the units of a run ask besides agents: models with limits, budget and recordings."""
 
 from __future__ import annotations
 
@@ -11,39 +11,42 @@ from agentest.llm.budget import Budget, Spending
 from agentest.llm.open import Models, ModelTerms, Recordings
 from agentest.llm.open import open_models as open_llm
 from agentest.llm.port import Ledger
-from agentest.llm.recording.cassette import CassetteError, Cassettes, Mode
+from agentest.llm.recording.cassette import CassetteError, Cassettes, MeasuringLedger, Mode
 from agentest.run.plan import Plan
 from agentest.run.prepare import Prepared, cassette_folder
 from agentest.run.session import Session
-from agentest.run.sources import ConversationSource
 from agentest.run.stop import Stop
 from agentest.support.redact import Redactor
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Everything outside the program that the units of a run talk to; tests pass in their own."""
+    """What units ask, and who counts it and hides secrets; tests pass in their own."""
 
-    source: ConversationSource
     models: Models = field(default_factory=Models)
     ledger: Ledger = field(default_factory=Ledger)
     redact: Redactor = field(default_factory=Redactor)
 
 
 async def open_models(
-    session: Session, recordings: Recordings | None, stack: AsyncExitStack, spending: Spending | None = None
+    session: Session,
+    recordings: Recordings | None,
+    stack: AsyncExitStack,
+    spending: Spending | None = None,
+    ledger: MeasuringLedger | None = None,
 ) -> tuple[Models, Ledger]:
     """The models of a run, ready to answer, and the ledger of their calls. The stack closes them.
 
     Args:
-        spending: what the whole run has spent, where this process runs only a part of it.
+        spending: what the whole run has spent, where this process holds only a part of it.
+        ledger: where calls are counted; None: in a new one.
 
     Raises UsageError.
     """
     if session.given:
         return session.given
     prepared = session.prepared
-    terms = _model_terms(session, recordings, spending)
+    terms = _model_terms(session, recordings, spending, ledger or MeasuringLedger())
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
     stack.callback(_close_recordings, recordings, session.stop)
@@ -51,7 +54,9 @@ async def open_models(
     return models, terms.ledger
 
 
-def _model_terms(session: Session, recordings: Recordings | None, spending: Spending | None) -> ModelTerms:
+def _model_terms(
+    session: Session, recordings: Recordings | None, spending: Spending | None, ledger: MeasuringLedger
+) -> ModelTerms:
     prepared = session.prepared
     options = prepared.request.options
     budget = None
@@ -62,6 +67,7 @@ def _model_terms(session: Session, recordings: Recordings | None, spending: Spen
         budget=budget,
         recordings=recordings,
         announce=session.say,
+        ledger=ledger,
     )
 
 

@@ -1,4 +1,4 @@
-"""What runs the units of a plan: this process, or a pool of workers (`agentest.scale`).
+"""What holds the conversations of a run: this process, or workers (`agentest.scale`).
 
 A new engine is one implementation of `Engine`.
 """
@@ -12,7 +12,8 @@ from typing import Protocol
 
 from agentest.results import ScenarioResult
 from agentest.run.connections import Connections, check_recordings, open_models, open_recordings
-from agentest.run.runner import PacedUnits, run_units
+from agentest.run.holding import HeldHere, Holder
+from agentest.run.runner import run_units
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 
@@ -40,9 +41,12 @@ class InProcess:
             check_recordings(recordings, prepared.plan)
             models, ledger = await open_models(session, recordings, stack)
             source = await origin.make(models, stack)
-            connections = Connections(
-                source=source, models=models, ledger=ledger, redact=prepared.loaded.redact
-            )
-            units = PacedUnits(prepared.plan.left, session.settings.debounce_s)
-            custom, settings = prepared.plan.custom, session.settings
-            yield partial(run_units, units, custom, settings, connections, session.emit, session.stop)
+            connections = Connections(models, ledger, prepared.loaded.redact)
+            holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
+            yield in_order(session, holder, connections)
+
+
+def in_order(session: Session, holder: Holder, connections: Connections) -> RunUnits:
+    """Runs the units that are left in their order, wherever their conversations are held."""
+    left = session.prepared.plan.left
+    return partial(run_units, left, holder, session.settings, connections, session.emit, session.stop)

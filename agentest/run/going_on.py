@@ -11,7 +11,6 @@ from agentest.results import ScenarioResult
 from agentest.run.connections import Connections
 from agentest.run.plan import Unit
 from agentest.run.session import Session
-from agentest.run.sources import FinishedConversations
 from agentest.run.units import UnitDecision, UnitProgress
 
 
@@ -34,7 +33,7 @@ def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, Sc
 
 
 def _so_far(session: Session, unit: Unit) -> ScenarioResult:
-    connections = Connections(source=FinishedConversations({}), redact=session.prepared.loaded.redact)
+    connections = Connections(redact=session.prepared.loaded.redact)
     progress = UnitProgress(unit, perf_counter(), results=dict(unit.kept.conversations))
     return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
 

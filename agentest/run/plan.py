@@ -56,8 +56,10 @@ class Options:
     """What is done with recorded answers: record, replay or replay-or-record."""
     cassettes: str | None = None
     dry_run: bool = False
-    workers: int | str = 1
-    """Processes to spread scenarios over, or `auto`: as many as there are cores."""
+    engine: str | None = None
+    """What holds the conversations: local, workers or ray; None: workers where several are asked for."""
+    workers: int | str | None = None
+    """How many workers there are, or `auto`: as many as there are cores."""
     unmocked_tools: UnmockedTools | None = None
     """What becomes of calls that nothing answers; None: as configured."""
 

@@ -74,6 +74,8 @@ class ConversationSource(Protocol):
         ...
 
 
+HeldEarlier = Callable[[Unit, int], Conversation]
+"""Gives the conversation of a unit that an earlier run has held, by its number from 1."""
 MakeSource = Callable[[Models, AsyncExitStack], Awaitable[ConversationSource]]
 """Makes the source in the process that uses it, when the models are open: one of them may play the user. The
 stack closes what it opens. Raises ConfigError."""
@@ -88,6 +90,8 @@ class Origin:
     """The conversations under way, where agents have servers beside them."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Of an earlier run's calls that belonged to no conversation."""
+    held: HeldEarlier | None = None
+    """The conversations of an earlier run; None: they are held now."""
 
 
 class SourceFactory(Protocol):
@@ -144,11 +148,14 @@ class EarlierRun:
         if session.model_names.get("judge"):
             for note in _tools_beside(session.prepared):
                 session.on_note(note)
-        return Origin(self._make, unclaimed=self.unclaimed)
+        return Origin(self._make, unclaimed=self.unclaimed, held=self._held)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
         del models, stack
-        return FinishedConversations(self.conversations)
+        return FinishedConversations(self._held)
+
+    def _held(self, unit: Unit, number: int) -> Conversation:
+        return self.conversations[unit.scope][number - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +334,7 @@ def live_conversations(
 class FinishedConversations:
     """Replays the conversations of an earlier run, turn by turn, without any agent."""
 
-    conversations: Mapping[str, Sequence[Conversation]]
-    """Scope of a unit → its conversations."""
+    held: HeldEarlier
 
     async def converse(
         self,
@@ -340,7 +346,7 @@ class FinishedConversations:
         attempt: int = 0,
     ) -> Conversation:
         del conversation_id, outside, attempt  # it has an id, waits for nobody, and is not held again
-        held = self.conversations[unit.scope][number - 1]
+        held = self.held(unit, number)
         # One without its end cannot be judged: a check might hold, or fail, for that alone.
         unusable = held.shortened or held.invalid is not None
         conversation = held if unusable or held.failure else _of_this_script(held, unit)

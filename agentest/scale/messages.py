@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.results import ModelUsage, Status
+from agentest.results import Status
 from agentest.tool_servers.port import Addresses, AskedTurn, Identity, ServedAnswer, ServedCall, TurnTraces
 
 
@@ -21,30 +21,75 @@ class CannotStart:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnitRequest:
-    """From a worker: it has a place for another unit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """To a worker: hold a conversation, and have it judged."""
+
+    hold: int
+    """New for every time that a conversation is to be held."""
+    scope: str
+    """The unit's."""
+    number: int
+    ids_end: str = ""
+    """What its id ends with: agents may know the one of the same number that was lost."""
+    earlier: bytes | None = None
+    """The conversation of an earlier run that is to be judged, packed; None: it is held now."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitAssignment:
-    """To a worker: it runs the unit of this scope; None: there is none left."""
+class TurnClosed:
+    """From a worker: a turn of a conversation has closed."""
 
-    scope: str | None
+    hold: int
+    conversation_id: str
+    turn_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationIsHeld:
+    """From a worker: a conversation leaves its place; judges may still be at work."""
+
+    hold: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLeft:
+    """From a worker: a conversation waits for others, and leaves its place to them."""
+
+    hold: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceWanted:
+    """From a worker: a conversation has waited, and would go on."""
+
+    hold: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceGiven:
+    """To a worker: a conversation that has waited may go on."""
+
+    hold: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationDone:
-    """From a worker: a conversation has finished and is evaluated."""
+    """From a worker: a conversation has been held and judged."""
 
-    name: str
-    agent: str
-    number: int
+    hold: int
     result: bytes
-    """Packed: it is only read where something went wrong."""
+    """Packed, without what nobody asks for until its scenario ends."""
     json: bytes
-    failed: bool
-    used: ModelUsage
+    """Of the whole result, as in results.json."""
+    held_again: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndUnit:
+    """To a worker: all conversations of a unit have finished."""
+
+    scope: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +117,12 @@ class StopRun:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """From a worker: all of its units have finished."""
+    """From a worker: after a stop, what that has ended is over, and all is told that it has used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """To a worker: all workers have finished, so that recordings may replace older ones."""
+    """To a worker: there is nothing left to do. It closes what it has opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,10 @@ _CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 
 
 def worker_count(prepared: Prepared, wanted: int | str) -> int:
-    """How many workers to start: no more than there are units, places and calls to divide among them."""
+    """How many workers to start: no more than there are conversations and places for them."""
     count = cores() if wanted == AUTO else int(wanted)
-    limits = [len(prepared.plan.left), prepared.concurrency]
-    for spec in (prepared.user, prepared.judge, *prepared.named.values()):
-        if spec:
-            limits += [
-                n for n in (spec.max_concurrency, spec.requests_per_minute, spec.tokens_per_minute) if n
-            ]
-    return max(1, min(count, *limits))
+    left = sum(unit.conversations - len(unit.kept.conversations) for unit in prepared.plan.left)
+    return max(1, min(count, left, prepared.concurrency))
 
 
 def cores(quota: Path = _CGROUP_CPU) -> int:

@@ -1,227 +1,243 @@
-"""One process of `--workers`: runs unit after unit, and sends its events to the process that started it.
-
-It ends with the run, or with that process."""
+"""What a worker does, in whatever process: it holds conversations, and tells the run of them."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import os
-import signal
-import sys
-import threading
-from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+import pickle
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from io import TextIOWrapper
-from multiprocessing import parent_process
-from socket import socket
+from typing import Protocol
 
 import anyio
 
-from agentest.errors import ExitCode, UsageError
-from agentest.events import ConversationFinished, Event, ScenarioFinished
+from agentest.errors import UsageError
+from agentest.events import Event, Noted
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.llm.budget import Spending
 from agentest.run.agents import connected_agents
 from agentest.run.connections import Connections, open_models, open_recordings
+from agentest.run.holding import Finished, HeldHere, came_to_nothing
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
-from agentest.run.runner import run_units
 from agentest.run.session import Session
-from agentest.run.settings import settings_of
-from agentest.run.sources import live_conversations
+from agentest.run.settings import Settings, settings_of
+from agentest.run.sources import ConversationSource, FinishedConversations, live_conversations
 from agentest.run.stop import Stop
+from agentest.run.totals import slimmed
 from agentest.scale.hosts import HostedConversations
-from agentest.scale.links import Link, packed
+from agentest.scale.links import packed
 from agentest.scale.messages import (
     Begin,
     CannotStart,
     Close,
     Closed,
     ConversationDone,
+    ConversationIsHeld,
+    EndUnit,
     Failed,
+    Hold,
     Idle,
     Note,
+    PlaceGiven,
+    PlaceLeft,
+    PlaceWanted,
     Question,
     Ready,
     Secrets,
     SpansTold,
     StopRun,
-    UnitAssignment,
-    UnitRequest,
+    TurnClosed,
     Wait,
     Withdrawn,
 )
+from agentest.scale.usage import SendingLedger
 from agentest.store.conversations import conversation_json
 from agentest.support.json_text import encoded
+from agentest.transcript import Conversation
 
-_PR_SET_PDEATHSIG = 1
-
-PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that the parent process handles: it sends a StopRun."""
+ToWorker = Hold | PlaceGiven | EndUnit | StopRun | Close | Wait | Begin | Question | Withdrawn | SpansTold
 
 
-def work(prepared: Prepared, spending: Spending, end: socket, inherited: Sequence[socket]) -> None:
-    """The life of a worker, from the fork on.
+class ToRun(Protocol):
+    """A worker's end of the line to the run's own process."""
+
+    def send(self, message: object) -> None:
+        """Send a message, after all that were sent before."""
+        ...
+
+
+class Worker:
+    """Holds conversations as it is told to, until there are no more.
+
+        worker = Worker(prepared)
+        line = …                    # which gives every message to `worker.receive`
+        await worker.run(line)
 
     Args:
-        prepared: the run, with this worker's part of everything that is limited.
-        end: our end of the socket pair.
-        inherited: ends that are not ours; open, they would hide that other processes have ended.
+        spending: what the whole run has spent.
+        earlier: whether the conversations are of an earlier run, and come with what is to be done.
     """
-    for (
-        number
-    ) in PARENT_SIGNALS:  # a handler, as what is ignored would be ignored by the programs that we start, too
-        signal.signal(number, _leave_to_parent)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
-    for other in inherited:
-        other.close()
-    _die_with_parent()
-    threading.Thread(target=_end_with_parent, name="agentest parent", daemon=True).start()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # lines of several processes must not mix
-            stream.reconfigure(line_buffering=True)
-    gc.freeze()  # looking through what was there before the fork would only copy it
-    anyio.run(_run, prepared, spending, end)
 
-
-async def _run(prepared: Prepared, spending: Spending, end: socket) -> None:
-    await _Worker(prepared, spending).run(end)
-
-
-def _leave_to_parent(number: int, frame: object) -> None:
-    """Ignore a signal to the whole group, like Ctrl-C: the parent decides what to do."""
-
-
-def _die_with_parent() -> None:
-    """Have the system kill us when the parent has ended: no thread of ours runs while C code has the lock of
-    the interpreter."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = parent_process()
-    if parent and os.getppid() != parent.pid:  # it ended before we asked
-        os._exit(ExitCode.ERRORED)
-
-
-def _end_with_parent() -> None:
-    """End when the parent ends, even while something blocks the event loop."""
-    parent = parent_process()
-    if parent:
-        parent.join()
-        os._exit(ExitCode.ERRORED)
-
-
-class _Worker:
-    def __init__(self, prepared: Prepared, spending: Spending) -> None:
+    def __init__(
+        self, prepared: Prepared, spending: Spending | None = None, *, earlier: bool = False
+    ) -> None:
         self._prepared = prepared
         self._spending = spending
+        self._earlier = earlier
         self._units = {unit.scope: unit for unit in prepared.plan.units}
-        self._assigned: asyncio.Queue[Unit | None] = asyncio.Queue()
+        self._given: dict[tuple[str, int], Conversation] = {}
+        self._ongoing: dict[int, _Ongoing] = {}
+        self._send_orders, self._orders = anyio.create_memory_object_stream[Hold](float("inf"))
         self._closing = anyio.Event()
-        self._stop = Stop(lambda s: self._link.send(StopRun(str(s.reason), s.status, s.interrupted)))
-        self._link: Link
-        self._hosted = HostedConversations(lambda message: self._link.send(message))
+        self._stop = Stop(lambda s: self._line.send(StopRun(str(s.reason), s.status, s.interrupted)))
+        self._line: ToRun
+        self._hosted = HostedConversations(lambda message: self._line.send(message))
+        self._holder: HeldHere
 
-    async def run(self, end: socket) -> None:
-        self._link = await Link.over(end, self._receive, lambda: os._exit(ExitCode.ERRORED))
+    async def run(self, line: ToRun) -> None:
+        """The whole of a worker's work. What goes wrong is told to the run's own process."""
+        self._line = line
         try:
-            await self._run_units()
-            self._link.send(Closed())
+            await self._work()
+            line.send(Closed())
         except UsageError as error:
-            self._link.send(CannotStart(str(error)))
+            line.send(CannotStart(str(error)))
         except Exception as error:  # noqa: BLE001 - the process's boundary: the run must learn of it
-            self._link.send(Failed(_description(error)))
-        await self._link.close()
+            line.send(Failed(self._prepared.loaded.redact(_description(error))))
 
-    async def _run_units(self) -> None:
-        session = self._session()
-        async with AsyncExitStack() as stack:
-            connections = await self._open(session, stack)
-            self._link.send(Ready())
-            custom = self._prepared.plan.custom
-            await stack.enter_async_context(self._hosted.answering())
-            await run_units(self, custom, session.settings, connections, session.emit, session.stop)
-            self._link.send(Idle())
-            await self._closing.wait()
-
-    def _session(self) -> Session:
-        options, config = self._prepared.request.options, self._prepared.loaded.config
-        return Session(
-            prepared=self._prepared,
-            settings=settings_of(config, options, keep_conversations=False),
-            emit=self._send_event,
-            stop=self._stop,
-            on_note=lambda text: self._link.send(Note(self._prepared.loaded.redact(text))),
-        )
-
-    async def _open(self, session: Session, stack: AsyncExitStack) -> Connections:
-        """Connect to agents and models; the parent has started the servers and checked the recordings."""
-        client = await stack.enter_async_context(open_client(AddressGuard()))
-        agents = await connected_agents(self._prepared, client, stack, session.on_note, self._send_secrets)
-        models, ledger = await open_models(session, open_recordings(session), stack, self._spending)
-        return Connections(
-            source=live_conversations(self._prepared, agents, models, registry=self._hosted),
-            models=models,
-            ledger=ledger,
-            redact=self._prepared.loaded.redact,
-        )
-
-    async def next(self) -> Unit | None:
-        """The next unit of the run, when the parent has read most events: more would only pile up."""
-        await self._link.drained()
-        self._link.send(UnitRequest())
-        return await self._assigned.get()
-
-    def _receive(
-        self, message: UnitAssignment | StopRun | Close | Wait | Begin | Question | Withdrawn | SpansTold
-    ) -> None:
+    def receive(self, message: ToWorker) -> None:
+        """Handle a message of the run's own process."""
         match message:
-            case Wait() | Begin() | Question() | Withdrawn() | SpansTold():
-                self._hosted.receive(message)
-            case UnitAssignment():
-                self._assigned.put_nowait(self._units[message.scope] if message.scope else None)
+            case Hold():
+                self._send_orders.send_nowait(message)
+            case PlaceGiven() if one := self._ongoing.get(message.hold):
+                one.may_go_on.set()
+            case EndUnit():
+                self._holder.end(self._units[message.scope])
             case StopRun():
                 self._stop(message.reason, message.status, interrupted=message.interrupted)
             case Close():
                 self._closing.set()
+            case Wait() | Begin() | Question() | Withdrawn() | SpansTold():
+                self._hosted.receive(message)
+
+    async def _work(self) -> None:
+        session = self._session()
+        async with AsyncExitStack() as stack:
+            self._holder = await self._open(session, stack)
+            await stack.enter_async_context(self._hosted.answering())
+            self._line.send(Ready())
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._hold_all)
+                await self._closing.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _hold_all(self) -> None:
+        """Hold conversations as they are ordered, until the run is stopped."""
+        with self._stop.scope:
+            async with anyio.create_task_group() as tasks:
+                async for order in self._orders:
+                    tasks.start_soon(self._hold, order)
+        self._line.send(Idle())
+
+    def _session(self) -> Session:
+        return Session(
+            prepared=self._prepared,
+            settings=self._settings(),
+            emit=self._emit,
+            stop=self._stop,
+            on_note=lambda text: self._line.send(Note(self._prepared.loaded.redact(text))),
+        )
+
+    def _settings(self) -> Settings:
+        return settings_of(self._prepared.loaded.config, self._prepared.request.options)
+
+    def _emit(self, event: Event) -> None:
+        assert isinstance(event, Noted)  # all other events are the order's
+        self._line.send(event)
+
+    async def _open(self, session: Session, stack: AsyncExitStack) -> HeldHere:
+        """Connect to agents and models; the run's own process has started servers and checked recordings."""
+        ledger = SendingLedger(self._line.send)
+        recordings = open_recordings(session)
+        models, _ = await open_models(session, recordings, stack, self._spending, ledger)
+        source: ConversationSource = FinishedConversations(self._held_earlier)
+        if not self._earlier:
+            client = await stack.enter_async_context(open_client(AddressGuard()))
+            agents = await connected_agents(
+                self._prepared, client, stack, session.on_note, self._send_secrets
+            )
+            source = live_conversations(self._prepared, agents, models, registry=self._hosted)
+        connections = Connections(models, ledger, self._prepared.loaded.redact)
+        return HeldHere(source, self._prepared.plan.custom, session.settings, connections)
+
+    def _held_earlier(self, unit: Unit, number: int) -> Conversation:
+        return self._given.pop((unit.scope, number))
+
+    async def _hold(self, order: Hold) -> None:
+        unit = self._units[order.scope]
+        if order.earlier is not None:
+            self._given[unit.scope, order.number] = pickle.loads(order.earlier)
+        ongoing = self._ongoing[order.hold] = _Ongoing(order.hold, self._line)
+        try:
+            finished = await self._holder.hold(unit, order.number, ongoing, order.ids_end)
+        finally:
+            del self._ongoing[order.hold]
+        self._line.send(self._told(order, unit, finished))
+
+    def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+        """The conversation as the run needs it; one whose values cannot be shown as text came to nothing."""
+        try:
+            return self._done(order, unit, finished)
+        except Exception as error:  # noqa: BLE001 - classes of the user raise what they like
+            which = finished.result.conversation.conversation_id
+            problem = f"conversation {which} cannot be written: {_description(error)}"
+            nothing = came_to_nothing(unit, order.number, self._prepared.loaded.redact(problem))
+            return self._done(order, unit, replace(finished, result=nothing))
+
+    def _done(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+        """The conversation, encoded in this process."""
+        result = finished.result
+        # A case's scores are shown with its messages.
+        whole = self._prepared.request.verbose or unit.scenario.case is not None
+        return ConversationDone(
+            order.hold,
+            packed(result if whole else slimmed(result)),
+            encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
+            finished.held_again,
+        )
 
     def _send_secrets(self, texts: Iterable[str]) -> None:
-        self._link.send(Secrets(tuple(texts)))
-
-    def _send_event(self, event: Event) -> None:
-        match event:
-            case ConversationFinished():
-                self._link.send(_conversation_done(event))
-            case ScenarioFinished():  # its conversations have been sent before
-                self._link.send(ScenarioFinished(replace(event.result, conversations=())))
-            case _:
-                self._link.send(event)
+        self._line.send(Secrets(tuple(texts)))
 
 
-def _conversation_done(event: ConversationFinished) -> ConversationDone:
-    """The conversation as the run's reporters need it, encoded in this process.
+class _Ongoing:
+    """A conversation of this worker, whose place is the order's in the run's own process."""
 
-    Raises ValueError where the user's values cannot be shown as text.
-    """
-    assert not isinstance(event.result, bytes)  # only the run's own process makes them so
-    try:
-        return ConversationDone(
-            name=event.name,
-            agent=event.agent,
-            number=event.number,
-            result=packed(event.result),
-            json=encoded(conversation_json(event.result, event.case, event.thresholds)),
-            failed=event.failed,
-            used=event.used,
-        )
-    except Exception as error:
-        which = event.result.conversation.conversation_id
-        raise ValueError(f"conversation {which} cannot be written: {_description(error)}") from error
+    def __init__(self, hold: int, line: ToRun) -> None:
+        self._hold = hold
+        self._line = line
+        self.may_go_on = anyio.Event()
+
+    def on_turn(self, conversation_id: str, turn_index: int) -> None:
+        self._line.send(TurnClosed(self._hold, conversation_id, turn_index))
+
+    def on_held(self) -> None:
+        self._line.send(ConversationIsHeld(self._hold))
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncIterator[None]:
+        self._line.send(PlaceLeft(self._hold))
+        try:
+            yield
+        finally:
+            self.may_go_on = anyio.Event()
+            self._line.send(PlaceWanted(self._hold))
+            await self.may_go_on.wait()
+
+    async def again(self) -> None:
+        """Nobody asks a worker: what is held again is a new order."""
 
 
 def _description(error: BaseException) -> str:

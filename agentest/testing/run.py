@@ -184,8 +184,8 @@ def _config_file(path: Path) -> Path:
 def _options(asked: _Asked) -> Options:
     """The options, with what is given beside them. Raises ConfigError."""
     options = asked.options
-    if options.workers != 1:
-        raise ConfigError("options: run_scenarios runs in this process; leave `workers` out")
+    if options.workers not in (None, 1) or options.engine not in (None, "local"):
+        raise ConfigError("options: run_scenarios runs in this process; leave `engine` and `workers` out")
     if asked.named_agent:
         options = replace(options, agent=asked.named_agent)
     if isinstance(asked.model, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ from project import Project
 from agentest import scenario
 from agentest.config.config import Config
 from agentest.results import RunResult
-from agentest.run.about import AboutAgent, about_agent
-from agentest.run.plan import Unit
-from agentest.scale.waiting import WaitingUnits
+from agentest.run.about import about_agent
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, arun_scenarios
 
@@ -95,23 +92,6 @@ def test_one_conversation_at_a_time_over_all_workers(tmp_path: Path) -> None:
         done = project.run("--workers", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (len(seen.order), seen.most) == (12, 1)
-
-
-def test_a_line_belongs_to_one_worker() -> None:
-    """The first worker that takes a unit of a line gets all of them, in order; the others share the rest."""
-
-    def unit(name: str, line: str | None) -> Unit:
-        made = Scenario(name=name, file="a.sim.py", line=1, turns=())
-        plain = Unit(made, "a", "a.sim.py", name, name, 1, 1, (), {})
-        return replace(plain, about=AboutAgent(line=line))
-
-    lines = {"a1": "A", "b1": "B", "x": None, "a2": "A", "b2": "B", "y": None, "a3": "A"}
-    waiting = WaitingUnits(unit(name, line) for name, line in lines.items())
-    taken: dict[int, list[str]] = {0: [], 1: []}
-    for worker in (0, 1, 1, 1, 1, 1, 0, 0, 0):
-        if found := waiting.next_for(worker):
-            taken[worker].append(found.scope)
-    assert taken == {0: ["a1", "a2", "a3"], 1: ["b1", "x", "b2", "y"]}
 
 
 def test_whose_line_it_is() -> None:

@@ -40,6 +40,11 @@ async def handler(messages, ctx):
         await ctx.resolve_tool("t", ARGS)
     return REPLY
 """
+DIE_ONCE = """
+def died(*killing):
+    Path("died").touch()
+    os.kill(*killing)
+"""
 CONFIG = """
 config = {
     "agent": {"type": "custom", "name": "h", "handler": handler},
@@ -159,19 +164,38 @@ def test_a_value_that_cannot_be_shown_is_an_error(project: Project) -> None:
     assert done.returncode == 2
     assert "conversation a-1 cannot be written: ValueError: not me" in done.stdout
     assert project.scenario_result("a")["status"] == "errored"
+    assert project.scenario_result("b")["status"] == "passed"
     assert "Traceback" not in done.stderr
 
 
-def test_a_worker_that_is_killed_stops_the_run(project: Project) -> None:
-    """What it had begun is errored and says why; what had finished is kept, and nothing hangs."""
+def test_a_conversation_that_kills_its_workers_is_errored(project: Project) -> None:
+    """It is held three times, by one worker after another; all others are held, and counted once."""
     handled(project)
-    scenarios(project, a="hello", b="hang", c="die")
-    done = project.run("--workers", "3")
+    project.scenario(
+        'for n in range(6):\n    scenario(f"s{n}", turns=["hello"], conversations_per_scenario=5)\n'
+        'scenario("c", turns=["die"])'
+    )
+    done = project.run("--workers", "2")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "a worker process was killed by SIGKILL" in done.stdout
-    found = {scenario["name"]: scenario["status"] for scenario in project.results["scenarios"]}
-    assert found["b"] == found["c"] == "errored"
-    assert not any(alive(pid) for pid in hanging(project))
+    assert "a worker process was killed by SIGKILL while it held the conversation, 3 times" in done.stdout
+    found = {scenario["name"]: scenario for scenario in project.results["scenarios"]}
+    assert found.pop("c")["status"] == "errored"
+    assert {each["status"] for each in found.values()} == {"passed"}
+    assert [len(each["conversations"]) for each in found.values()] == [5] * 6
+
+
+def test_what_a_killed_worker_was_at_is_held_again(project: Project) -> None:
+    """By another worker, under another id: the run passes, and says what it has lost."""
+    handled(project)
+    config = project.root / "agentest.config.py"
+    config.write_text(config.read_text().replace("os.kill(", "Path('died').exists() or died(", 1) + DIE_ONCE)
+    scenarios(project, a="hello", b="die")
+    done = project.run("--workers", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 conversation that it was at will be held again" in done.stderr + done.stdout
+    (held,) = project.scenario_result("b")["conversations"]
+    assert held["conversationId"] == "b-1-retry1"
+    assert not list(project.root.glob("pid.*"))
 
 
 @pytest.mark.parametrize("said", ["hang", "block", "compute"])

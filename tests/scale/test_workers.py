@@ -29,7 +29,6 @@ from agentest.run.file_descriptors import RESERVE, fitted
 from agentest.run.plan import Options, Plan, Unit
 from agentest.run.prepare import Prepared, Request
 from agentest.scale.links import Link, packed
-from agentest.scale.pool import PackedConversations
 from agentest.scale.shares import Share, cores, part_of, worker_count
 from agentest.scale.spending import SharedCells, SharedSpending
 from agentest.scenarios.model import Scenario
@@ -98,27 +97,11 @@ def test_what_is_not_limited_stays_so() -> None:
 
 @pytest.mark.parametrize(
     ("run", "count"),
-    [
-        (prepared(units=3), 3),
-        (prepared(concurrency=2), 2),
-        (prepared(user={"max_concurrency": 4}), 4),
-        (prepared(judge={"requests_per_minute": 1}), 1),
-        (prepared(other={"tokens_per_minute": 2}), 2),
-        (prepared(units=0), 1),
-        (prepared(), 8),
-    ],
-    ids=[
-        "scenarios",
-        "places",
-        "requests at once",
-        "requests a minute",
-        "a named judge",
-        "nothing",
-        "as wanted",
-    ],
+    [(prepared(units=3), 8), (prepared(units=2), 6), (prepared(concurrency=2), 2), (prepared(units=0), 1)],
+    ids=["as wanted", "conversations", "places", "nothing"],
 )
-def test_no_worker_is_without_a_share(run: Prepared, count: int) -> None:
-    """There are no more workers than scenarios, places or requests to divide among them."""
+def test_no_worker_is_without_work(run: Prepared, count: int) -> None:
+    """There are no more workers than conversations and places for them."""
     assert worker_count(run, 8) == count
 
 
@@ -209,15 +192,6 @@ def test_nesting_is_cut() -> None:
         deep = [deep]
     call = replace(tool_call(), args={"deep": deep})
     assert "…" in str(pickle.loads(packed(call)).args)
-
-
-def test_packed_conversations_are_conversations() -> None:
-    """They are counted without being unpacked, and otherwise what they were."""
-    results = [conversation_result("c1"), failing_conversation("c2")]
-    found = PackedConversations([packed(result) for result in results])
-    assert list(found) == results
-    assert found[1] == results[1]
-    assert len(PackedConversations([b"never looked at"])) == 1
 
 
 class Ends:

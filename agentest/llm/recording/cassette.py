@@ -276,7 +276,7 @@ class Replay:
         asked = self._cassettes.asked(question, self.name, self.parameters)
         entry = self._cassettes.find(asked)
         if entry:
-            self._ledger.add(question.key, entry.used)
+            self._ledger.add_replayed(question.key, entry.used)
             return entry.answered()
         if self._live:
             return await self._live.record(question, asked)

@@ -1,0 +1,59 @@
+"""Which engine holds the conversations of a run: this process, or workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agentest.errors import UsageError
+from agentest.run.plan import Options
+from agentest.run.prepare import Prepared
+
+if TYPE_CHECKING:  # imported when a run really begins
+    from agentest.run.engines import Engine
+
+LOCAL, WORKERS = "local", "workers"
+
+
+def engine_name(options: Options) -> str:
+    """The engine that is asked for: by its name, or by a number of workers. Raises UsageError."""
+    several = options.workers not in (None, 1)
+    name = options.engine or (WORKERS if several else LOCAL)
+    if name == LOCAL and several:
+        raise UsageError(f"--engine local is this process alone: leave --workers {options.workers} out")
+    if name == WORKERS and not hasattr(os, "fork"):
+        raise UsageError("this platform cannot fork processes: leave --workers and --engine workers out")
+    return name
+
+
+def processes_of(prepared: Prepared) -> int:
+    """Over how many processes of this machine the conversations are spread. Raises UsageError."""
+    options = prepared.request.options
+    if engine_name(options) == LOCAL:
+        return 1
+    from agentest.scale.shares import AUTO, worker_count
+
+    return worker_count(prepared, options.workers or AUTO)
+
+
+@contextmanager
+def opened_engine(prepared: Prepared, processes: int, *, earlier: bool) -> Iterator[Engine]:
+    """The engine of a run. To be entered before the event loop begins: processes are forked.
+
+    Args:
+        processes: as of `processes_of`.
+        earlier: whether the conversations are of an earlier run.
+
+    Raises UsageError.
+    """
+    if processes == 1 and prepared.request.options.engine != WORKERS:
+        from agentest.run.engines import InProcess
+
+        yield InProcess()
+        return
+    from agentest.scale.forked import forked_engine
+
+    with forked_engine(prepared, processes, earlier=earlier) as engine:
+        yield engine

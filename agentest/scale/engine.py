@@ -1,0 +1,47 @@
+"""The engine of a run whose conversations are held by workers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from agentest.llm.budget import Spending
+from agentest.llm.recording.cassette import MeasuringLedger
+from agentest.run.connections import Connections, check_recordings, open_models, open_recordings
+from agentest.run.engines import RunUnits, in_order
+from agentest.run.session import Session
+from agentest.run.sources import Origin
+from agentest.scale.crew import Crew
+from agentest.scale.fleet import Fleet
+from agentest.scale.usage import UsageDesk
+
+
+class Spread:
+    """The engine whose workers hold the conversations.
+
+    Args:
+        spending: what the run's own process and all workers have spent.
+    """
+
+    def __init__(self, fleet: Fleet, spending: Spending | None = None) -> None:
+        self._fleet = fleet
+        self._spending = spending
+
+    @asynccontextmanager
+    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
+        """Wait until workers are ready; afterwards, have all of them close what they have opened.
+
+        Raises UsageError for what the user has to change.
+        """
+        prepared, ledger = session.prepared, MeasuringLedger()
+        async with AsyncExitStack() as stack:
+            recordings = open_recordings(session)
+            check_recordings(recordings, prepared.plan)
+            models, _ = await open_models(session, recordings, stack, self._spending, ledger)
+            crew = Crew(self._fleet, session, origin, UsageDesk(ledger))
+            stack.push_async_callback(crew.disconnect)
+            await crew.assemble()
+            connections = Connections(models, ledger, prepared.loaded.redact)
+            yield partial(crew.work, in_order(session, crew, connections))
+            await crew.close()

@@ -1,0 +1,60 @@
+"""What workers' calls took reaches the ledger of the run: at once, and once."""
+
+from __future__ import annotations
+
+import pickle
+
+from agentest.llm.port import CallKey, Ledger
+from agentest.results import ModelUsage
+from agentest.scale.links import packed
+from agentest.scale.usage import SendingLedger, UsageDesk
+from agentest.transcript import Usage
+
+SCOPE = "'books a slot' @ 'default'"
+FIRST, SECOND = CallKey("user", SCOPE, 1, 0), CallKey("judge", SCOPE, 2, 0)
+LIVE = ModelUsage(1, Usage(10, 5), 1, 0.5)
+RECORDED = ModelUsage(2, Usage(20, 7), 0, None)
+
+
+def connected(ledger: Ledger) -> tuple[SendingLedger, UsageDesk]:
+    """A worker's ledger, and the desk that receives what it sends."""
+    desk = UsageDesk(ledger)
+    return SendingLedger(lambda message: desk.receive(pickle.loads(packed(message)))), desk
+
+
+def test_a_call_counts_at_once() -> None:
+    """Each attempt is in the run's ledger before its conversation is done, whatever becomes of it."""
+    whole = Ledger()
+    ledger, desk = connected(whole)
+    ledger.add(FIRST, LIVE)
+    ledger.add(SECOND, LIVE)
+    assert whole.of(SCOPE) == {"user": LIVE, "judge": LIVE}
+    desk.forget(SCOPE, 1)
+    desk.done(SCOPE, 2)
+    assert whole.of(SCOPE) == {"user": LIVE, "judge": LIVE}
+
+
+def test_what_is_replayed_counts_once() -> None:
+    """A conversation that was lost with its worker is replayed again, and its answers count one time."""
+    whole = Ledger()
+    lost, desk = connected(whole)
+    lost.add_replayed(FIRST, RECORDED)
+    desk.forget(SCOPE, 1)
+    again = SendingLedger(desk.receive)
+    again.add_replayed(FIRST, RECORDED)
+    again.add_replayed(SECOND, LIVE)
+    desk.done(SCOPE, 1)
+    assert whole.of(SCOPE) == {"user": RECORDED}
+    desk.done(SCOPE, 1)
+    desk.done(SCOPE, 2)
+    assert whole.of(SCOPE) == {"user": RECORDED, "judge": LIVE}
+
+
+def test_the_worker_measures_too() -> None:
+    """What one question took goes into its recording, which is made where it was asked."""
+    ledger, _ = connected(Ledger())
+    ledger.watch(FIRST)
+    ledger.add(FIRST, LIVE)
+    ledger.add(FIRST, LIVE)
+    ledger.add(SECOND, LIVE)
+    assert ledger.taken(FIRST) == LIVE + LIVE
