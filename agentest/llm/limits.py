@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import Protocol
 
 import anyio
 
 from agentest.http.retries import MAX_RETRY_AFTER_S
 from agentest.llm.port import Message
-from agentest.support.deadlines import TimeLimit
+
+DEFAULT_CONCURRENCY = 64
 
 _MINUTE_S = 60.0
 _BURST = 0.1
@@ -29,6 +31,14 @@ _INSTANT_S = 1e-6
 """Waits that are rounding errors of the clock."""
 _CHARS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
+
+
+class Pausable(Protocol):
+    """A time limit of which waiting may be left out."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """What is waited for meanwhile does not count."""
+        ...
 
 
 class Limiter:
@@ -87,7 +97,7 @@ class Limiter:
         """Whether places need an estimate of tokens."""
         return self._tokens is not None
 
-    def place(self, tokens_estimate: int = 0, limit: TimeLimit | None = None) -> Place:
+    def place(self, tokens_estimate: int = 0, limit: Pausable | None = None) -> Place:
         """A place for one request, to be entered with `async with` once.
 
         Args:
@@ -101,7 +111,7 @@ class Limiter:
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
 
-    async def _take(self, tokens: int, limit: TimeLimit | None) -> int:
+    async def _take(self, tokens: int, limit: Pausable | None) -> int:
         """Wait for a place; the number of decreases so far, by which `_throttled` knows older requests."""
         if self._line.locked() or not self._is_free() or self._delay(tokens):
             with limit.paused() if limit else nullcontext():
@@ -219,19 +229,27 @@ class Place:
 
     __slots__ = ("_limit", "_limiter", "_since", "_tokens")
 
-    def __init__(self, limiter: Limiter, tokens: int, limit: TimeLimit | None) -> None:
+    def __init__(self, limiter: Limiter, tokens: int, limit: Pausable | None) -> None:
         self._limiter = limiter
         self._tokens = tokens
         self._limit = limit
         self._since = 0
 
     async def __aenter__(self) -> Place:
-        self._since = await self._limiter._take(self._tokens, self._limit)
+        await self.take()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.give_back()
+
+    async def take(self) -> None:
+        """Wait for the place; to be given back."""
+        self._since = await self._limiter._take(self._tokens, self._limit)
+
+    def give_back(self) -> None:
+        """Leave it to somebody else."""
         self._limiter._give_back()
 
     def succeeded(self, tokens_used: int) -> None:

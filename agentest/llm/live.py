@@ -11,9 +11,8 @@ import anyio
 
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.http.retries import pause_before_retry
-from agentest.llm.budget import Budget
-from agentest.llm.circuit import Circuit
-from agentest.llm.limits import Limiter, Place, estimate_tokens
+from agentest.llm.gate import Call, Gate, LocalGate
+from agentest.llm.limits import estimate_tokens
 from agentest.llm.port import (
     Answered,
     ChatModel,
@@ -32,8 +31,6 @@ from agentest.results import ModelUsage
 from agentest.support.deadlines import TimeLimit
 from agentest.transcript import Usage
 
-DEFAULT_CONCURRENCY = 64
-
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -47,16 +44,12 @@ class Patience:
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Call:
-    """One answer that is asked for, with all its attempts; its identity tells it from others."""
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """An attempt that was not answered. `excused`: no call gets an answer, so it says nothing of this one."""
 
-    limit: TimeLimit
-
-    @property
-    def deadline_at(self) -> float:
-        """By the event loop's clock."""
-        return self.limit.ends_at
+    error: TransientError
+    excused: bool
 
 
 class LiveAnswers:
@@ -71,11 +64,9 @@ class LiveAnswers:
         self,
         chat: ChatModel,
         ledger: Ledger,
-        limiter: Limiter | None = None,
+        gate: Gate | None = None,
         *,
         patience: Patience = Patience(),
-        circuit: Circuit | None = None,
-        budget: Budget | None = None,
         price: Price | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
@@ -83,10 +74,8 @@ class LiveAnswers:
         self.parameters: Mapping[str, Any] = dict(parameters or {})
         self._chat = chat
         self._ledger = ledger
-        self._limiter = limiter or Limiter(DEFAULT_CONCURRENCY)
+        self._gate = gate or LocalGate(chat.name)
         self._patience = patience
-        self._circuit = circuit or Circuit(chat.name)
-        self._budget = budget
         self._price = price
         self._level = Level.SCHEMA
 
@@ -99,15 +88,15 @@ class LiveAnswers:
         """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
         try:
             with TimeLimit(self._patience.deadline_s) as limit:
-                return await self._at_best_level(question, _Call(limit))
+                return await self._at_best_level(question, Call(limit))
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
-            if self._circuit.is_open:
-                problem = f"{problem}: {self._circuit.problem}"
+            if self._gate.is_down:
+                problem = f"{problem}: {self._gate.problem}"
             # Most of it may have been spent on pauses between attempts: that says nothing of the model.
             raise self._given_up(problem, down=False) from None
 
-    async def _at_best_level(self, question: Question, call: _Call) -> Answered:
+    async def _at_best_level(self, question: Question, call: Call) -> Answered:
         name, schema = question.answer.__name__, answer_schema(question.answer)
         level = self._level
         while True:
@@ -128,93 +117,69 @@ class LiveAnswers:
             self._level = max(self._level, level)
             return Answered(reply.text, reply.refusal, reply.model)
 
-    async def _with_retries(self, request: ChatRequest, call: _Call, *, repair: bool) -> ChatReply:
+    async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
         attempt = counted = 0
         while True:
             attempt += 1
             try:
-                return await self._once(request, call, retry=repair or attempt > 1)
-            except TransientError as error:
-                # A failure that all calls share uses up no retry: it is not about this request.
-                counted += not self._circuit.excuses(error)
-                if counted > self._patience.retries:
-                    raise self._given_up(f"{error}{_tries(attempt)}", down=not error.throttled) from None
-                pause = self._pause(error, attempt, call)
+                reply = await self._once(request, call, retry=repair or attempt > 1)
             except ModelUnavailable as error:
                 if not error.permanent:
                     raise
                 raise self._given_up(str(error), permanent=True) from None
+            if isinstance(reply, ChatReply):
+                return reply
+            # A failure that all calls share uses up no retry: it is not about this request.
+            counted += not reply.excused
+            if counted > self._patience.retries:
+                raise self._given_up(f"{reply.error}{_tries(attempt)}", down=not reply.error.throttled)
             # No place is held meanwhile.
-            await self._patience.sleep(pause)
+            await self._patience.sleep(self._pause(reply.error, attempt, call))
 
-    def _pause(self, error: TransientError, attempt: int, call: _Call) -> float:
+    def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
         """Seconds until the next attempt. Raises ModelUnavailable where the call has not got so many."""
         if error.retry_after is None:
-            return 0.0 if self._circuit.is_open else pause_before_retry(attempt)
+            return 0.0 if self._gate.is_down else pause_before_retry(attempt)
         asked_for = max(0.0, error.retry_after)
-        if asked_for > call.deadline_at - anyio.current_time():
+        if asked_for > call.limit.ends_at - anyio.current_time():
             problem = f"{error}; it asks to wait {asked_for:.0f} s, longer than `deadline_ms` leaves"
-            raise self._given_up(f"{problem}{_tries(attempt)}", down=False) from None
+            raise self._given_up(f"{problem}{_tries(attempt)}", down=False)
         return asked_for
 
     def _given_up(self, problem: str, *, permanent: bool = False, down: bool = True) -> ModelUnavailable:
         if down:
-            self._circuit.call_failed(problem, permanent=permanent)
+            self._gate.call_failed(problem, permanent=permanent)
         return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
 
-    async def _once(self, request: ChatRequest, call: _Call, *, retry: bool) -> ChatReply:
+    async def _once(self, request: ChatRequest, call: Call, *, retry: bool) -> ChatReply | _Failed:
         """One attempt, as soon as it may be made."""
-        tokens = estimate_tokens(request.messages) if self._limiter.counts_tokens else 0
-        circuit = self._circuit
-        try:
-            while True:
-                if circuit.is_open:
-                    await circuit.admit(call, call.deadline_at)
-                async with self._limiter.place(tokens, call.limit) as place:
-                    if not circuit.keeps_out(call):
-                        return await self._attempt(request, call, place, retry)
-                    place.unused()  # it opened while the place was waited for
-        finally:
-            circuit.leave(call)
+        tokens = estimate_tokens(request.messages) if self._gate.counts_tokens else 0
+        async with self._gate.attempt(call, tokens) as attempt:
+            reply: ChatReply | None = None
+            try:
+                with TimeLimit(self._patience.timeout_s):
+                    reply = await self._chat.complete(request)
+            except TimeoutError:
+                late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
+                return _Failed(late, await attempt.failed(late))
+            except TransientError as error:
+                return _Failed(error, await attempt.failed(error))
+            except ModelError as error:
+                await attempt.failed(error)
+                raise
+            finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
+                attempt.spent(self._count(request, reply, retry))
+            attempt.succeeded(reply.usage.total_tokens, reply.hold_s or 0.0)
+            return reply
 
-    async def _attempt(self, request: ChatRequest, call: _Call, place: Place, retry: bool) -> ChatReply:
-        if self._budget:
-            self._budget.reserve()
-        reply: ChatReply | None = None
-        try:
-            with TimeLimit(self._patience.timeout_s):
-                reply = await self._chat.complete(request)
-        except TimeoutError:
-            late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
-            self._failed(late, call, place)
-            raise late from None
-        except ModelError as error:
-            self._failed(error, call, place)
-            raise
-        finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
-            self._count(request, reply, retry)
-        self._circuit.succeeded()
-        place.succeeded(reply.usage.total_tokens)
-        self._limiter.hold(reply.hold_s or 0.0)
-        return reply
-
-    def _failed(self, error: ModelError, call: _Call, place: Place) -> None:
-        if isinstance(error, TransientError):
-            self._circuit.attempt_failed(call, error)
-            if error.throttled:  # an open circuit holds everybody as it is
-                place.throttled(None if self._circuit.is_open else error.retry_after)
-        elif not (isinstance(error, ModelUnavailable) and error.permanent):
-            self._circuit.alive()
-
-    def _count(self, request: ChatRequest, reply: ChatReply | None, retry: bool) -> None:
+    def _count(self, request: ChatRequest, reply: ChatReply | None, retry: bool) -> float | None:
         cost = None if self._price is None else 0.0
         if reply is not None and self._price is not None:
             # A server that reports no tokens leaves the cost unknown, not 0.
             cost = self._price.cost(reply.usage) if reply.usage.total_tokens else None
         used = ModelUsage(1, reply.usage if reply else Usage(), int(retry), cost)
         self._ledger.add(request.key, used)
-        if self._budget:
-            self._budget.spent(cost)
+        return cost
 
 
 def _tries(attempts: int) -> str:

@@ -13,9 +13,10 @@ from agentest.http.client import open_client, proxy_for
 from agentest.llm.adapters import litellm_adapter
 from agentest.llm.adapters.openai import OpenAIChatModel
 from agentest.llm.budget import Budget
-from agentest.llm.circuit import Circuit
-from agentest.llm.limits import Limiter
-from agentest.llm.live import DEFAULT_CONCURRENCY, LiveAnswers, Patience
+from agentest.llm.gate import LocalGate
+from agentest.llm.gates import Gates, LocalGates
+from agentest.llm.limits import DEFAULT_CONCURRENCY, Limiter
+from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import Answers, ChatModel, Ledger, Model
 from agentest.llm.prices import price_of
 from agentest.llm.providers import ModelSpec, parameters
@@ -56,6 +57,8 @@ class ModelTerms:
     announce: Callable[[str], None] = lambda _: None
     """Receives what the user should know at once: that the run waits for a model."""
     ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
+    gates: Gates | None = None
+    """Where limits, circuits and budget are not this process's own."""
 
 
 @asynccontextmanager
@@ -92,8 +95,7 @@ class _Opener:
     def __init__(self, terms: ModelTerms, stack: AsyncExitStack) -> None:
         self._terms = terms
         self._stack = stack
-        self._limiters: dict[tuple[object, ...], Limiter] = {}
-        self._circuits: dict[tuple[object, ...], Circuit] = {}
+        self._gates = terms.gates or LocalGates(terms.concurrency, terms.budget, terms.announce)
 
     async def answers(self, spec: ModelSpec) -> Answers:
         recordings, ledger = self._terms.recordings, self._terms.ledger
@@ -107,25 +109,14 @@ class _Opener:
         return Replay(recordings.cassettes, ledger, spec.name, parameters(spec), recorder)
 
     async def _live(self, spec: ModelSpec) -> LiveAnswers:
-        limiter, circuit = self._limits(spec)
         return LiveAnswers(
             await self._chat_model(spec),
             self._terms.ledger,
-            limiter,
+            self._gates.of(spec),
             patience=Patience(spec.timeout_s, spec.deadline_s, spec.retries),
-            circuit=circuit,
-            budget=self._terms.budget,
             price=price_of(spec.name) if spec.priced else None,
             parameters=parameters(spec),
         )
-
-    def _limits(self, spec: ModelSpec) -> tuple[Limiter, Circuit]:
-        at_once = spec.requests_at_once(self._terms.concurrency)
-        limits = (at_once, spec.requests_per_minute, spec.tokens_per_minute)
-        endpoint = (spec.base_url, spec.model, spec.api_key)
-        limiter = self._limiters.setdefault((*endpoint, *limits), Limiter(*limits))
-        circuit = Circuit(spec.name, spec.deadline_s, self._terms.announce)
-        return limiter, self._circuits.setdefault((*endpoint, spec.deadline_s), circuit)
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:
@@ -138,4 +129,5 @@ class _Opener:
 
 def scripted(chat: ChatModel, ledger: Ledger, patience: Patience) -> Model:
     """A model without an endpoint: for tests."""
-    return StructuredModel(LiveAnswers(chat, ledger, Limiter(4 * DEFAULT_CONCURRENCY), patience=patience))
+    gate = LocalGate(chat.name, Limiter(4 * DEFAULT_CONCURRENCY))
+    return StructuredModel(LiveAnswers(chat, ledger, gate, patience=patience))

@@ -17,6 +17,7 @@ from agentest.conversation.user_tools import UserTools
 from agentest.conversation.users import SimulatedUser
 from agentest.endings import Ending
 from agentest.errors import AgentestError, MockError
+from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers
 from agentest.llm.port import ChatRequest, Ledger
@@ -322,7 +323,9 @@ def test_a_tool_that_hangs() -> None:
     made = phone({"hangs": hangs})
     mocks = MockResolver({}, scenario="s", conversation_id="c", timeout_s=0.01).beside(made.user_tools)
     tools = UserTools(mocks)
-    model = StructuredModel(LiveAnswers(ScriptedModel(answer=lambda _: acts("hangs")), Ledger(), Limiter(1)))
+    model = StructuredModel(
+        LiveAnswers(ScriptedModel(answer=lambda _: acts("hangs")), Ledger(), LocalGate("m", Limiter(1)))
+    )
     user = SimulatedUser(model, made, "s", 1, tools=tools)
     with pytest.raises(MockError, match=r"'hangs' did not answer within 0.01 s .*simulated user's own tools"):
         anyio.run(user.next_message, ())

@@ -16,6 +16,7 @@ from agentest import scenario
 from agentest.conversation.users import OfflineUser, Said, ScriptedUser, SimulatedUser, User
 from agentest.endings import REASONS_TO_STOP, Ending
 from agentest.errors import InvalidAnswer, ModelUnavailable
+from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import ChatRequest, Ledger, TransientError
@@ -135,7 +136,9 @@ def simulated(
 ) -> tuple[SimulatedUser, ScriptedModel]:
     """A user played by a scripted model."""
     chat = ScriptedModel(answer=answer, **options)
-    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1), patience=Patience(retries=0)))
+    model = StructuredModel(
+        LiveAnswers(chat, Ledger(), LocalGate("m", Limiter(1)), patience=Patience(retries=0))
+    )
     return SimulatedUser(model, salon(), "s", 1), chat
 
 
@@ -169,7 +172,7 @@ def test_the_prompt() -> None:
     own = scenario(
         "s", goal="{{profile}}", profile="A pirate.", user_prompt_template="Be {{profile}} {{goal}}"
     )
-    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1)))
+    model = StructuredModel(LiveAnswers(chat, Ledger(), LocalGate("m", Limiter(1))))
     said(SimulatedUser(model, own, "s", 1))
     assert chat.requests[1].messages[0]["content"].startswith("Be A pirate. {{profile}}\n")
 
@@ -262,7 +265,7 @@ def test_patience(patience: int | None, turns: list[Turn], gives_up: bool) -> No
     the user gives up, and no model is asked. Without it only the model decides."""
     made = scenario("s", goal="Book.", knowledge=["Fact."] * 9, patience=patience)
     chat = ScriptedModel(answer=lambda _: {"message": "On.", "should_stop": False})
-    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1)))
+    model = StructuredModel(LiveAnswers(chat, Ledger(), LocalGate("m", Limiter(1))))
     said_next = said(SimulatedUser(model, made, "s", 1), *turns)
     assert said_next == (Ending.GAVE_UP if gives_up else Said("On."))
     assert len(chat.requests) == (0 if gives_up else 1)

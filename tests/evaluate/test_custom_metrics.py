@@ -17,6 +17,7 @@ from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, 
 from agentest.errors import ConfigError, ModelError
 from agentest.evaluate.custom import Metric, evaluate_metric
 from agentest.evaluate.inputs import ConversationInput, TurnInput
+from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
@@ -32,7 +33,9 @@ TALK = ConversationInput("goal", "profile", ("fact",), ())
 def evaluated(metric: Metric, model: ScriptedModel | None = None, given: Any = TURN) -> MetricResult:
     async def go() -> MetricResult:
         port = (
-            StructuredModel(LiveAnswers(model, Ledger(), Limiter(4), patience=Patience(retries=0)))
+            StructuredModel(
+                LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
+            )
             if model
             else None
         )

@@ -15,6 +15,7 @@ from agentest import scenario
 from agentest.evaluate.dedup import Group, deduplicate, group_by_label, settle
 from agentest.evaluate.dedup_prompts import MOST_FAILURES
 from agentest.evaluate.evaluation import labelled_failures
+from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import ChatRequest, Ledger, TransientError
@@ -52,7 +53,9 @@ def failure(id: str, label: str = "repetition", metric: str = "agent_behavior_fa
 def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> Deduplication:
     async def go() -> Deduplication:
         port = (
-            StructuredModel(LiveAnswers(model, Ledger(), Limiter(4), patience=Patience(retries=0)))
+            StructuredModel(
+                LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
+            )
             if model
             else None
         )

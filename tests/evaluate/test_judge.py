@@ -17,6 +17,7 @@ from agentest.errors import ModelUnavailable
 from agentest.evaluate.answers import ANSWERS, CriterionAnswer, criterion_result, score_of
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.questions import metric_question
+from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
@@ -41,7 +42,7 @@ DOWN = object()
 
 
 def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
-    answers = LiveAnswers(model, Ledger(), Limiter(8), patience=Patience(retries=0))
+    answers = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(8)), patience=Patience(retries=0))
     return judged(Judge(StructuredModel(answers), samples), metric)
 
 

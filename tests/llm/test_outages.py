@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.llm.budget import Budget, BudgetExhausted
 from agentest.llm.circuit import Circuit
+from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import (
@@ -93,10 +94,10 @@ class Run:
         answers = LiveAnswers(
             self.model,
             Ledger(),
-            Limiter(self.places),
+            LocalGate(
+                "m", Limiter(self.places), Circuit("m", self.deadline_s, self.notes.append), self.budget
+            ),
             patience=Patience(self.timeout_s, self.deadline_s, self.retries),
-            circuit=Circuit("m", self.deadline_s, self.notes.append),
-            budget=self.budget,
         )
         left = iter(range(conversations))
 
@@ -341,7 +342,7 @@ def test_whoever_is_cancelled_while_waiting(
         return next((error for begin, end, error in spans if begin <= now < end), None)
 
     model = Model(fault)
-    answers = LiveAnswers(model, Ledger(), Limiter(4), circuit=Circuit("m", 600))
+    answers = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4), Circuit("m", 600)))
     answered = 0
 
     async def ask(number: int) -> None:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from agentest.errors import InvalidAnswer, ModelUnavailable
 from agentest.http.client import open_client
 from agentest.llm.adapters.openai import OpenAIChatModel
+from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import Answered, CallKey, Ledger, Question
@@ -76,7 +77,7 @@ class Asking:
                 LiveAnswers(
                     OpenAIChatModel(spec, client),
                     self.ledger,
-                    limiter,
+                    LocalGate("m", limiter),
                     patience=Patience(timeout_s=self.timeout_s, retries=self.retries, sleep=sleep),
                 )
             )
@@ -314,7 +315,12 @@ def test_a_model_that_does_not_answer() -> None:
             """Not waited for."""
 
         model = StructuredModel(
-            LiveAnswers(silent, ledger, Limiter(1), patience=Patience(timeout_s=0.01, retries=2, sleep=sleep))
+            LiveAnswers(
+                silent,
+                ledger,
+                LocalGate("m", Limiter(1)),
+                patience=Patience(timeout_s=0.01, retries=2, sleep=sleep),
+            )
         )
         with pytest.raises(ModelUnavailable, match=r"no answer within 0\.01 s \(tried 3 times\)"):
             await model.ask(ASKED, Rating, KEY)
@@ -416,7 +422,7 @@ def test_places_bound_what_is_under_way() -> None:
 
     async def use() -> int:
         counting = Counting()
-        model = StructuredModel(LiveAnswers(counting, Ledger(), Limiter(3)))
+        model = StructuredModel(LiveAnswers(counting, Ledger(), LocalGate("m", Limiter(3))))
 
         async def ask() -> None:
             with pytest.raises(ModelUnavailable):
@@ -456,7 +462,7 @@ def test_a_call_that_is_cancelled_is_counted() -> None:
                 started.set()
                 await anyio.sleep_forever()
 
-        model = StructuredModel(LiveAnswers(Silent(), ledger, Limiter(1)))
+        model = StructuredModel(LiveAnswers(Silent(), ledger, LocalGate("m", Limiter(1))))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(model.ask, ASKED, Rating, KEY)
             await started.wait()

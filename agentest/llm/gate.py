@@ -1,0 +1,191 @@
+"""What stands before every attempt to ask a model: its places and rates, whether it is down, the budget."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol, Self
+
+from agentest.errors import ModelError, ModelUnavailable
+from agentest.llm.budget import Budget
+from agentest.llm.circuit import Circuit
+from agentest.llm.limits import DEFAULT_CONCURRENCY, Limiter, Place
+from agentest.llm.port import TransientError
+
+
+class CallLimit(Protocol):
+    """The time that a call has got. Standing in line does not count: it is paused meanwhile."""
+
+    @property
+    def ends_at(self) -> float:
+        """By the event loop's clock."""
+        ...
+
+    def paused(self) -> AbstractContextManager[None]: ...
+
+
+class Call:
+    """One answer that is asked for, with all its attempts; its identity tells it from others."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self, limit: CallLimit) -> None:
+        self.limit = limit
+
+
+class Attempt(Protocol):
+    """One attempt, which may be made inside of `async with`; what became of it is reported to it.
+
+    Entering waits until it may be made. Raises ModelUnavailable where the model is down and not to be waited
+    for, and BudgetExhausted.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def spent(self, cost: float | None) -> None:
+        """It cost so many USD; None: nobody knows. To be told of every attempt, whatever came of it."""
+        ...
+
+    def succeeded(self, tokens: int, hold_s: float) -> None:
+        """It was answered. `tokens` replaces the estimate, 0: not known; nobody asks for `hold_s` seconds."""
+        ...
+
+    async def failed(self, error: ModelError) -> bool:
+        """It was not answered. Whether that says nothing of its own call, as no call gets an answer."""
+        ...
+
+
+class Gate(Protocol):
+    """The way to one model, for all who ask it."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether attempts need an estimate of their tokens."""
+        ...
+
+    @property
+    def is_down(self) -> bool: ...
+
+    @property
+    def problem(self) -> str:
+        """Why it is down."""
+        ...
+
+    def attempt(self, call: Call, tokens: int) -> Attempt:
+        """An attempt to be entered with `async with` once.
+
+        Args:
+            tokens: about how many it takes.
+        """
+        ...
+
+    def call_failed(self, problem: str, *, permanent: bool) -> None:
+        """A call is given up after all its retries. `permanent`: asking again would not help (401, 404)."""
+        ...
+
+
+class LocalGate:
+    """The gate whose limits, circuit and budget are objects of this process."""
+
+    def __init__(
+        self,
+        name: str,
+        limiter: Limiter | None = None,
+        circuit: Circuit | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.limiter = limiter or Limiter(DEFAULT_CONCURRENCY)
+        self.circuit = circuit or Circuit(name)
+        self.budget = budget
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether attempts need an estimate of their tokens."""
+        return self.limiter.counts_tokens
+
+    @property
+    def is_down(self) -> bool:
+        """Whether nobody but one who probes may ask."""
+        return self.circuit.is_open
+
+    @property
+    def problem(self) -> str:
+        """Why it is down."""
+        return self.circuit.problem
+
+    def attempt(self, call: Call, tokens: int) -> LocalAttempt:
+        """An attempt to be entered with `async with` once."""
+        return LocalAttempt(self, call, tokens)
+
+    def call_failed(self, problem: str, *, permanent: bool) -> None:
+        """A call is given up after all its retries."""
+        self.circuit.call_failed(problem, permanent=permanent)
+
+
+class LocalAttempt:
+    """An attempt at a LocalGate."""
+
+    __slots__ = ("_call", "_gate", "_place")
+
+    def __init__(self, gate: LocalGate, call: Call, tokens: int) -> None:
+        self._gate = gate
+        self._call = call
+        self._place: Place = gate.limiter.place(tokens, call.limit)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._enter()
+        except BaseException:
+            self._gate.circuit.leave(self._call)
+            raise
+        return self
+
+    async def _enter(self) -> None:
+        circuit = self._gate.circuit
+        while True:
+            if circuit.is_open:
+                await circuit.admit(self._call, self._call.limit.ends_at)
+            await self._place.take()
+            if not circuit.keeps_out(self._call):
+                break
+            self._place.unused()  # it opened while the place was waited for
+            self._place.give_back()
+        if self._gate.budget:
+            try:
+                self._gate.budget.reserve()
+            except BaseException:
+                self._place.give_back()
+                raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._place.give_back()
+        self._gate.circuit.leave(self._call)
+
+    def spent(self, cost: float | None) -> None:
+        """It cost so many USD; None: nobody knows."""
+        if self._gate.budget:
+            self._gate.budget.spent(cost)
+
+    def succeeded(self, tokens: int, hold_s: float) -> None:
+        """It was answered."""
+        self._gate.circuit.succeeded()
+        self._place.succeeded(tokens)
+        self._gate.limiter.hold(hold_s)
+
+    async def failed(self, error: ModelError) -> bool:
+        """It was not answered. Whether that says nothing of its own call."""
+        circuit = self._gate.circuit
+        if isinstance(error, TransientError):
+            circuit.attempt_failed(self._call, error)
+            if error.throttled:  # an open circuit holds everybody as it is
+                self._place.throttled(None if circuit.is_open else error.retry_after)
+            return circuit.excuses(error)
+        if not (isinstance(error, ModelUnavailable) and error.permanent):
+            circuit.alive()
+        return False
