@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.prices import Price, price_of
+
+_SCARCE = 32
+"""When fewer attempts are left, none is lent ahead of need."""
 
 
 class BudgetExhausted(ModelError):
@@ -37,6 +41,10 @@ class Spending:
         self._calls += 1
         return True
 
+    def unclaim(self) -> None:
+        """An attempt that was claimed is not made."""
+        self._calls -= 1
+
     def add(self, cost: float) -> None:
         self._cost += cost
 
@@ -56,6 +64,10 @@ class Budget:
         self._on_exhausted = on_exhausted
         self._reported = False
         self._spending = spending or Spending()
+        self._lent = 0
+        self._settled = asyncio.Event()
+        self.on_short: Callable[[], None] = lambda: None
+        """Is called when what is lent may be what somebody needs, or may not be made any more."""
 
     @property
     def calls(self) -> int:
@@ -74,6 +86,53 @@ class Budget:
         if not self._spending.claim(self._max_calls):
             self._refuse(f"no more model calls: all {self._max_calls} that --max-llm-calls allows were made")
 
+    @property
+    def lent(self) -> int:
+        """Attempts that may be made without asking, and were not so far."""
+        return self._lent
+
+    def has_one(self) -> bool:
+        """Whether an attempt may be reserved at once."""
+        left = self._left
+        return (left is None or left > self._lent) and not self._cost_is_used_up()
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether attempts that are lent, and may come back unmade, are all that is left."""
+        left = self._left
+        return self._lent > 0 and left is not None and left <= self._lent and not self._cost_is_used_up()
+
+    async def settle(self) -> None:
+        """Wait until it is known whether there is an attempt left."""
+        while self.is_unsure:
+            self.on_short()
+            await self._settled.wait()
+
+    def may_lend(self) -> bool:
+        """Whether so many attempts are left that some may be lent, to be made later without asking."""
+        left = self._left
+        return (left is None or left - self._lent > _SCARCE) and not self._cost_is_used_up()
+
+    def lend(self) -> None:
+        """Lend one attempt; `take_back` settles it."""
+        self._lent += 1
+
+    def take_back(self, *, made: bool) -> None:
+        """A lent attempt is settled."""
+        self._lent -= 1
+        if made:
+            self._spending.claim(None)
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+    def unmade(self) -> None:
+        """A reserved attempt is not made after all."""
+        self._spending.unclaim()
+
+    @property
+    def _left(self) -> int | None:
+        return None if self._max_calls is None else self._max_calls - self.calls
+
     def spent(self, cost: float | None) -> None:
         """An attempt cost so many USD; None: the cost is not known.
 
@@ -81,6 +140,8 @@ class Budget:
         """
         if cost:
             self._spending.add(cost)
+            if self._lent and self._cost_is_used_up():
+                self.on_short()
 
     def _cost_is_used_up(self) -> str | None:
         if self._max_cost is not None and self.cost >= self._max_cost:

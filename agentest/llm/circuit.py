@@ -51,7 +51,7 @@ class _Streak:
     """Whether none of the failures could be the fault of what was asked."""
 
     def add(self, caller: object, error: TransientError) -> None:
-        self.several = self.several or caller is not self.first
+        self.several = self.several or caller != self.first
         if error.throttled:
             self.throttled += 1
         else:
@@ -111,6 +111,8 @@ class Circuit:
         self._changed = asyncio.Event()
         self.problem = ""
         """Why it is open."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Is called when it has opened or closed, or is open for another reason."""
 
     @property
     def is_open(self) -> bool:
@@ -118,7 +120,7 @@ class Circuit:
 
     def keeps_out(self, caller: object) -> bool:
         """Whether this call may not try now."""
-        return self.is_open and self._probe is not caller
+        return self.is_open and self._probe != caller
 
     def excuses(self, error: TransientError) -> bool:
         """Whether a failed attempt says nothing of its own call, as no call gets an answer."""
@@ -141,16 +143,16 @@ class Circuit:
                 raise ModelUnavailable(self._too_long(now))
             if self._probe is None:
                 self._probe = caller
-            if self._probe is caller and now >= self._probe_at:
+            if self._probe == caller and now >= self._probe_at:
                 return None
-            until = min(self._give_up_at, self._probe_at if self._probe is caller else inf)
+            until = min(self._give_up_at, self._probe_at if self._probe == caller else inf)
             with anyio.move_on_after(until - now):
                 await self._changed.wait()
         return None
 
     def leave(self, caller: object) -> None:
         """The attempt is over, whatever came of it: if it was the probe, another one may follow."""
-        if self._probe is caller:
+        if self._probe == caller:
             self._probe = None
             self._wake()
 
@@ -176,7 +178,7 @@ class Circuit:
         if self._deadline_s and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
             self._put_off(str(error), asked_for, now)
         elif self.is_open:
-            if self._probe is caller:
+            if self._probe == caller:
                 self._probe_failed(str(error), asked_for, now)
         elif self._is_dead():
             self._refuse(str(error), now + _COOL_DOWN_S)
@@ -212,6 +214,7 @@ class Circuit:
         self._state, self.problem = _State.WAITING, problem
         self._interval_s = _FIRST_PROBE_S
         self._probe_at = now + max(self._interval_s, asked_for)
+        self.on_change()
 
     def _put_off(self, problem: str, asked_for: float, now: float) -> None:
         """The server says for how long it is not to be asked, which is longer than all could just sit out."""
@@ -227,6 +230,7 @@ class Circuit:
 
     def _probe_failed(self, problem: str, asked_for: float, now: float) -> None:
         self.problem = problem
+        self.on_change()
         if self._state is _State.REFUSING:
             self._probe_at = now + max(_COOL_DOWN_S, asked_for)
             return
@@ -251,11 +255,13 @@ class Circuit:
             return  # what was under way when it began does not prolong it
         self._state, self.problem, self._probe_at = _State.REFUSING, problem, again_at
         self._announce_end("does not answer: what needs it fails from now on")
+        self.on_change()
         self._wake()
 
     def _close(self) -> None:
         self._state = _State.CLOSED
         self._announce_end("answers again")
+        self.on_change()
         self._wake()
 
     def _announce_wait(self, now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from itertools import count
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -24,13 +25,29 @@ class CallLimit(Protocol):
     def paused(self) -> AbstractContextManager[None]: ...
 
 
+_numbers = count(1)
+
+
 class Call:
-    """One answer that is asked for, with all its attempts; its identity tells it from others."""
+    """One answer that is asked for, with all its attempts.
 
-    __slots__ = ("limit",)
+    Args:
+        number: tells it from the others of its process.
+        process: tells the processes from each other that ask at one gate; 0: the gate's own.
+    """
 
-    def __init__(self, limit: CallLimit) -> None:
+    __slots__ = ("limit", "number", "process")
+
+    def __init__(self, limit: CallLimit, number: int | None = None, process: int = 0) -> None:
         self.limit = limit
+        self.number = next(_numbers) if number is None else number
+        self.process = process
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and (other.number, other.process) == (self.number, self.process)
+
+    def __hash__(self) -> int:
+        return hash((self.number, self.process))
 
 
 class Attempt(Protocol):
@@ -121,51 +138,96 @@ class LocalGate:
         """An attempt to be entered with `async with` once."""
         return LocalAttempt(self, call, tokens)
 
+    def lend(self, most: int, tokens: int) -> list[Spare]:
+        """Attempts ahead of need, at most so many: none where somebody may have to wait for them."""
+        lent: list[Spare] = []
+        most = 0 if self.circuit.is_open else min(most, self.limiter.spare(tokens))
+        for _ in range(most):
+            place = self.limiter.place(tokens)
+            if (self.budget and not self.budget.may_lend()) or not place.take_now():
+                break
+            if self.budget:
+                self.budget.lend()
+            lent.append(Spare(self, place))
+        return lent
+
     def call_failed(self, problem: str, *, permanent: bool) -> None:
         """A call is given up after all its retries."""
         self.circuit.call_failed(problem, permanent=permanent)
 
 
 class LocalAttempt:
-    """An attempt at a LocalGate."""
+    """An attempt at a LocalGate.
+
+    Args:
+        place: where it is held already.
+    """
 
     __slots__ = ("_call", "_gate", "_place")
 
-    def __init__(self, gate: LocalGate, call: Call, tokens: int) -> None:
+    def __init__(self, gate: LocalGate, call: Call, tokens: int, place: Place | None = None) -> None:
         self._gate = gate
         self._call = call
-        self._place: Place = gate.limiter.place(tokens, call.limit)
+        self._place = place or gate.limiter.place(tokens, call.limit)
 
     async def __aenter__(self) -> Self:
+        await self.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    async def enter(self) -> None:
+        """Wait until it may be made. Raises ModelUnavailable, BudgetExhausted."""
         try:
             await self._enter()
         except BaseException:
             self._gate.circuit.leave(self._call)
             raise
-        return self
 
     async def _enter(self) -> None:
-        circuit = self._gate.circuit
+        circuit, budget = self._gate.circuit, self._gate.budget
         while True:
             if circuit.is_open:
                 await circuit.admit(self._call, self._call.limit.ends_at)
             await self._place.take()
             if not circuit.keeps_out(self._call):
                 break
-            self._place.unused()  # it opened while the place was waited for
-            self._place.give_back()
-        if self._gate.budget:
+            self._give_up_place()  # it opened while the place was waited for
+        if budget:
             try:
-                self._gate.budget.reserve()
+                await budget.settle()
+                budget.reserve()
             except BaseException:
-                self._place.give_back()
+                self._give_up_place()
                 raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def enter_now(self) -> bool:
+        """Enter if nobody has to wait, and nothing speaks against it; whether it was entered."""
+        circuit, budget = self._gate.circuit, self._gate.budget
+        if circuit.is_open or (budget and not budget.has_one()) or not self._place.take_now():
+            return False
+        if budget:
+            budget.reserve()
+        return True
+
+    def leave(self) -> None:
+        """It is over, whatever came of it."""
         self._place.give_back()
         self._gate.circuit.leave(self._call)
+
+    def unmade(self) -> None:
+        """It was entered, and is not made."""
+        self._give_up_place()
+        self._gate.circuit.leave(self._call)
+        if self._gate.budget:
+            self._gate.budget.unmade()
+
+    def _give_up_place(self) -> None:
+        self._place.unused()
+        self._place.give_back()
 
     def spent(self, cost: float | None) -> None:
         """It cost so many USD; None: nobody knows."""
@@ -180,6 +242,10 @@ class LocalAttempt:
 
     async def failed(self, error: ModelError) -> bool:
         """It was not answered. Whether that says nothing of its own call."""
+        return self.failed_with(error)
+
+    def failed_with(self, error: ModelError) -> bool:
+        """The same, for who cannot wait."""
         circuit = self._gate.circuit
         if isinstance(error, TransientError):
             circuit.attempt_failed(self._call, error)
@@ -189,3 +255,27 @@ class LocalAttempt:
         if not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.alive()
         return False
+
+
+class Spare:
+    """An attempt that was lent ahead of need: it is made later by who needs one, or comes back."""
+
+    __slots__ = ("_gate", "_place")
+
+    def __init__(self, gate: LocalGate, place: Place) -> None:
+        self._gate = gate
+        self._place = place
+
+    def made(self, call: Call, tokens: int) -> LocalAttempt:
+        """It is made now, for this call."""
+        self._place.estimate(tokens)
+        if self._gate.budget:
+            self._gate.budget.take_back(made=True)
+        return LocalAttempt(self._gate, call, tokens, self._place)
+
+    def returned(self) -> None:
+        """Nobody needed it."""
+        self._place.unused()
+        self._place.give_back()
+        if self._gate.budget:
+            self._gate.budget.take_back(made=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from agentest.llm.budget import Budget
@@ -65,6 +65,10 @@ class LocalGates:
                 spec.name, self._limiter(spec), self._circuit(spec), budget=self.budget
             )
         return self._gates[number]
+
+    def all(self) -> Sequence[LocalGate]:
+        """All gates, in the order of their numbers."""
+        return [self._gates[number] for number in range(len(self._gates))]
 
     def numbered(self, number: int) -> LocalGate:
         """The gate that messages call by this number."""

@@ -81,6 +81,8 @@ class Limiter:
         # The first in line holds this lock while it waits for what it lacks; the others wait for the lock.
         self._line = anyio.Lock()
         self._freed: anyio.Event | None = None
+        self.on_short: Callable[[], None] = lambda: None
+        """Is called when somebody has to stand in line: who holds a place ahead of need may give it back."""
 
     @property
     def places(self) -> int:
@@ -105,20 +107,37 @@ class Limiter:
         """
         return Place(self, tokens_estimate, limit)
 
+    def spare(self, tokens_estimate: int = 0) -> int:
+        """How many places of so many tokens may be taken ahead of need: half of what nobody asks for."""
+        if self._line.locked() or self._delay(tokens_estimate):
+            return 0
+        free = float(self._places - self._taken)
+        if self._requests:
+            free = min(free, self._requests.level)
+        if self._tokens:
+            free = min(free, self._tokens.level / max(1, tokens_estimate))
+        return max(0, int(free) // 2)
+
     def hold(self, seconds: float) -> None:
         """Let no request start for a while, at most `MAX_RETRY_AFTER_S`."""
         if seconds > 0:
+            self.on_short()
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
 
     async def _take(self, tokens: int, limit: Pausable | None) -> int:
         """Wait for a place; the number of decreases so far, by which `_throttled` knows older requests."""
-        if self._line.locked() or not self._is_free() or self._delay(tokens):
+        if not self._take_now(tokens):
+            self.on_short()
             with limit.paused() if limit else nullcontext():
                 await self._stand_in_line(tokens)
-        else:
-            self._start(tokens)
         return self._decreases
+
+    def _take_now(self, tokens: int) -> bool:
+        if self._line.locked() or not self._is_free() or self._delay(tokens):
+            return False
+        self._start(tokens)
+        return True
 
     async def _stand_in_line(self, tokens: int) -> None:
         async with self._line:
@@ -248,6 +267,16 @@ class Place:
         """Wait for the place; to be given back."""
         self._since = await self._limiter._take(self._tokens, self._limit)
 
+    def take_now(self) -> bool:
+        """Take the place, to be given back, if nobody has to wait for it; whether it was taken."""
+        self._since = self._limiter._decreases
+        return self._limiter._take_now(self._tokens)
+
+    def estimate(self, tokens: int) -> None:
+        """The request that is made now takes so many tokens: the place was taken before they were known."""
+        self._limiter._used(tokens - self._tokens)
+        self._tokens = tokens
+
     def give_back(self) -> None:
         """Leave it to somebody else."""
         self._limiter._give_back()
@@ -289,6 +318,12 @@ class _Bucket:
         """Seconds until there is enough for an amount, or a whole burst, if it is larger than that."""
         self._refill()
         return (min(amount, self._burst) - self._level) / self._per_second
+
+    @property
+    def level(self) -> float:
+        """What may be used now."""
+        self._refill()
+        return self._level
 
     def take(self, amount: int) -> None:
         """Use an amount, or give a negative one back."""

@@ -1,0 +1,155 @@
+"""The messages between a worker that asks models and the process that has their limits.
+
+A lease is an attempt that a worker may make. Workers number the leases that they want, all models together;
+a model's gate has a number of its own, which says nothing of its endpoint or key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentest.llm.port import CallKey
+from agentest.results import ModelUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """From a worker: a call waits for a lease, and has so many seconds left."""
+
+    gate: int
+    lease: int
+    call: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """From a worker: the call does not wait any longer."""
+
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantedAhead:
+    """From a worker: it will soon need so many leases for about so many tokens each."""
+
+    gate: int
+    first: int
+    count: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """From a worker: a lease that it had ahead of need is used, by this call."""
+
+    lease: int
+    call: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """From a worker: the attempt was not answered. It waits to be told what that says."""
+
+    lease: int
+    problem: str
+    kind: Literal["transient", "permanent", "other"]
+    retry_after: float | None = None
+    throttled: bool = False
+    sure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """From a worker: the attempt is over, and cost so much."""
+
+    lease: int
+    cost: float | None
+    answered: bool
+    tokens: int = 0
+    hold_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """From a worker: these leases are not used."""
+
+    leases: tuple[int, ...]
+    gate: int | None = None
+    """The one whose recall this answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """From a worker: a call is given up after all its retries."""
+
+    gate: int
+    problem: str
+    permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsed:
+    """From a worker: what one attempt, or one recorded answer, used."""
+
+    key: CallKey
+    used: ModelUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """To a worker: the call that waits for this lease may make its attempt."""
+
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """To a worker: the call that waits for this lease may not be made."""
+
+    lease: int
+    problem: str
+    exhausted: bool
+    """Whether the run has spent what it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """To a worker: of the leases that it wanted ahead it has so many, from the first; 0: none for now."""
+
+    gate: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """To a worker: somebody waits for the leases that it has ahead of need; it returns them at once."""
+
+    gate: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailureHeard:
+    """To a worker: whether the failure of an attempt says nothing of its call."""
+
+    lease: int
+    excused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """To a worker: whether a model is down, and why."""
+
+    gate: int
+    is_down: bool
+    problem: str
+
+
+FromWorker = (
+    Wanted | Unwanted | WantedAhead | Begun | AttemptFailed | AttemptEnded | Returned | CallFailed | ModelUsed
+)
+FromDesk = Granted | Denied | Lent | Recalled | FailureHeard | ModelState

@@ -1,0 +1,306 @@
+"""One set of limits for several workers: leases, on a clock that only moves when everybody waits."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lease_lab import DELAY_S, Lab, Model, Worker, in_lab
+
+from agentest.errors import ModelUnavailable
+from agentest.llm.budget import BudgetExhausted
+from agentest.llm.port import TransientError
+
+UNREACHABLE = TransientError("503: no upstream", sure=True)
+REVOKED = ModelUnavailable("401: no such key", permanent=True)
+
+
+@given(
+    st.lists(st.floats(0, 3), min_size=1, max_size=60),
+    st.integers(1, 4),
+    st.integers(1, 12),
+    st.randoms(use_true_random=False),
+)
+def test_never_more_at_a_time_than_places(
+    starts: list[float], workers: int, places: int, random: Any
+) -> None:
+    """However calls come at several workers, no more are under way than there are places; all are made."""
+    model = Model(lasts=lambda: random.uniform(0.01, 1))
+
+    async def use(lab: Lab) -> None:
+        async def later(worker: Worker, after: float) -> None:
+            await anyio.sleep(after)
+            await worker.ask()
+            await worker.ask()
+
+        async with anyio.create_task_group() as tasks:
+            for number, after in enumerate(starts):
+                tasks.start_soon(later, lab.workers[number % workers], after)
+
+    lab = in_lab(use, model, workers=workers, max_concurrency=places)
+    assert model.most <= places
+    assert len(model.asked_at) == 2 * len(starts) == lab.budget.calls
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_all_places_are_used(workers: int) -> None:
+    """With more calls than places, as many are answered as in one process, but for a few in a hundred."""
+    model = Model()
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(60):
+                tasks.start_soon(lab.workers[number % workers].ask_on, 60.0)
+
+    in_lab(use, model, workers=workers, max_concurrency=20)
+    assert model.most == 20
+    assert len(model.asked_at) >= 0.97 * 20 * 60 / 0.5
+
+
+def most_in_a_minute(at: list[float]) -> int:
+    return max(sum(begin <= one < begin + 60 for one in at) for begin in at)
+
+
+@pytest.mark.parametrize("rate", [60, 600, 1500])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_rate_is_held_both_ways(rate: int, workers: int) -> None:
+    """Over all workers no more requests start in a minute than allowed, with the burst, and no fewer."""
+    model = Model(lasts=lambda: 0.3)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(30):
+                tasks.start_soon(lab.workers[number % workers].ask_on, 180.0)
+
+    in_lab(use, model, workers=workers, requests_per_minute=rate)
+    later = [at for at in model.asked_at if 30 <= at < 150]
+    assert 0.95 * 2 * rate <= len(later) <= 1.05 * 2 * rate
+    assert most_in_a_minute(later) <= 1.05 * rate
+    assert most_in_a_minute(model.asked_at) <= 1.15 * rate  # the burst at the begin
+
+
+def test_tokens_are_held_both_ways() -> None:
+    """Over all workers no more tokens are used in a minute than allowed, and no fewer."""
+    model = Model(lasts=lambda: 0.3, tokens=400)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(30):
+                tasks.start_soon(lab.workers[number % 3].ask_on, 180.0)
+
+    in_lab(use, model, workers=3, tokens_per_minute=60_000)
+    later = [at for at in model.asked_at if 30 <= at < 150]
+    assert 0.95 * 300 <= len(later) <= 1.05 * 300
+
+
+@pytest.mark.parametrize("demand", [0.5, 0.9])
+def test_who_stays_below_the_rate_is_not_held_up(demand: float) -> None:
+    """Two workers that need less than the rate get all of it at once: nothing is wasted by what is ahead."""
+    model, rate, late = Model(lasts=lambda: 0.1), 600, [0.0]
+
+    async def use(lab: Lab) -> None:
+        async def one(worker: Worker) -> None:
+            began = anyio.current_time()
+            await worker.ask()
+            late.append(anyio.current_time() - began - 0.1)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(int(rate * demand)):
+                tasks.start_soon(one, lab.workers[number % 2])
+                await anyio.sleep(60 / rate / demand)
+
+    in_lab(use, model, requests_per_minute=rate)
+    assert max(late) < 0.5
+
+
+@given(st.integers(1, 150), st.integers(1, 4), st.integers(1, 40), st.sampled_from([0.0, 0.002, 0.03]))
+def test_exactly_so_many_calls_are_made(most: int, workers: int, at_once: int, delay: float) -> None:
+    """Whoever asks, `--max-llm-calls` are made in all: never more, and nobody is refused before."""
+    model = Model(lasts=lambda: 0.05)
+    refused_at: list[int] = []
+
+    async def use(lab: Lab) -> None:
+        async def ask(worker: Worker) -> None:
+            while True:
+                try:
+                    await worker.ask()
+                except BudgetExhausted:
+                    refused_at.append(lab.budget.calls)
+                    return
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(at_once):
+                tasks.start_soon(ask, lab.workers[number % workers])
+
+    lab = in_lab(use, model, workers=workers, max_calls=most, delay=delay)
+    assert len(model.asked_at) == most == lab.budget.calls
+    assert refused_at == [most] * at_once
+    assert len(lab.stopped) == 1
+
+
+def test_what_is_lent_to_idle_workers_is_not_lacking() -> None:
+    """A worker gets the last places and attempts though another had leases ahead of need a moment ago."""
+    model = Model(lasts=lambda: 0.01)
+
+    async def use(lab: Lab) -> None:
+        hoarder, other = lab.workers
+        for _ in range(30):
+            await hoarder.ask()
+        assert lab.gate.limiter.taken > 0
+        asked = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(other.ask)
+        assert anyio.current_time() - asked < 0.01 + 8 * DELAY_S
+
+    in_lab(use, model, max_concurrency=8)
+
+
+def test_a_worker_that_dies_gives_back_all() -> None:
+    """Places of calls under way and ahead of need are for others; what had begun counts as made."""
+    model = Model(lasts=lambda: 1.0)
+
+    async def use(lab: Lab) -> None:
+        dying, other = lab.workers
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(dying.ask, number)
+            await anyio.sleep(1.5)
+            dying.dies()
+            tasks.cancel_scope.cancel()
+        assert lab.gate.limiter.taken == 0
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(other.ask, number)
+        assert model.asked_by["w1"] == 10
+        assert lab.budget.calls == len(model.asked_at) == 30
+
+    lab = in_lab(use, model, max_concurrency=10)
+    assert lab.ledger.of("w0")["user"].calls == 10  # of those that were answered before
+
+
+def test_usage_is_known_at_once() -> None:
+    """What a worker used is in the run's own ledger as soon as it is used, with its tokens."""
+
+    async def use(lab: Lab) -> None:
+        for worker in lab.workers:
+            await worker.ask()
+        await anyio.sleep(DELAY_S)
+        for worker in lab.workers:
+            used = lab.ledger.of(worker.name)["user"]
+            assert (used.calls, used.tokens.total_tokens) == (1, 7)
+
+    in_lab(use, Model(tokens=7))
+
+
+def test_a_model_that_is_down_is_waited_for_by_all_workers_together() -> None:
+    """One call at a time probes, over all workers; afterwards all go on, and the user was told once."""
+    model = Model(lasts=lambda: 0.2, fault=lambda at: UNREACHABLE if 10 <= at < 40 else None)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(lab.workers[number % 4].ask_on, 60.0)
+
+    lab = in_lab(use, model, workers=4)
+    assert sum(11 <= at < 40 for at in model.asked_at) <= 15
+    assert sum(44 <= at < 60 for at in model.asked_at) > 0.9 * 40 * 16 / 0.2 * 0.95
+    assert [note.partition(" (")[0] for note in lab.notes] == [
+        "model m does not answer",
+        "model m answers again",
+    ]
+
+
+def test_a_key_that_is_refused_ends_calls_of_all_workers() -> None:
+    """Once a key was refused, calls of other workers end without a request."""
+    model, problems = Model(fault=lambda at: REVOKED), []
+
+    async def use(lab: Lab) -> None:
+        for worker in (*lab.workers, *lab.workers):
+            with pytest.raises(ModelUnavailable) as caught:
+                await worker.ask()
+            problems.append(str(caught.value))
+            await anyio.sleep(3 * DELAY_S)
+
+    in_lab(use, model)
+    assert len(model.asked_at) == 1
+    assert all("model m is down" in problem for problem in problems[1:])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 8), st.floats(0, 6)), min_size=1, max_size=40),
+    st.sampled_from([(0.0, 0.0), (1.0, 4.0), (2.0, 100.0)]),
+)
+def test_whoever_is_cancelled_leaks_nothing(
+    calls: list[tuple[float, float]], down: tuple[float, float]
+) -> None:
+    """Calls that are cancelled at any moment, waiting or probing, leave no place taken and nothing lent."""
+    model = Model(fault=lambda at: UNREACHABLE if down[0] <= at < down[1] else None)
+
+    async def use(lab: Lab) -> None:
+        async def asks(worker: Worker, after: float, lasts: float) -> None:
+            await anyio.sleep(after)
+            # A model that is down from the begin is given up.
+            with anyio.move_on_after(lasts), suppress(ModelUnavailable):
+                for _ in range(20):
+                    await worker.ask()
+
+        async with anyio.create_task_group() as tasks:
+            for number, (after, lasts) in enumerate(calls):
+                tasks.start_soon(asks, lab.workers[number % 3], after, lasts)
+
+    lab = in_lab(use, model, workers=3, max_concurrency=5)
+    assert lab.budget.calls == len(model.asked_at)
+
+
+def test_standing_in_line_is_no_delay_of_the_call() -> None:
+    """Calls that wait for a lease for long have their whole deadline left."""
+    model = Model(lasts=lambda: 5.0)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(lab.workers[number % 2].ask)
+
+    in_lab(use, model, max_concurrency=1, deadline_s=60, timeout_s=20)
+    assert len(model.asked_at) == 40
+
+
+def test_time_for_which_a_model_is_down_is_the_calls_own() -> None:
+    """A call that waits for a model that does not come back ends at its deadline, and says why."""
+    model = Model(fault=lambda at: UNREACHABLE if at >= 5 else None)
+    problems: list[str] = []
+
+    async def use(lab: Lab) -> None:
+        async def asks(worker: Worker) -> None:
+            try:
+                await worker.ask_on(30.0)
+            except ModelUnavailable as error:
+                problems.append(str(error))
+
+        async with anyio.create_task_group() as tasks:
+            for worker in (*lab.workers, *lab.workers):
+                tasks.start_soon(asks, worker)
+        assert 25 < anyio.current_time() < 30
+
+    in_lab(use, model, deadline_s=20)
+    assert len(problems) == 4
+    assert all("503" in problem for problem in problems)
+
+
+def test_a_call_waits_for_no_lease_when_nothing_is_tight() -> None:
+    """Where there are places enough, nearly all calls find a lease that was asked for ahead of need."""
+    model = Model(lasts=lambda: 0.5)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(lab.workers[number % 2].ask_on, 60.0)
+                await anyio.sleep(0.005)
+
+    lab = in_lab(use, model, concurrency=200)
+    assert lab.waited() < 0.02 * len(model.asked_at)

@@ -1,0 +1,151 @@
+"""One desk of leases and several workers in one event loop, with links that take their time."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from fake_time import run
+from pydantic import BaseModel
+
+from agentest.errors import ModelError
+from agentest.llm.budget import Budget
+from agentest.llm.gate import LocalGate
+from agentest.llm.gates import LocalGates
+from agentest.llm.live import LiveAnswers, Patience
+from agentest.llm.port import CallKey, ChatReply, ChatRequest, Ledger, Question
+from agentest.llm.providers import ModelSpec
+from agentest.scale.lease_desk import LeaseCounter, LeaseDesk
+from agentest.scale.lease_messages import Wanted
+from agentest.scale.leases import LeasedGates, ToldLedger
+from agentest.scale.links import packed
+from agentest.transcript import Usage
+
+DELAY_S = 0.002
+"""What a message takes from one process to another."""
+Fault = Callable[[float], ModelError | None]
+
+
+class Said(BaseModel):
+    text: str
+
+
+@dataclass
+class Model:
+    """A model that takes a while for everything, and is asked by all workers."""
+
+    lasts: Callable[[], float] = lambda: 0.5
+    fault: Fault = lambda at: None
+    tokens: int = 0
+    name: str = "m"
+    asked_at: list[float] = field(default_factory=list)
+    asked_by: Counter[str] = field(default_factory=Counter)
+    under_way: int = 0
+    most: int = 0
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        began = anyio.current_time()
+        self.asked_at.append(began)
+        self.asked_by[request.key.scope] += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await anyio.sleep(self.lasts())
+        finally:
+            self.under_way -= 1
+        if error := self.fault(began):
+            raise error
+        return ChatReply('{"text": "hello"}', Usage(self.tokens, 0))
+
+
+class Wire:
+    """One direction of a link: what is sent arrives in order, a little later, as another process has it."""
+
+    def __init__(self, receive: Callable[[Any], None], delay: float) -> None:
+        self._receive = receive
+        self._delay = delay
+        self._sent: deque[bytes] = deque()
+        self.count: Counter[str] = Counter()
+        self.cut = False
+
+    def __call__(self, message: object) -> None:
+        self.count[type(message).__name__] += 1
+        self._sent.append(packed(message))
+        asyncio.get_running_loop().call_later(self._delay, self._arrive)
+
+    def _arrive(self) -> None:
+        message = pickle.loads(self._sent.popleft())
+        if not self.cut:
+            self._receive(message)
+
+
+class Worker:
+    """A worker: its gates, and a model asked by way of them."""
+
+    def __init__(self, desk: LeaseDesk, spec: ModelSpec, model: Model, name: str, delay: float) -> None:
+        self.name = name
+        self.sent = Wire(lambda message: self.counter.receive(message), delay)
+        self.heard = Wire(lambda message: self.gates.receive(message), delay)
+        self.counter: LeaseCounter = desk.counter(self.heard)
+        self.gates = LeasedGates(self.sent)
+        patience = Patience(spec.timeout_s, spec.deadline_s, spec.retries)
+        self.answers = LiveAnswers(model, ToldLedger(self.sent), self.gates.of(spec), patience=patience)
+
+    async def ask(self, number: int = 0, text: str = "?") -> None:
+        key = CallKey("user", self.name, number)
+        await self.answers.answer(Question([{"role": "user", "content": text}], Said, key))
+
+    async def ask_on(self, until: float) -> None:
+        """Ask over and over until this moment."""
+        while anyio.current_time() < until:
+            await self.ask()
+
+    def dies(self) -> None:
+        self.sent.cut = self.heard.cut = True
+        self.counter.close()
+
+
+class Lab:
+    """A desk and its workers."""
+
+    def __init__(
+        self, tasks: TaskGroup, model: Model, workers: int = 2, max_calls: int | None = None,
+        delay: float = DELAY_S, concurrency: int = 20, **spec: Any
+    ) -> None:  # fmt: skip
+        self.stopped: list[str] = []
+        self.notes: list[str] = []
+        self.budget = Budget(None, max_calls, self.stopped.append)
+        self.model = model
+        self.spec = ModelSpec("m", "m", "https://models.example.com", **spec)
+        self.ledger = Ledger()
+        self.gates = LocalGates(concurrency, self.budget, self.notes.append)
+        self.gate: LocalGate = self.gates.of(self.spec)
+        self.desk = LeaseDesk(self.gates, self.ledger, tasks)
+        self.workers = [Worker(self.desk, self.spec, model, f"w{n}", delay) for n in range(workers)]
+
+    def waited(self) -> int:
+        return sum(worker.sent.count[Wanted.__name__] for worker in self.workers)
+
+
+def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **options: Any) -> Lab:
+    """Use a lab, and see that nothing is left of it: no place taken, no attempt lent."""
+    made: list[Lab] = []
+
+    async def go() -> None:
+        async with anyio.create_task_group() as tasks:
+            lab = Lab(tasks, model or Model(), **options)
+            made.append(lab)
+            await use(lab)
+            await anyio.sleep(5)  # longer than anything is kept unused
+            assert lab.gate.limiter.taken == 0
+            assert lab.budget.lent == 0
+            tasks.cancel_scope.cancel()
+
+    run(go)
+    return made[0]
