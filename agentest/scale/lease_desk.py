@@ -19,7 +19,7 @@ from agentest.llm.budget import BudgetExhausted
 from agentest.llm.gate import Call, LocalAttempt, LocalGate, Spare
 from agentest.llm.gates import LocalGates
 from agentest.llm.limits import Limiter
-from agentest.llm.port import Ledger, TransientError
+from agentest.llm.port import TransientError
 from agentest.scale.lease_messages import (
     AttemptEnded,
     AttemptFailed,
@@ -32,7 +32,6 @@ from agentest.scale.lease_messages import (
     Granted,
     Lent,
     ModelState,
-    ModelUsed,
     Recalled,
     Returned,
     Unwanted,
@@ -49,13 +48,11 @@ class LeaseDesk:
 
     Args:
         gates: of the models, opened in this process.
-        ledger: receives what workers used.
         tasks: where what has to wait waits.
     """
 
-    def __init__(self, gates: LocalGates, ledger: Ledger, tasks: TaskGroup) -> None:
+    def __init__(self, gates: LocalGates, tasks: TaskGroup) -> None:
         self._gates = gates
-        self._ledger = ledger
         self._tasks = tasks
         self._counters: list[LeaseCounter] = []
         for gate in gates.all():
@@ -66,7 +63,7 @@ class LeaseDesk:
 
     def counter(self, send: Callable[[FromDesk], None]) -> LeaseCounter:
         """What one more worker is served by, which these messages reach. To be closed at its end."""
-        counter = LeaseCounter(self._gates, self._ledger, self._tasks, send, len(self._counters) + 1)
+        counter = LeaseCounter(self._gates, self._tasks, send, len(self._counters) + 1)
         self._counters.append(counter)
         for number, gate in enumerate(self._gates.all()):
             if gate.is_down:
@@ -114,13 +111,11 @@ class LeaseCounter:
     def __init__(
         self,
         gates: LocalGates,
-        ledger: Ledger,
         tasks: TaskGroup,
         send: Callable[[FromDesk], None],
         process: int,
     ) -> None:
         self._gates = gates
-        self._ledger = ledger
         self._tasks = tasks
         self._send = send
         self._process = process
@@ -142,8 +137,6 @@ class LeaseCounter:
                 self._begin(message)
             case AttemptEnded():
                 self._end(message)
-            case ModelUsed():
-                self._ledger.add(message.key, message.used)
             case WantedAhead():
                 self._lend(message)
             case Wanted():

@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agentest.llm.port import CallKey
-from agentest.results import ModelUsage
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -92,14 +89,6 @@ class CallFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelUsed:
-    """From a worker: what one attempt, or one recorded answer, used."""
-
-    key: CallKey
-    used: ModelUsage
-
-
-@dataclass(frozen=True, slots=True)
 class Granted:
     """To a worker: the call that waits for this lease may make its attempt."""
 
@@ -149,7 +138,5 @@ class ModelState:
     problem: str
 
 
-FromWorker = (
-    Wanted | Unwanted | WantedAhead | Begun | AttemptFailed | AttemptEnded | Returned | CallFailed | ModelUsed
-)
+FromWorker = Wanted | Unwanted | WantedAhead | Begun | AttemptFailed | AttemptEnded | Returned | CallFailed
 FromDesk = Granted | Denied | Lent | Recalled | FailureHeard | ModelState

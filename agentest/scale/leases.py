@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from math import ceil
 from types import TracebackType
@@ -16,10 +16,8 @@ from agentest.errors import ModelError, ModelUnavailable
 from agentest.llm.budget import BudgetExhausted
 from agentest.llm.gate import Call
 from agentest.llm.gates import GateNumbers
-from agentest.llm.port import CallKey, TransientError
+from agentest.llm.port import TransientError
 from agentest.llm.providers import ModelSpec
-from agentest.llm.recording.cassette import MeasuringLedger
-from agentest.results import ModelUsage
 from agentest.scale.lease_messages import (
     AttemptEnded,
     AttemptFailed,
@@ -32,7 +30,6 @@ from agentest.scale.lease_messages import (
     Granted,
     Lent,
     ModelState,
-    ModelUsed,
     Recalled,
     Returned,
     Unwanted,
@@ -44,24 +41,11 @@ Send = Callable[[FromWorker], None]
 
 _WINDOW_S = 0.1
 """For so long the leases suffice that a worker has ahead of need, by what it has used of late."""
-_MOST_AHEAD = 64
+_MOST_AHEAD = 256
 _QUIET_S = 0.05
 """How long a worker that got none waits before it asks for some ahead again."""
 _IDLE_S = 0.2
 """After which what nobody has needed is returned."""
-
-
-class ToldLedger(MeasuringLedger):
-    """Counts here, and in the run's own process at once: it knows what a worker used that has died."""
-
-    def __init__(self, send: Send) -> None:
-        super().__init__()
-        self._send = send
-
-    def add(self, key: CallKey, used: ModelUsage) -> None:
-        """Count what was used, here and there."""
-        super().add(key, used)
-        self._send(ModelUsed(key, used))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +271,7 @@ class _Need:
 class LeasedAttempt:
     """An attempt at a LeasedGate."""
 
-    __slots__ = ("_call", "_ended", "_gate", "_lease", "_tokens", "_wire")
+    __slots__ = ("_answer", "_call", "_cost", "_gate", "_lease", "_tokens", "_wire")
 
     def __init__(self, gate: LeasedGate, wire: _Wire, call: Call, tokens: int) -> None:
         self._gate = gate
@@ -295,7 +279,9 @@ class LeasedAttempt:
         self._call = call
         self._tokens = tokens
         self._lease = 0
-        self._ended = AttemptEnded(0, None, answered=False)
+        self._cost: float | None = None
+        self._answer: tuple[int, float] | None = None
+        """Tokens, and seconds for which nobody asks."""
 
     async def __aenter__(self) -> Self:
         self._lease = await self._gate.take(self._call, self._tokens)
@@ -304,15 +290,16 @@ class LeasedAttempt:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._wire.send(replace(self._ended, lease=self._lease))
+        tokens, hold_s = self._answer or (0, 0.0)
+        self._wire.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
 
     def spent(self, cost: float | None) -> None:
         """It cost so many USD; None: nobody knows."""
-        self._ended = replace(self._ended, cost=cost)
+        self._cost = cost
 
     def succeeded(self, tokens: int, hold_s: float) -> None:
         """It was answered."""
-        self._ended = replace(self._ended, answered=True, tokens=tokens, hold_s=hold_s)
+        self._answer = tokens, hold_s
 
     async def failed(self, error: ModelError) -> bool:
         """It was not answered. Whether that says nothing of its own call."""

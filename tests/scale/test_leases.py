@@ -179,22 +179,7 @@ def test_a_worker_that_dies_gives_back_all() -> None:
         assert model.asked_by["w1"] == 10
         assert lab.budget.calls == len(model.asked_at) == 30
 
-    lab = in_lab(use, model, max_concurrency=10)
-    assert lab.ledger.of("w0")["user"].calls == 10  # of those that were answered before
-
-
-def test_usage_is_known_at_once() -> None:
-    """What a worker used is in the run's own ledger as soon as it is used, with its tokens."""
-
-    async def use(lab: Lab) -> None:
-        for worker in lab.workers:
-            await worker.ask()
-        await anyio.sleep(DELAY_S)
-        for worker in lab.workers:
-            used = lab.ledger.of(worker.name)["user"]
-            assert (used.calls, used.tokens.total_tokens) == (1, 7)
-
-    in_lab(use, Model(tokens=7))
+    in_lab(use, model, max_concurrency=10)
 
 
 def test_a_model_that_is_down_is_waited_for_by_all_workers_together() -> None:

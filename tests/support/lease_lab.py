@@ -23,7 +23,7 @@ from agentest.llm.port import CallKey, ChatReply, ChatRequest, Ledger, Question
 from agentest.llm.providers import ModelSpec
 from agentest.scale.lease_desk import LeaseCounter, LeaseDesk
 from agentest.scale.lease_messages import Wanted
-from agentest.scale.leases import LeasedGates, ToldLedger
+from agentest.scale.leases import LeasedGates
 from agentest.scale.links import packed
 from agentest.transcript import Usage
 
@@ -95,7 +95,7 @@ class Worker:
         self.counter: LeaseCounter = desk.counter(self.heard)
         self.gates = LeasedGates(self.sent)
         patience = Patience(spec.timeout_s, spec.deadline_s, spec.retries)
-        self.answers = LiveAnswers(model, ToldLedger(self.sent), self.gates.of(spec), patience=patience)
+        self.answers = LiveAnswers(model, Ledger(), self.gates.of(spec), patience=patience)
 
     async def ask(self, number: int = 0, text: str = "?") -> None:
         key = CallKey("user", self.name, number)
@@ -123,10 +123,9 @@ class Lab:
         self.budget = Budget(None, max_calls, self.stopped.append)
         self.model = model
         self.spec = ModelSpec("m", "m", "https://models.example.com", **spec)
-        self.ledger = Ledger()
         self.gates = LocalGates(concurrency, self.budget, self.notes.append)
         self.gate: LocalGate = self.gates.of(self.spec)
-        self.desk = LeaseDesk(self.gates, self.ledger, tasks)
+        self.desk = LeaseDesk(self.gates, tasks)
         self.workers = [Worker(self.desk, self.spec, model, f"w{n}", delay) for n in range(workers)]
 
     def waited(self) -> int:
