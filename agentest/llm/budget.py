@@ -17,38 +17,6 @@ class BudgetExhausted(ModelError):
     """The call was not made: the run has spent what it may."""
 
 
-class Spending:
-    """What has been spent so far. Workers share one (`workers.SharedSpending`)."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-        self._cost = 0.0
-
-    @property
-    def calls(self) -> int:
-        """Attempts claimed."""
-        return self._calls
-
-    @property
-    def cost(self) -> float:
-        """USD that are known to be spent."""
-        return self._cost
-
-    def claim(self, most: int | None) -> bool:
-        """Claim one attempt of at most so many; whether there was one left."""
-        if most is not None and self._calls >= most:
-            return False
-        self._calls += 1
-        return True
-
-    def unclaim(self) -> None:
-        """An attempt that was claimed is not made."""
-        self._calls -= 1
-
-    def add(self, cost: float) -> None:
-        self._cost += cost
-
-
 class Budget:
     """Counts attempts and their cost over the run; `on_exhausted` receives, once, why no more are made."""
 
@@ -57,13 +25,13 @@ class Budget:
         max_cost: float | None,
         max_calls: int | None,
         on_exhausted: Callable[[str], None],
-        spending: Spending | None = None,
     ) -> None:
         self._max_cost = max_cost
         self._max_calls = max_calls
         self._on_exhausted = on_exhausted
         self._reported = False
-        self._spending = spending or Spending()
+        self._calls = 0
+        self._cost = 0.0
         self._lent = 0
         self._settled = asyncio.Event()
         self.on_short: Callable[[], None] = lambda: None
@@ -72,19 +40,20 @@ class Budget:
     @property
     def calls(self) -> int:
         """Attempts reserved so far."""
-        return self._spending.calls
+        return self._calls
 
     @property
     def cost(self) -> float:
         """USD that is known to be spent so far."""
-        return self._spending.cost
+        return self._cost
 
     def reserve(self) -> None:
         """Claim one attempt, right before it is made. Raises BudgetExhausted when there is none left."""
         if why := self._cost_is_used_up():
             self._refuse(why)
-        if not self._spending.claim(self._max_calls):
+        if self._max_calls is not None and self._calls >= self._max_calls:
             self._refuse(f"no more model calls: all {self._max_calls} that --max-llm-calls allows were made")
+        self._calls += 1
 
     @property
     def lent(self) -> int:
@@ -121,13 +90,13 @@ class Budget:
         """A lent attempt is settled."""
         self._lent -= 1
         if made:
-            self._spending.claim(None)
+            self._calls += 1
         self._settled.set()
         self._settled = asyncio.Event()
 
     def unmade(self) -> None:
         """A reserved attempt is not made after all."""
-        self._spending.unclaim()
+        self._calls -= 1
 
     @property
     def _left(self) -> int | None:
@@ -139,7 +108,7 @@ class Budget:
         What is under way together when the last dollar goes is still paid for: cost is known only afterwards.
         """
         if cost:
-            self._spending.add(cost)
+            self._cost += cost
             if self._lent and self._cost_is_used_up():
                 self.on_short()
 

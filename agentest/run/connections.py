@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from agentest.errors import ConfigError
-from agentest.llm.budget import Budget, Spending
+from agentest.llm.budget import Budget
+from agentest.llm.gates import Gates, LocalGates
 from agentest.llm.open import Models, ModelTerms, Recordings
 from agentest.llm.open import open_models as open_llm
 from agentest.llm.port import Ledger
@@ -32,13 +33,13 @@ async def open_models(
     session: Session,
     recordings: Recordings | None,
     stack: AsyncExitStack,
-    spending: Spending | None = None,
+    gates: Gates | None = None,
     ledger: MeasuringLedger | None = None,
 ) -> tuple[Models, Ledger]:
     """The models of a run, ready to answer, and the ledger of their calls. The stack closes them.
 
     Args:
-        spending: what the whole run has spent, where this process holds only a part of it.
+        gates: of the models, where others share them; None: made here.
         ledger: where calls are counted; None: in a new one.
 
     Raises UsageError.
@@ -46,7 +47,9 @@ async def open_models(
     if session.given:
         return session.given
     prepared = session.prepared
-    terms = _model_terms(session, recordings, spending, ledger or MeasuringLedger())
+    terms = ModelTerms(
+        recordings=recordings, ledger=ledger or MeasuringLedger(), gates=gates or local_gates(session)
+    )
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
     stack.callback(_close_recordings, recordings, session.stop)
@@ -54,21 +57,13 @@ async def open_models(
     return models, terms.ledger
 
 
-def _model_terms(
-    session: Session, recordings: Recordings | None, spending: Spending | None, ledger: MeasuringLedger
-) -> ModelTerms:
-    prepared = session.prepared
-    options = prepared.request.options
+def local_gates(session: Session) -> LocalGates:
+    """The limits, the circuits and the budget of a run, for the process that has them."""
+    options = session.prepared.request.options
     budget = None
     if options.max_cost is not None or options.max_llm_calls is not None:
-        budget = Budget(options.max_cost, options.max_llm_calls, _stopping(session), spending)
-    return ModelTerms(
-        concurrency=prepared.concurrency,
-        budget=budget,
-        recordings=recordings,
-        announce=session.say,
-        ledger=ledger,
-    )
+        budget = Budget(options.max_cost, options.max_llm_calls, _stopping(session))
+    return LocalGates(session.prepared.concurrency, budget, session.say)
 
 
 def _stopping(session: Session) -> Callable[[str], None]:

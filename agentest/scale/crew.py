@@ -27,6 +27,8 @@ from agentest.run.plan import Unit
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 from agentest.scale.fleet import Connection, Fleet
+from agentest.scale.lease_desk import LeaseCounter, LeaseDesk
+from agentest.scale.lease_messages import ToDesk
 from agentest.scale.links import packed
 from agentest.scale.messages import (
     CannotStart,
@@ -94,6 +96,7 @@ class _Member:
     holdings: dict[int, _Holding] = field(default_factory=dict)
     units: set[str] = field(default_factory=set)
     """Scopes of units of which it has held conversations, until these have finished."""
+    leases: LeaseCounter | None = None
     guests: Guests | None = None
     """Its conversations whose agents have servers beside them."""
 
@@ -101,11 +104,14 @@ class _Member:
 class Crew:
     """The workers of a run, as who holds its conversations (`run.holding.Holder`)."""
 
-    def __init__(self, fleet: Fleet, session: Session, origin: Origin, usage: UsageDesk) -> None:
+    def __init__(
+        self, fleet: Fleet, session: Session, origin: Origin, usage: UsageDesk, models: LeaseDesk
+    ) -> None:
         self._fleet = fleet
         self._session = session
         self._origin = origin
         self._usage = usage
+        self._models = models
         self._members: list[_Member] = []
         """Those that are alive."""
         self._homes: dict[str, _Member] = {}
@@ -132,8 +138,9 @@ class Crew:
         """Run all units; their results by scope."""
         async with anyio.create_task_group() as self._tasks:
             for member in self._members:
-                self._admit_guests(member)
+                self._serve(member)
             results = await run()
+            self._models.close()
             self._tasks.cancel_scope.cancel()
         self._tasks = None
         return results
@@ -203,10 +210,13 @@ class Crew:
         except BaseException:
             self._members.remove(member)
             raise
-        self._admit_guests(member)
+        self._serve(member)
 
-    def _admit_guests(self, member: _Member) -> None:
-        if self._origin.registry and self._tasks and not member.guests:
+    def _serve(self, member: _Member) -> None:
+        """Answer what the worker asks, once the run has begun."""
+        if self._tasks and not member.leases:
+            member.leases = self._models.counter(member.connection.send, self._tasks)
+        if self._tasks and self._origin.registry and not member.guests:
             from agentest.scale.guests import Guests
 
             member.guests = Guests(self._origin.registry, member.connection.send, self._tasks)
@@ -295,6 +305,8 @@ class Crew:
         match message:
             case Used():
                 self._usage.receive(message)
+            case ToDesk() if member.leases:
+                member.leases.receive(message)
             case TurnClosed() if one := member.holdings.get(message.hold):
                 one.ongoing.on_turn(message.conversation_id, message.turn_index)
             case ConversationIsHeld() if one := member.holdings.get(message.hold):
@@ -357,8 +369,8 @@ class Crew:
             self._members.remove(member)
         for home in [home for home, each in self._homes.items() if each is member]:
             del self._homes[home]
-        if member.guests:
-            member.guests.close()
+        for desk in (one for one in (member.leases, member.guests) if one):
+            desk.close()
         self._change()
         if member.ended or self._closing:
             return

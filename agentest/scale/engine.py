@@ -6,27 +6,22 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from agentest.llm.budget import Spending
 from agentest.llm.recording.cassette import MeasuringLedger
-from agentest.run.connections import Connections, check_recordings, open_models, open_recordings
+from agentest.run.connections import Connections, check_recordings, local_gates, open_models, open_recordings
 from agentest.run.engines import RunUnits, in_order
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 from agentest.scale.crew import Crew
 from agentest.scale.fleet import Fleet
+from agentest.scale.lease_desk import LeaseDesk
 from agentest.scale.usage import UsageDesk
 
 
 class Spread:
-    """The engine whose workers hold the conversations.
+    """The engine whose workers hold the conversations."""
 
-    Args:
-        spending: what the run's own process and all workers have spent.
-    """
-
-    def __init__(self, fleet: Fleet, spending: Spending | None = None) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._spending = spending
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
@@ -38,8 +33,9 @@ class Spread:
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
             check_recordings(recordings, prepared.plan)
-            models, _ = await open_models(session, recordings, stack, self._spending, ledger)
-            crew = Crew(self._fleet, session, origin, UsageDesk(ledger))
+            gates = local_gates(session)
+            models, _ = await open_models(session, recordings, stack, gates, ledger)
+            crew = Crew(self._fleet, session, origin, UsageDesk(ledger), LeaseDesk(gates))
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
             connections = Connections(models, ledger, prepared.loaded.redact)

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from multiprocessing import connection, parent_process
 from multiprocessing.context import ForkProcess
@@ -29,8 +29,6 @@ from agentest.run.prepare import Prepared
 from agentest.scale.engine import Spread
 from agentest.scale.fleet import OnDisconnect, OnMessage
 from agentest.scale.links import Link
-from agentest.scale.shares import Share, part_of
-from agentest.scale.spending import SharedCells, SharedSpending
 from agentest.scale.worker import Worker
 
 _PR_SET_PDEATHSIG = 1
@@ -55,15 +53,12 @@ def forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[S
     Args:
         earlier: whether the conversations are of an earlier run.
     """
-    with closing(SharedCells(size + 1)) as cells:
 
-        def make(number: int) -> Worker:
-            index = number % size  # of one that has died
-            part = part_of(prepared, Share(index, size))
-            return Worker(part, SharedSpending(index, cells), earlier=earlier)
+    def make(_: int) -> Worker:
+        return Worker(prepared, earlier=earlier)
 
-        with forked_workers(make, size) as fleet:
-            yield Spread(fleet, SharedSpending(size, cells))
+    with forked_workers(make, size) as fleet:
+        yield Spread(fleet)
 
 
 @contextmanager

@@ -28,12 +28,12 @@ from agentest.scale.lease_messages import (
     Denied,
     FailureHeard,
     FromDesk,
-    FromWorker,
     Granted,
     Lent,
     ModelState,
     Recalled,
     Returned,
+    ToDesk,
     Unwanted,
     Wanted,
     WantedAhead,
@@ -48,12 +48,10 @@ class LeaseDesk:
 
     Args:
         gates: of the models, opened in this process.
-        tasks: where what has to wait waits.
     """
 
-    def __init__(self, gates: LocalGates, tasks: TaskGroup) -> None:
+    def __init__(self, gates: LocalGates) -> None:
         self._gates = gates
-        self._tasks = tasks
         self._counters: list[LeaseCounter] = []
         for gate in gates.all():
             gate.limiter.on_short = partial(self._recall, gate.limiter)
@@ -61,14 +59,24 @@ class LeaseDesk:
         if gates.budget:
             gates.budget.on_short = partial(self._recall, None)
 
-    def counter(self, send: Callable[[FromDesk], None]) -> LeaseCounter:
-        """What one more worker is served by, which these messages reach. To be closed at its end."""
-        counter = LeaseCounter(self._gates, self._tasks, send, len(self._counters) + 1)
+    def counter(self, send: Callable[[FromDesk], None], tasks: TaskGroup) -> LeaseCounter:
+        """What one more worker is served by. To be closed at its end.
+
+        Args:
+            send: to the worker.
+            tasks: where what has to wait waits.
+        """
+        counter = LeaseCounter(self._gates, tasks, send, len(self._counters) + 1)
         self._counters.append(counter)
         for number, gate in enumerate(self._gates.all()):
             if gate.is_down:
                 send(ModelState(number, gate.is_down, gate.problem))
         return counter
+
+    def close(self) -> None:
+        """No worker is served any longer, and what they held is free."""
+        for counter in self._counters:
+            counter.close()
 
     def _recall(self, limiter: Limiter | None) -> None:
         """Have everybody return what is unused of this limiter's places; None: of all."""
@@ -128,7 +136,7 @@ class LeaseCounter:
         self._recalled: set[int] = set()
         self._closed = False
 
-    def receive(self, message: FromWorker) -> None:
+    def receive(self, message: ToDesk) -> None:
         """Handle a message of the worker."""
         if self._closed:
             return

@@ -10,8 +10,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 
+class ToDesk:
+    """From a worker: whatever the process hears that has the limits."""
+
+    __slots__ = ()
+
+
+class FromDesk:
+    """To a worker: whatever that process tells of them."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(ToDesk):
     """From a worker: a call waits for a lease, and has so many seconds left."""
 
     gate: int
@@ -22,14 +34,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwanted:
+class Unwanted(ToDesk):
     """From a worker: the call does not wait any longer."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
-class WantedAhead:
+class WantedAhead(ToDesk):
     """From a worker: it will soon need so many leases for about so many tokens each."""
 
     gate: int
@@ -39,7 +51,7 @@ class WantedAhead:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(ToDesk):
     """From a worker: a lease that it had ahead of need is used, by this call."""
 
     lease: int
@@ -48,7 +60,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptFailed:
+class AttemptFailed(ToDesk):
     """From a worker: the attempt was not answered. It waits to be told what that says."""
 
     lease: int
@@ -60,7 +72,7 @@ class AttemptFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptEnded:
+class AttemptEnded(ToDesk):
     """From a worker: the attempt is over, and cost so much."""
 
     lease: int
@@ -71,7 +83,7 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(ToDesk):
     """From a worker: these leases are not used."""
 
     leases: tuple[int, ...]
@@ -80,7 +92,7 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
-class CallFailed:
+class CallFailed(ToDesk):
     """From a worker: a call is given up after all its retries."""
 
     gate: int
@@ -89,14 +101,14 @@ class CallFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(FromDesk):
     """To a worker: the call that waits for this lease may make its attempt."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(FromDesk):
     """To a worker: the call that waits for this lease may not be made."""
 
     lease: int
@@ -106,7 +118,7 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class Lent(FromDesk):
     """To a worker: of the leases that it wanted ahead it has so many, from the first; 0: none for now."""
 
     gate: int
@@ -115,14 +127,14 @@ class Lent:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(FromDesk):
     """To a worker: somebody waits for the leases that it has ahead of need; it returns them at once."""
 
     gate: int
 
 
 @dataclass(frozen=True, slots=True)
-class FailureHeard:
+class FailureHeard(FromDesk):
     """To a worker: whether the failure of an attempt says nothing of its call."""
 
     lease: int
@@ -130,7 +142,7 @@ class FailureHeard:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelState:
+class ModelState(FromDesk):
     """To a worker: whether a model is down, and why."""
 
     gate: int
@@ -139,4 +151,3 @@ class ModelState:
 
 
 FromWorker = Wanted | Unwanted | WantedAhead | Begun | AttemptFailed | AttemptEnded | Returned | CallFailed
-FromDesk = Granted | Denied | Lent | Recalled | FailureHeard | ModelState

@@ -26,18 +26,18 @@ from agentest.scale.lease_messages import (
     Denied,
     FailureHeard,
     FromDesk,
-    FromWorker,
     Granted,
     Lent,
     ModelState,
     Recalled,
     Returned,
+    ToDesk,
     Unwanted,
     Wanted,
     WantedAhead,
 )
 
-Send = Callable[[FromWorker], None]
+Send = Callable[[ToDesk], None]
 
 _WINDOW_S = 0.1
 """For so long the leases suffice that a worker has ahead of need, by what it has used of late."""

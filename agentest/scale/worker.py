@@ -14,7 +14,6 @@ from agentest.errors import UsageError
 from agentest.events import Event, Noted
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
-from agentest.llm.budget import Spending
 from agentest.run.agents import connected_agents
 from agentest.run.connections import Connections, open_models, open_recordings
 from agentest.run.holding import Finished, HeldHere, came_to_nothing
@@ -26,6 +25,8 @@ from agentest.run.sources import ConversationSource, FinishedConversations, live
 from agentest.run.stop import Stop
 from agentest.run.totals import slimmed
 from agentest.scale.hosts import HostedConversations
+from agentest.scale.lease_messages import FromDesk
+from agentest.scale.leases import LeasedGates
 from agentest.scale.links import packed
 from agentest.scale.messages import (
     Begin,
@@ -56,7 +57,9 @@ from agentest.store.conversations import conversation_json
 from agentest.support.json_text import encoded
 from agentest.transcript import Conversation
 
-ToWorker = Hold | PlaceGiven | EndUnit | StopRun | Close | Wait | Begin | Question | Withdrawn | SpansTold
+ToWorker = (
+    Hold | PlaceGiven | EndUnit | StopRun | Close | Wait | Begin | Question | Withdrawn | SpansTold | FromDesk
+)
 
 
 class ToRun(Protocol):
@@ -75,15 +78,11 @@ class Worker:
         await worker.run(line)
 
     Args:
-        spending: what the whole run has spent.
         earlier: whether the conversations are of an earlier run, and come with what is to be done.
     """
 
-    def __init__(
-        self, prepared: Prepared, spending: Spending | None = None, *, earlier: bool = False
-    ) -> None:
+    def __init__(self, prepared: Prepared, *, earlier: bool = False) -> None:
         self._prepared = prepared
-        self._spending = spending
         self._earlier = earlier
         self._units = {unit.scope: unit for unit in prepared.plan.units}
         self._given: dict[tuple[str, int], Conversation] = {}
@@ -93,6 +92,7 @@ class Worker:
         self._stop = Stop(lambda s: self._line.send(StopRun(str(s.reason), s.status, s.interrupted)))
         self._line: ToRun
         self._hosted = HostedConversations(lambda message: self._line.send(message))
+        self._gates = LeasedGates(lambda message: self._line.send(message), prepared.loaded.redact)
         self._holder: HeldHere
 
     async def run(self, line: ToRun) -> None:
@@ -121,6 +121,8 @@ class Worker:
                 self._closing.set()
             case Wait() | Begin() | Question() | Withdrawn() | SpansTold():
                 self._hosted.receive(message)
+            case FromDesk():
+                self._gates.receive(message)
 
     async def _work(self) -> None:
         session = self._session()
@@ -161,7 +163,7 @@ class Worker:
         """Connect to agents and models; the run's own process has started servers and checked recordings."""
         ledger = SendingLedger(self._line.send)
         recordings = open_recordings(session)
-        models, _ = await open_models(session, recordings, stack, self._spending, ledger)
+        models, _ = await open_models(session, recordings, stack, self._gates, ledger)
         source: ConversationSource = FinishedConversations(self._held_earlier)
         if not self._earlier:
             client = await stack.enter_async_context(open_client(AddressGuard()))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import pickle
 import socket
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,8 +27,7 @@ from agentest.run.file_descriptors import RESERVE, fitted
 from agentest.run.plan import Options, Plan, Unit
 from agentest.run.prepare import Prepared, Request
 from agentest.scale.links import Link, packed
-from agentest.scale.shares import Share, cores, part_of, worker_count
-from agentest.scale.spending import SharedCells, SharedSpending
+from agentest.scale.shares import cores, worker_count
 from agentest.scenarios.model import Scenario
 from agentest.sight import SeenBy
 from agentest.support.redact import Redactor
@@ -57,44 +54,6 @@ def prepared(units: int = 8, concurrency: int = 20, **models: Any) -> Prepared:
     return Prepared(Request(HERE), loaded, plan, (), **roles, named=named)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 64))
-def test_shares_are_the_whole(whole: int, count: int) -> None:
-    """Nothing of a limit is lost or doubled where it is divided, and shares differ by one at most."""
-    shares = [Share(index, count).of(whole) for index in range(count)]
-    assert sum(shares) == whole
-    assert max(shares) - min(shares) <= 1
-
-
-def test_every_limit_is_divided() -> None:
-    """Conversations, requests at once, requests and tokens a minute: two workers have what one has."""
-    limits = {"max_concurrency": 7, "requests_per_minute": 61, "tokens_per_minute": 1001}
-    whole = prepared(concurrency=5, user=limits, judge=limits, other=limits)
-    parts = [part_of(whole, Share(index, 2)) for index in range(2)]
-    assert [part.request.options.concurrency for part in parts] == [3, 2]
-    assert [part.user and part.user.max_concurrency for part in parts] == [4, 3]
-    assert [part.judge and part.judge.requests_per_minute for part in parts] == [31, 30]
-    assert [part.judge and part.judge.tokens_per_minute for part in parts] == [501, 500]
-    assert parts[0].user == parts[0].judge  # still one model, with one set of limits
-    assert [[s.max_concurrency for s in part.named.values()] for part in parts] == [[4], [3]]
-
-
-@pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"], ids=["elsewhere", "on loopback"])
-def test_requests_that_go_by_concurrency_add_up(base_url: str) -> None:
-    """Workers together have as many requests to a model as one process where only `concurrency` counts."""
-    whole = prepared(concurrency=5, user={"base_url": base_url})
-    parts = [part_of(whole, Share(index, 3)) for index in range(3)]
-    assert whole.user
-    at_once = [part.user.requests_at_once(part.concurrency) for part in parts if part.user]
-    assert sum(at_once) == whole.user.requests_at_once(5)
-
-
-def test_what_is_not_limited_stays_so() -> None:
-    """A model without limits has none in a worker."""
-    part = part_of(prepared(user={}), Share(0, 2))
-    assert part.user
-    assert (part.user.max_concurrency, part.user.requests_per_minute) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("run", "count"),
     [(prepared(units=3), 8), (prepared(units=2), 6), (prepared(concurrency=2), 2), (prepared(units=0), 1)],
@@ -113,45 +72,6 @@ def test_auto_knows_the_quota_of_a_container(tmp_path: Path) -> None:
     for text, expected in (("100000 100000", 1), ("50000 100000", 1), ("max 100000", unbound), ("", unbound)):
         quota.write_text(text)
         assert cores(quota) == expected
-
-
-def _claim(spending: SharedSpending, most: int, sent: Any) -> None:
-    made = 0
-    while spending.claim(most):
-        spending.add(0.5)
-        made += 1
-    sent.send(made)
-
-
-def test_processes_claim_exactly_what_there_is() -> None:
-    """Four processes that claim as fast as they can claim all that is allowed, and no more."""
-    context = multiprocessing.get_context("fork")
-    heard, sent = context.Pipe(duplex=False)
-    with closing(SharedCells(4)) as cells:
-        spendings = [SharedSpending(index, cells) for index in range(4)]
-        processes = [context.Process(target=_claim, args=(each, 1000, sent)) for each in spendings]
-        for process in processes:
-            process.start()
-        claimed = [heard.recv() for _ in processes]
-        for process in processes:
-            process.join()
-        assert sum(claimed) == spendings[0].calls == 1000
-        assert spendings[0].cost == 500.0
-
-
-def test_who_is_killed_while_claiming_blocks_nobody() -> None:
-    """The lock is given back with its holder's life."""
-    with closing(SharedCells(1)) as cells:
-        process = multiprocessing.get_context("fork").Process(target=_killed_in_claim, args=(cells,))
-        process.start()
-        process.join()
-        assert process.exitcode == -9
-        assert SharedSpending(0, cells).claim(1)
-
-
-def _killed_in_claim(cells: SharedCells) -> None:
-    with cells.locked():
-        os.kill(os.getpid(), 9)
 
 
 class Odd:
@@ -321,12 +241,15 @@ def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, mo
     """In every process, all that may be under way fits into what is allowed, down to one of each."""
     run = prepared(units=100, concurrency=concurrency, user={"max_concurrency": most or None})
     fit = fitted(run, processes, allowing(allowed))
-    for index in range(processes if fit.notes else 0):
-        part = part_of(fit, Share(index, processes))
-        places, calls = part.request.options.concurrency, part.user and part.user.max_concurrency
-        assert places
-        assert calls
+    if fit.notes:
+        assert fit.user
         # A share may be rounded up, and there is always one of each.
+        places, calls = (
+            ceil((whole or 0) / processes)
+            for whole in (fit.request.options.concurrency, fit.user.max_concurrency)
+        )
+        assert places > 0
+        assert calls > 0
         assert RESERVE + places + calls <= max(allowed, RESERVE) + 2
 
 

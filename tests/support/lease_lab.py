@@ -88,11 +88,13 @@ class Wire:
 class Worker:
     """A worker: its gates, and a model asked by way of them."""
 
-    def __init__(self, desk: LeaseDesk, spec: ModelSpec, model: Model, name: str, delay: float) -> None:
+    def __init__(
+        self, desk: LeaseDesk, spec: ModelSpec, model: Model, name: str, delay: float, tasks: TaskGroup
+    ) -> None:
         self.name = name
         self.sent = Wire(lambda message: self.counter.receive(message), delay)
         self.heard = Wire(lambda message: self.gates.receive(message), delay)
-        self.counter: LeaseCounter = desk.counter(self.heard)
+        self.counter: LeaseCounter = desk.counter(self.heard, tasks)
         self.gates = LeasedGates(self.sent)
         patience = Patience(spec.timeout_s, spec.deadline_s, spec.retries)
         self.answers = LiveAnswers(model, Ledger(), self.gates.of(spec), patience=patience)
@@ -125,8 +127,8 @@ class Lab:
         self.spec = ModelSpec("m", "m", "https://models.example.com", **spec)
         self.gates = LocalGates(concurrency, self.budget, self.notes.append)
         self.gate: LocalGate = self.gates.of(self.spec)
-        self.desk = LeaseDesk(self.gates, tasks)
-        self.workers = [Worker(self.desk, self.spec, model, f"w{n}", delay) for n in range(workers)]
+        self.desk = LeaseDesk(self.gates)
+        self.workers = [Worker(self.desk, self.spec, model, f"w{n}", delay, tasks) for n in range(workers)]
 
     def waited(self) -> int:
         return sum(worker.sent.count[Wanted.__name__] for worker in self.workers)

@@ -1,0 +1,113 @@
+"""Limits of models over all processes of `--workers`, as the model's server sees them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from model_server import Answer, ModelServer, Received, best, error, model_keys
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+WORKERS = ("--workers", "2")
+
+
+@dataclass
+class Watched:
+    """A model that answers well after a while; when it was asked, and how often at once at most."""
+
+    lasts_s: float = 0.02
+    asked_at: list[float] = field(default_factory=list)
+    most: int = 0
+    _here: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, request: Received) -> Answer:
+        with self._lock:
+            self.asked_at.append(time.monotonic())
+            self._here += 1
+            self.most = max(self.most, self._here)
+        threading.Event().wait(self.lasts_s)
+        with self._lock:
+            self._here -= 1
+        return best(request)
+
+
+def scenarios(project: Project, count: int) -> None:
+    project.scenario(f"for n in range({count}):\n    scenario(f's{{n}}', goal='Get help.')")
+
+
+def test_requests_at_once_are_of_all_workers(project: Project) -> None:
+    """Two workers together have as many requests under way as `max_concurrency` says: all, and no more."""
+    scenarios(project, 12)
+    model = Watched()
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=model) as server:
+        project.config(agent.endpoint, max_concurrency=3, **model_keys(server))
+        done = project.run(*WORKERS, "--concurrency", "12")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert model.most == 3
+
+
+def test_requests_a_minute_are_of_all_workers(project: Project) -> None:
+    """What two workers ask together comes no faster than `requests_per_minute`, and about as fast."""
+    scenarios(project, 6)
+    model, rate = Watched(0.0), 1200
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=model) as server:
+        role = {"requests_per_minute": rate}
+        project.config(agent.endpoint, user=role, judge=role, **model_keys(server))
+        done = project.run(*WORKERS, "--concurrency", "6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    burst = rate // 10
+    later = len(model.asked_at) - 1 - burst
+    took = model.asked_at[-1] - model.asked_at[0]
+    assert later > 20
+    assert took >= 0.95 * later * 60 / rate
+
+
+@pytest.mark.parametrize("most", [7, 90])
+def test_exactly_so_many_calls_are_made(project: Project, most: int) -> None:
+    """`--max-llm-calls` of all workers are made; that there are no more is said once."""
+    scenarios(project, 20)
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=Watched(0.005)) as server:
+        project.config(agent.endpoint, **model_keys(server))
+        done = project.run(*WORKERS, "--max-llm-calls", str(most), "--concurrency", "3")
+        # What is granted in the moment in which the run is stopped may not be sent any more.
+        assert most - 2 <= len(server.received) <= most
+    assert done.returncode == 2
+    assert done.stderr.count(f"no more model calls: all {most}") == 1
+
+
+def test_a_key_that_is_refused_is_tried_a_few_times_by_all_workers(project: Project) -> None:
+    """A model that refuses the key is not asked by every conversation of every worker."""
+    scenarios(project, 40)
+    with ScriptedAgent(["sure"]) as agent, ModelServer(error(401, "no such key")) as server:
+        project.config(agent.endpoint, **model_keys(server))
+        done = project.run(*WORKERS, "--concurrency", "4")
+        assert len(server.received) <= 8
+    assert done.returncode == 2
+
+
+def test_an_outage_is_told_once(project: Project) -> None:
+    """A model that goes down for a while is waited for by both workers together, which is said once."""
+    scenarios(project, 10)
+    lock, asked = threading.Lock(), [0, 0.0]
+
+    def outage(request: Received) -> Answer:
+        with lock:
+            asked[0] += 1
+            if asked[0] == 30:
+                asked[1] = time.monotonic()
+        if asked[1] and time.monotonic() < asked[1] + 3:
+            return error(503, "no upstream", {})
+        return best(request)
+
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as server:
+        project.config(agent.endpoint, **model_keys(server))
+        done = project.run(*WORKERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    assert told.count("waiting for it, at most") == 1
+    assert told.count("answers again") == 1
