@@ -20,7 +20,8 @@ from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import Answers, ChatModel, Ledger, Model
 from agentest.llm.prices import price_of
 from agentest.llm.providers import ModelSpec, parameters
-from agentest.llm.recording.cassette import Cassettes, MeasuringLedger, Mode, Recorder, Replay
+from agentest.llm.recording.answers import MeasuringLedger, Recorder, Replay
+from agentest.llm.recording.tape import Mode, Tape
 from agentest.llm.structured import StructuredModel
 
 
@@ -38,14 +39,6 @@ class Models:
         return (self.named.get(wish) if wish else None) or self.user
 
 
-@dataclass(frozen=True, slots=True)
-class Recordings:
-    """Recorded answers, and what this run does with them."""
-
-    mode: Mode
-    cassettes: Cassettes
-
-
 @dataclass(slots=True)
 class ModelTerms:
     """Limits, budget, recordings and ledger that all models of a run share."""
@@ -53,7 +46,8 @@ class ModelTerms:
     concurrency: int = 20
     """Conversations under way at once; the requests to a model whose settings say nothing go by it."""
     budget: Budget | None = None
-    recordings: Recordings | None = None
+    tape: Tape | None = None
+    """Where answers are recorded, or found."""
     announce: Callable[[str], None] = lambda _: None
     """Receives what the user should know at once: that the run waits for a model."""
     ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
@@ -98,15 +92,15 @@ class _Opener:
         self._gates = terms.gates or LocalGates(terms.concurrency, terms.budget, terms.announce)
 
     async def answers(self, spec: ModelSpec) -> Answers:
-        recordings, ledger = self._terms.recordings, self._terms.ledger
-        if recordings is None:
+        tape, ledger = self._terms.tape, self._terms.ledger
+        if tape is None:
             return await self._live(spec)
-        if recordings.mode is Mode.REPLAY:
-            return Replay(recordings.cassettes, ledger, spec.name, parameters(spec))
-        recorder = Recorder(await self._live(spec), recordings.cassettes, ledger)
-        if recordings.mode is Mode.RECORD:
+        if tape.mode is Mode.REPLAY:
+            return Replay(tape, ledger, spec.name, parameters(spec))
+        recorder = Recorder(await self._live(spec), tape, ledger)
+        if tape.mode is Mode.RECORD:
             return recorder
-        return Replay(recordings.cassettes, ledger, spec.name, parameters(spec), recorder)
+        return Replay(tape, ledger, spec.name, parameters(spec), recorder)
 
     async def _live(self, spec: ModelSpec) -> LiveAnswers:
         return LiveAnswers(

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from agentest.errors import ConfigError
 from agentest.llm.budget import Budget
 from agentest.llm.gates import Gates, LocalGates
-from agentest.llm.open import Models, ModelTerms, Recordings
+from agentest.llm.open import Models, ModelTerms
 from agentest.llm.open import open_models as open_llm
 from agentest.llm.port import Ledger
-from agentest.llm.recording.cassette import CassetteError, Cassettes, MeasuringLedger, Mode
+from agentest.llm.recording.answers import MeasuringLedger
+from agentest.llm.recording.cassette import Cassettes
+from agentest.llm.recording.tape import CassetteError, Mode, Tape
 from agentest.run.plan import Plan
 from agentest.run.prepare import Prepared, cassette_folder
 from agentest.run.session import Session
@@ -31,7 +33,7 @@ class Connections:
 
 async def open_models(
     session: Session,
-    recordings: Recordings | None,
+    tape: Tape | None,
     stack: AsyncExitStack,
     gates: Gates | None = None,
     ledger: MeasuringLedger | None = None,
@@ -47,12 +49,10 @@ async def open_models(
     if session.given:
         return session.given
     prepared = session.prepared
-    terms = ModelTerms(
-        recordings=recordings, ledger=ledger or MeasuringLedger(), gates=gates or local_gates(session)
-    )
+    terms = ModelTerms(tape=tape, ledger=ledger or MeasuringLedger(), gates=gates or local_gates(session))
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
-    stack.callback(_close_recordings, recordings, session.stop)
+    stack.callback(_close, tape, session.stop)
     models = await stack.enter_async_context(open_llm(prepared.user, prepared.judge, terms, prepared.named))
     return models, terms.ledger
 
@@ -76,7 +76,7 @@ def _stopping(session: Session) -> Callable[[str], None]:
     return stop
 
 
-def open_recordings(session: Session) -> Recordings | None:
+def open_recordings(session: Session) -> Cassettes | None:
     """The recorded answers of this run. One that cannot be written stops it."""
     stop = _stopping(session)
     return recordings_of(session.prepared, lambda error: stop(str(error)))
@@ -84,13 +84,13 @@ def open_recordings(session: Session) -> Recordings | None:
 
 def recordings_of(
     prepared: Prepared, on_failure: Callable[[CassetteError], None] = lambda _: None
-) -> Recordings | None:
+) -> Cassettes | None:
     """Recorded answers of what was prepared; None where nothing is recorded or replayed."""
     options, config = prepared.request.options, prepared.loaded.config
     if options.tape is None:
         return None
     models = {"user": prepared.user, "judge": prepared.judge}
-    cassettes = Cassettes(
+    return Cassettes(
         cassette_folder(config, options, prepared.request.root),
         Mode(options.tape),
         prepared.loaded.redact,
@@ -99,24 +99,23 @@ def recordings_of(
         named={role: _names(prepared, role) for role in models},
         on_failure=on_failure,
     )
-    return Recordings(Mode(options.tape), cassettes)
 
 
 def _names(prepared: Prepared, role: str) -> set[str]:
     return {spec.name for wish, spec in prepared.named.items() if wish.role == role}
 
 
-def check_recordings(recordings: Recordings | None, plan: Plan) -> None:
+def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
     """Raise ConfigError for a damaged recording."""
     if recordings is None:
         return
     try:
-        recordings.cassettes.check(unit.scope for unit in plan.units)
+        recordings.check(unit.scope for unit in plan.units)
     except CassetteError as error:
         raise ConfigError(str(error)) from None
 
 
-def _close_recordings(recordings: Recordings | None, stop: Stop) -> None:
-    if recordings:
+def _close(tape: Tape | None, stop: Stop) -> None:
+    if tape:
         with suppress(CassetteError):  # its `on_failure` has reported it
-            recordings.cassettes.close(finished=stop.reason is None)
+            tape.close(finished=stop.reason is None)

@@ -302,7 +302,8 @@ def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str
     """The named models whose recorded answers this run may give again. Raises ConfigError."""
     if options.tape in (None, "record"):
         return frozenset()
-    from agentest.llm.recording.cassette import CassetteError, recorded_named_models
+    from agentest.llm.recording.cassette import recorded_named_models
+    from agentest.llm.recording.tape import CassetteError
 
     try:
         return recorded_named_models(folder, [unit.scope for unit in plan.units])
@@ -335,7 +336,8 @@ def _recorded_specs(
 ) -> tuple[ModelSpec | None, ModelSpec | None]:
     """The models that were recorded; a configured one counts, so that a change of model is noticed."""
     from agentest.llm.providers import model_name, recorded
-    from agentest.llm.recording.cassette import CassetteError, recorded_models
+    from agentest.llm.recording.cassette import recorded_models
+    from agentest.llm.recording.tape import CassetteError
 
     try:
         recorded_names = recorded_models(folder, scopes)

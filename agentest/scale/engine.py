@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from agentest.llm.recording.cassette import MeasuringLedger
+from agentest.llm.recording.answers import MeasuringLedger
 from agentest.run.connections import Connections, check_recordings, local_gates, open_models, open_recordings
 from agentest.run.engines import RunUnits, in_order
 from agentest.run.session import Session

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from agentest.llm.port import CallKey, Ledger
-from agentest.llm.recording.cassette import MeasuringLedger
+from agentest.llm.recording.answers import MeasuringLedger
 from agentest.results import ModelUsage
 from agentest.scale.links import Send
 

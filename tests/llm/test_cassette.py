@@ -18,17 +18,10 @@ from pydantic import BaseModel
 
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
-from agentest.llm.recording.cassette import (
-    CassetteError,
-    Cassettes,
-    MeasuringLedger,
-    Mode,
-    Recorder,
-    Replay,
-    recorded_models,
-    recorded_named_models,
-)
+from agentest.llm.recording.answers import MeasuringLedger, Recorder, Replay
+from agentest.llm.recording.cassette import Cassettes, recorded_models, recorded_named_models
 from agentest.llm.recording.cassette_file import cassette_path, digest
+from agentest.llm.recording.tape import CassetteError, Mode
 from agentest.results import ModelUsage
 from agentest.support.moments import shown_moment
 from agentest.support.redact import Redactor

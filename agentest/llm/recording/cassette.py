@@ -8,18 +8,12 @@ While a run lasts, answers are added to `<name>.jsonl.partial`: whatever kills i
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from anyio.lowlevel import checkpoint
-
-from agentest.errors import ModelError, ModelUnavailable
-from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
+from agentest.llm.port import Question
 from agentest.llm.recording.cassette_file import (
     NO_HEADER,
     VERSION,
@@ -28,53 +22,27 @@ from agentest.llm.recording.cassette_file import (
     Entry,
     Header,
     cassette_path,
-    digest,
     dump,
-    parse,
     read,
     read_header,
     salvage,
-    to_entry,
     to_json,
 )
-from agentest.llm.schema import answer_schema
-from agentest.results import ModelUsage
+from agentest.llm.recording.tape import (
+    AskedTimes,
+    CassetteError,
+    Mode,
+    Page,
+    about_scenario,
+    as_kept,
+    found,
+    missing_from,
+)
 from agentest.support.files import write_atomically
-from agentest.support.moments import without_moments
 from agentest.support.redact import Redactor
 
-_HASH_CHARS = 16
-
-
-class CassetteError(ModelError):
-    """A cassette lacks an answer, is damaged, or cannot be written."""
-
-
-class Mode(StrEnum):
-    RECORD = "record"
-    REPLAY = "replay"
-    FILL = "replay-or-record"
-    """What is recorded is replayed; what is not, or was an error, is asked live and added."""
-
-
-class MeasuringLedger(Ledger):
-    """A ledger that also measures what one question took, be it answered or not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._watched: dict[CallKey, ModelUsage] = {}
-
-    def add(self, key: CallKey, used: ModelUsage) -> None:
-        super().add(key, used)
-        if key in self._watched:
-            self._watched[key] += used
-
-    def watch(self, key: CallKey) -> None:
-        self._watched[key] = ModelUsage()
-
-    def taken(self, key: CallKey) -> ModelUsage:
-        """What was added for this key since `watch`."""
-        return self._watched.pop(key, ModelUsage())
+Sheets = dict[int, Entries]
+"""The number of a conversation → its answers; 0: those that follow all conversations."""
 
 
 @dataclass(slots=True)
@@ -83,8 +51,12 @@ class _Cassette:
 
     path: Path
     header: Header = NO_HEADER
-    recorded: Entries = field(default_factory=dict)
-    fresh: Entries = field(default_factory=dict)
+    has_answers: bool = False
+    """Whether the file had any."""
+    recorded: Sheets = field(default_factory=dict)
+    salvaged: Sheets = field(default_factory=dict)
+    """What a run that did not finish has left, and this one completes."""
+    fresh: Sheets = field(default_factory=dict)
     begun: bool = False
     """Whether what the `.partial` file holds is this run's to keep."""
 
@@ -92,9 +64,23 @@ class _Cassette:
     def partial(self) -> Path:
         return self.path.with_name(self.path.name + ".partial")
 
+    def layers(self, number: int) -> Iterator[Entries]:
+        """Where a conversation's answers may stand, first what was recorded last."""
+        return (sheets.get(number, {}) for sheets in (self.fresh, self.salvaged, self.recorded))
+
+    def page(self, number: int) -> Page:
+        _, salvaged, recorded = self.layers(number)
+        return Page(
+            str(self.path),
+            tuple(recorded.values()),
+            tuple(salvaged.values()),
+            has_answers=self.has_answers,
+            unfinished=self.partial.exists(),
+        )
+
 
 class Cassettes:
-    """The cassettes of one folder, during one run.
+    """The cassettes of one folder, during one run: a tape whose files are written here.
 
     Args:
         names: scope → the scenario's name as `--scenario` takes it; messages call it by that.
@@ -114,16 +100,16 @@ class Cassettes:
         named: Mapping[str, Collection[str]] | None = None,
         on_failure: Callable[[CassetteError], None] = lambda _: None,
     ) -> None:
+        self.mode = mode
         self._folder = folder
-        self._mode = mode
         self._redact = redact
         self._names = names or {}
-        self._models = models or {}
+        self.models = models or {}
         self._named = {(part, name) for part, names in (named or {}).items() for name in names}
-        self._named -= set(self._models.items())
+        self._named -= set(self.models.items())
         self._on_failure = on_failure
         self._cassettes: dict[str, _Cassette] = {}
-        self._times: Counter[tuple[CallKey, int]] = Counter()
+        self._times = AskedTimes()
 
     def check(self, scopes: Iterable[str]) -> None:
         """Read what is recorded of these scopes, before the run. Raises CassetteError for damaged files."""
@@ -131,156 +117,91 @@ class Cassettes:
             self._load(scope)
 
     def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
-        """The question as a request of this run. To be called once for every time it is asked."""
-        time = self._times[question.key, question.repair]
-        self._times[question.key, question.repair] += 1
-        # The day on which a conversation is held is no part of the question: a replay is held on another.
-        messages = [
-            {**message, "content": without_moments(message["content"])} for message in question.messages
-        ]
-        request = [model, dict(parameters), messages, answer_schema(question.answer)]
-        return Asked(question.key, question.repair, time, digest(request, _HASH_CHARS), model)
+        return self._times.asked(question, model, parameters)
 
     def find(self, asked: Asked) -> Entry | None:
-        """What is recorded for the request; None where that is nothing, or would not be its answer."""
         cassette = self._load(asked.key.scope)
-        for entries in (cassette.fresh, cassette.recorded):
-            entry = entries.get(asked.slot)
-            if entry and entry.asked.hash == asked.hash:
-                return None if self._mode is Mode.FILL and entry.kind == "error" else entry
-        return None
+        return found(cassette.layers(asked.key.conversation), asked, self.mode)
+
+    def page(self, scope: str, number: int) -> Page:
+        """What a conversation that is held in another process can need."""
+        return self._load(scope).page(number)
 
     def keep(self, entry: Entry) -> Entry:
-        """Record the answer; back comes what a replay will give: without secrets."""
-        redact = self._redact
-        entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
-        scope = entry.asked.key.scope
-        cassette = self._load(scope)
-        line = dump(to_json(entry))
+        entry, line = as_kept(entry, self._redact)
+        cassette = self._load(entry.asked.key.scope)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             # The newline comes first: what is left of a line that was cut off spoils no other.
             with cassette.partial.open("ab" if cassette.begun else "wb") as file:
                 file.write(b"\n" + line)
         except OSError as error:
-            raise self._failed(f"the recording cannot be written: {error}") from None
+            raise self._failed(CassetteError(f"the recording cannot be written: {error}")) from None
         cassette.begun = True
-        entry = to_entry(parse(line), scope)
-        cassette.fresh[entry.asked.slot] = entry
+        cassette.fresh.setdefault(entry.asked.key.conversation, {})[entry.asked.slot] = entry
         return entry
+
+    def missing(self, asked: Asked) -> CassetteError:
+        scope, number = asked.key.scope, asked.key.conversation
+        cassette = self._load(scope)
+        recorded = cassette.recorded.get(number, {})
+        return self._failed(missing_from(cassette.page(number), recorded, asked, self._name(scope)))
+
+    def done(self, scope: str, number: int) -> None:
+        """The conversation will ask nothing more: forget what nobody needs again."""
+        self._times.forget(scope, number)
+        if self.mode is Mode.REPLAY:
+            self._load(scope).recorded.pop(number, None)
+
+    def forget(self, scope: str, number: int) -> None:
+        """The conversation was lost with the process that held it: what it recorded is no part of the run."""
+        self._times.forget(scope, number)
+        self._load(scope).fresh.pop(number, None)
 
     def close(self, *, finished: bool = True) -> None:
         """Bring what was recorded into the files; a recording that did not finish replaces none."""
-        if self._mode is Mode.REPLAY or (self._mode is Mode.RECORD and not finished):
+        if self.mode is Mode.REPLAY or (self.mode is Mode.RECORD and not finished):
             return
         problem: OSError | None = None
         for scope, cassette in self._cassettes.items():
-            if cassette.fresh:
+            if cassette.fresh or cassette.salvaged:
                 try:
-                    write_atomically(cassette.path, _document(scope, cassette, self._models, self._named))
+                    write_atomically(cassette.path, _document(scope, cassette, self.models, self._named))
                     cassette.partial.unlink(missing_ok=True)
                 except OSError as error:
                     problem = error
         if problem:
-            raise self._failed(f"the recording cannot be written: {problem}")
-
-    def missing(self, asked: Asked) -> CassetteError:
-        """The error that says what of the request is not recorded, and what to do."""
-        cassette = self._load(asked.key.scope)
-        entry = cassette.recorded.get(asked.slot)
-        if not cassette.recorded:
-            why = f"nothing is recorded for it in {cassette.path}"
-        elif entry is None:
-            why = f"{cassette.path} has no such answer: the conversation went on longer or another way"
-        elif entry.asked.model != asked.model:
-            why = f"{cassette.path} holds the answer of {entry.asked.model}, and {asked.model} is asked"
-        else:
-            changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
-            why = f"{changed} changed since {cassette.path} was recorded"
-        if cassette.partial.exists():
-            why += f"; an unfinished recording is beside it, which --{Mode.FILL} completes"
-        return self._failed(f"nothing to replay for {asked}: {why}", asked.key.scope)
+            raise self._failed(CassetteError(f"the recording cannot be written: {problem}"))
 
     def _load(self, scope: str) -> _Cassette:
         """The scope's cassette, read when it is first needed. Raises CassetteError when it is damaged."""
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
-            if self._mode is not Mode.RECORD:
+            if self.mode is not Mode.RECORD:
                 try:
-                    cassette.header, cassette.recorded = read(cassette.path, scope)
-                    if self._mode is Mode.FILL:
-                        cassette.fresh, cassette.begun = salvage(cassette.partial, scope), True
+                    cassette.header, recorded = read(cassette.path, scope)
+                    cassette.has_answers, cassette.recorded = bool(recorded), _sheets(recorded)
+                    if self.mode is Mode.FILL:
+                        cassette.salvaged, cassette.begun = _sheets(salvage(cassette.partial, scope)), True
                 except (OSError, ValueError) as error:
-                    raise self._failed(f"{error} (restore the file if you can)", scope) from None
+                    problem = f"{error} (restore the file if you can)"
+                    raise self._failed(about_scenario(self._name(scope), problem)) from None
             self._cassettes[scope] = cassette
         return self._cassettes[scope]
 
-    def _failed(self, message: str, scope: str | None = None) -> CassetteError:
-        if scope is not None:
-            name = self._names.get(scope, scope)
-            command = f"agentest run --{Mode.RECORD} --scenario {shlex.quote(name)}"
-            message = f"scenario {name!r}: {message}. Record it again: {command}"
-        error = CassetteError(message)
+    def _name(self, scope: str) -> str:
+        return self._names.get(scope, scope)
+
+    def _failed(self, error: CassetteError) -> CassetteError:
         self._on_failure(error)
         return error
 
 
-class Recorder:
-    """Answers of a live model, all kept; also that there was none."""
-
-    def __init__(self, live: Answers, cassettes: Cassettes, ledger: MeasuringLedger) -> None:
-        self.name = live.name
-        self.parameters = live.parameters
-        self._live = live
-        self._cassettes = cassettes
-        self._ledger = ledger
-
-    async def answer(self, question: Question) -> Answered:
-        """The live model's answer. Raises ModelUnavailable, CassetteError."""
-        return await self.record(question, self._cassettes.asked(question, self.name, self.parameters))
-
-    async def record(self, question: Question, asked: Asked) -> Answered:
-        """The live model's answer to a question that counts as asked already."""
-        self._ledger.watch(asked.key)
-        try:
-            answered = await self._live.answer(question)
-        except ModelUnavailable as error:
-            self._cassettes.keep(Entry(asked, "", "error", str(error), self._ledger.taken(asked.key)))
-            raise
-        kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
-        content, used = answered.refusal or answered.text, self._ledger.taken(asked.key)
-        answered_by = answered.model.encode(errors="replace").decode()
-        return self._cassettes.keep(Entry(asked, answered_by, kind, content, used)).answered()
-
-
-class Replay:
-    """Recorded answers, which count in the ledger as they did; with `live`, what is missing is recorded."""
-
-    def __init__(
-        self,
-        cassettes: Cassettes,
-        ledger: Ledger,
-        name: str,
-        parameters: Mapping[str, Any],
-        live: Recorder | None = None,
-    ) -> None:
-        self.name = name
-        self.parameters = parameters
-        self._cassettes = cassettes
-        self._ledger = ledger
-        self._live = live
-
-    async def answer(self, question: Question) -> Answered:
-        """The recorded answer. Raises ModelUnavailable where there was none, CassetteError."""
-        await checkpoint()
-        asked = self._cassettes.asked(question, self.name, self.parameters)
-        entry = self._cassettes.find(asked)
-        if entry:
-            self._ledger.add_replayed(question.key, entry.used)
-            return entry.answered()
-        if self._live:
-            return await self._live.record(question, asked)
-        raise self._cassettes.missing(asked)
+def _sheets(entries: Entries) -> Sheets:
+    sheets: Sheets = {}
+    for slot, entry in entries.items():
+        sheets.setdefault(entry.asked.key.conversation, {})[slot] = entry
+    return sheets
 
 
 def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[str, str]:
@@ -326,10 +247,10 @@ def _document(
     scope: str, cassette: _Cassette, configured: Mapping[str, str], named: Collection[tuple[str, str]]
 ) -> bytes:
     models = {**configured, **cassette.header.models}
-    fresh = cassette.fresh.values()
+    fresh = _merged(cassette.salvaged, cassette.fresh)
     models |= dict(entry.answers_for for entry in fresh if entry.answers_for not in named)
     # A file is of one model a part, and of named ones: what others answered would never be found again.
-    merged = {**cassette.recorded, **cassette.fresh}.values()
+    merged = _merged(cassette.recorded, cassette.salvaged, cassette.fresh)
     kept = {*models.items(), *named}
     entries = [entry for entry in merged if entry.answers_for in kept]
     header: dict[str, Any] = {
@@ -342,3 +263,12 @@ def _document(
     answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.asked.order)]
     end = {"end": True, "answers": len(answers)}
     return b"".join(dump(line) + b"\n" for line in (header, *answers, end))
+
+
+def _merged(*layers: Sheets) -> Collection[Entry]:
+    """All answers, of each request the last one."""
+    merged: Entries = {}
+    for layer in layers:
+        for entries in layer.values():
+            merged.update(entries)
+    return merged.values()
