@@ -1,0 +1,316 @@
+"""Recordings of conversations that several workers hold: the files are those of one process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from agentest.errors import ModelUnavailable
+from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
+from agentest.llm.recording.answers import MeasuringLedger, Recorder, Replay
+from agentest.llm.recording.cassette import Cassettes
+from agentest.llm.recording.tape import CassetteError, Mode, Tape
+from agentest.results import ModelUsage
+from agentest.scale.links import packed
+from agentest.scale.recorded import PagesTape, RecordingDesk
+from agentest.scale.usage import SendingLedger, UsageDesk
+from agentest.support.redact import Redactor
+from agentest.transcript import Usage
+
+SCOPE = "'books a slot' @ 'default'"
+SECRET = "hunter2-hunter2"
+NAME = "books a slot"
+
+
+class Remark(BaseModel):
+    """What is said next."""
+
+    words: str
+
+
+@dataclass
+class Live:
+    """A model whose answer depends on the question alone, and says what it was asked."""
+
+    ledger: Ledger
+    name: str = "openai/m"
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.5})
+    asked: list[CallKey] = field(default_factory=list)
+
+    async def answer(self, question: Question) -> Answered:
+        await anyio.lowlevel.checkpoint()
+        self.asked.append(question.key)
+        self.ledger.add(question.key, ModelUsage(1, Usage(10, len(question.messages)), 0, 0.25))
+        said = question.messages[-1]["content"]
+        if said.endswith("?"):
+            raise ModelUnavailable(f"no idea: {said}")
+        return Answered(f"{said}, says \ud800 with {SECRET}", model="m-1")
+
+
+@dataclass
+class Run:
+    """A run whose files are in one folder; it has a process that writes them, and workers."""
+
+    folder: Path
+    mode: Mode
+    failures: list[CassetteError] = field(default_factory=list)
+    ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
+
+    def __post_init__(self) -> None:
+        self.cassettes = Cassettes(
+            self.folder,
+            self.mode,
+            Redactor([SECRET]),
+            names={SCOPE: NAME},
+            models={"user": "openai/m", "judge": "openai/m"},
+            on_failure=self.failures.append,
+        )
+        self.desk = RecordingDesk(self.cassettes)
+        self.usage = UsageDesk(self.ledger)
+        self.live = Live(self.ledger)
+
+    def worker(self) -> Worker:
+        return Worker(self)
+
+    def answers(self, tape: Tape | None = None, ledger: MeasuringLedger | None = None) -> Answers:
+        tape, ledger = tape or self.cassettes, ledger or self.ledger
+        recorder = Recorder(Live(ledger, asked=self.live.asked), tape, ledger)
+        if self.mode is Mode.RECORD:
+            return recorder
+        filled = recorder if self.mode is Mode.FILL else None
+        return Replay(tape, ledger, recorder.name, recorder.parameters, filled)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.folder.glob("*.jsonl*")}
+
+
+class Worker:
+    """A worker, as far as it records: what it sends goes through the packing of links."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._alive = True
+        self.failures: list[CassetteError] = []
+        self.tape = PagesTape(
+            run.mode,
+            Redactor([SECRET]),
+            lambda message: self._send(run.desk.receive, message),
+            {SCOPE: NAME},
+            self.failures.append,
+        )
+        self._ledger = SendingLedger(lambda message: self._send(run.usage.receive, message))
+        self.answers = run.answers(self.tape, self._ledger)
+
+    def _send(self, receive: Any, message: object) -> None:
+        if self._alive:
+            receive(pickle.loads(packed(message)))
+
+    def begin(self, number: int) -> None:
+        page = pickle.loads(packed(self._run.desk.page(SCOPE, number)))
+        self.tape.begin(SCOPE, number, page)
+
+    def end(self, number: int) -> None:
+        self.tape.end(SCOPE, number)
+        self._run.usage.done(SCOPE, number)
+        self._run.desk.done(SCOPE, number)
+
+    def die(self, *numbers: int) -> None:
+        """Take these conversations along."""
+        self._alive = False
+        for number in numbers:
+            self._run.usage.forget(SCOPE, number)
+            self._run.desk.forget(SCOPE, number)
+
+
+def questions(number: int, *said: str) -> list[Question]:
+    """A user's questions and a judge's, one of them twice."""
+    of_user = [
+        Question([{"role": "user", "content": each}], Remark, CallKey("user", SCOPE, number, turn))
+        for turn, each in enumerate(said)
+    ]
+    judged = Question([{"role": "user", "content": "Good"}], Remark, CallKey("judge", SCOPE, number, 0, "m"))
+    return [*of_user, judged, judged]
+
+
+def asked(answers: Answers, every: Sequence[Question]) -> list[str]:
+    """What each came to."""
+
+    async def go() -> list[str]:
+        found = []
+        for each in every:
+            try:
+                found.append((await answers.answer(each)).text)
+            except ModelUnavailable as error:
+                found.append(str(error))
+            except CassetteError as error:
+                found.append(str(error))
+        return found
+
+    return anyio.run(go)
+
+
+DEDUP = Question([{"role": "user", "content": "Sort"}], Remark, CallKey("dedup", SCOPE))
+CONVERSATIONS = {1: ["Hi", "And?", "Bye"], 2: ["Hello"], 3: ["Hi", "Bye"]}
+
+
+def in_one_process(folder: Path, mode: Mode, said: Mapping[int, Sequence[str]] = CONVERSATIONS) -> Run:
+    run = Run(folder, mode)
+    answers = run.answers()
+    for number, texts in said.items():
+        asked(answers, questions(number, *texts))
+    asked(answers, [DEDUP])
+    run.cassettes.close()
+    return run
+
+
+def in_workers(folder: Path, mode: Mode, said: Mapping[int, Sequence[str]] = CONVERSATIONS) -> Run:
+    """Each conversation in another of two workers, question by question in turn."""
+    run = Run(folder, mode)
+    workers = [run.worker(), run.worker()]
+    open_ = {number: (workers[number % 2], questions(number, *texts)) for number, texts in said.items()}
+    for number, (worker, _) in open_.items():
+        worker.begin(number)
+    while any(left for _, left in open_.values()):
+        for worker, left in open_.values():
+            if left:
+                asked(worker.answers, [left.pop(0)])
+    for number, (worker, _) in open_.items():
+        worker.end(number)
+    asked(run.answers(), [DEDUP])
+    run.cassettes.close()
+    return run
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(st.integers(1, 6), st.lists(st.sampled_from(["Hi", "Why?", "é\ud800"]), max_size=3)))
+def test_the_files_are_those_of_one_process(said: dict[int, list[str]]) -> None:
+    """Recorded, replayed and filled by workers, cassettes and usage are as one process makes them."""
+    with TemporaryDirectory() as one, TemporaryDirectory() as more:
+        for mode in (Mode.RECORD, Mode.REPLAY, Mode.FILL):
+            if mode is Mode.FILL:
+                said = {**said, 7: ["Oh"], 1: [*said.get(1, []), "More"]}
+            alone = in_one_process(Path(one), mode, said)
+            together = in_workers(Path(more), mode, said)
+            assert together.files == alone.files
+            assert together.ledger.of(SCOPE) == alone.ledger.of(SCOPE)
+            assert sorted(map(repr, together.live.asked)) == sorted(map(repr, alone.live.asked))
+            assert not alone.failures
+            assert not together.failures
+            assert SECRET.encode() not in b"".join(together.files.values())
+
+
+@pytest.mark.parametrize("mode", [Mode.RECORD, Mode.REPLAY, Mode.FILL])
+@pytest.mark.parametrize("before", range(5))
+def test_a_worker_that_dies(tmp_path: Path, mode: Mode, before: int) -> None:
+    """Its conversation is held again, and cassette and results are as if it had been held once."""
+    one, more = tmp_path / "one", tmp_path / "more"
+    if mode is not Mode.RECORD:
+        part = {1: CONVERSATIONS[1] if mode is Mode.REPLAY else ["Hi"], 2: ["Hello"]}
+        for folder in (one, more):
+            in_one_process(folder, Mode.RECORD, part)
+    every = questions(1, *CONVERSATIONS[1])
+    alone = Run(one, mode)
+    wanted = asked(alone.answers(), every)
+    alone.cassettes.close()
+
+    run = Run(more, mode)
+    lost = run.worker()
+    lost.begin(1)
+    # It went another way: what it asked differs from what is asked when it is held again.
+    asked(lost.answers, [*every[:before], *(questions(1, "Other")[:1] if mode is not Mode.REPLAY else [])])
+    lost.die(1)
+    asked(lost.answers, every[before:])  # nothing of it arrives
+    again = run.worker()
+    again.begin(1)
+    assert asked(again.answers, every) == wanted
+    again.end(1)
+    run.cassettes.close()
+    assert run.files == alone.files
+    if mode is Mode.REPLAY:
+        assert run.ledger.of(SCOPE) == alone.ledger.of(SCOPE)
+
+
+def test_a_worker_holds_a_conversation_again(tmp_path: Path) -> None:
+    """The numbers of repeated questions begin anew also where the same worker holds it again."""
+    run = Run(tmp_path, Mode.RECORD)
+    worker = run.worker()
+    for _ in range(2):
+        worker.begin(1)
+        asked(worker.answers, questions(1, "Hi"))
+        worker.tape.end(SCOPE, 1)
+        run.desk.forget(SCOPE, 1)
+    worker.begin(1)
+    asked(worker.answers, questions(1, "Hi"))
+    worker.end(1)
+    run.cassettes.close()
+    alone = Run(tmp_path / "alone", Mode.RECORD)
+    asked(alone.answers(), questions(1, "Hi"))
+    alone.cassettes.close()
+    assert run.files == alone.files
+
+
+@pytest.mark.parametrize(
+    ("recorded", "finished", "said"),
+    [
+        ({}, True, "Hi"),
+        ({2: ["Hello"]}, True, "Hi"),
+        ({1: ["Hi"]}, True, "Hey"),
+        ({2: ["Hello"]}, False, "Hi"),
+    ],
+)
+def test_what_is_missing_is_said_in_the_same_words(
+    tmp_path: Path, recorded: dict[int, list[str]], finished: bool, said: str
+) -> None:
+    """A worker's message is the one of a single process, and the run is told of it once."""
+    if recorded:
+        in_one_process(tmp_path, Mode.RECORD, recorded)
+    if not finished:
+        partial = next(tmp_path.glob("*.jsonl"))
+        partial.with_name(partial.name + ".partial").touch()
+    question = questions(1, said)[:1]
+    alone = Run(tmp_path, Mode.REPLAY)
+    wanted = asked(alone.answers(), question)
+    worker = Run(tmp_path, Mode.REPLAY).worker()
+    worker.begin(1)
+    assert asked(worker.answers, question) == wanted
+    assert "nothing to replay for user, conversation 1, turn 0" in wanted[0]
+    assert ("an unfinished recording is beside it" in wanted[0]) is not finished
+    assert list(map(str, worker.failures)) == wanted
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    """The run is told in the words of one process; the worker is none the wiser, and goes on."""
+    folder = tmp_path / "file"
+    folder.touch()
+    alone = Run(folder, Mode.RECORD)
+    asked(alone.answers(), questions(1, "Hi")[:1])
+    run = Run(folder, Mode.RECORD)
+    worker = run.worker()
+    worker.begin(1)
+    assert asked(worker.answers, questions(1, "Hi")[:1]) == ["Hi, says \ud800 with [redacted]"]
+    assert list(map(str, run.failures)) == list(map(str, alone.failures))
+    assert "the recording cannot be written" in str(run.failures[0])
+
+
+def test_a_conversation_needs_its_own_answers_only(tmp_path: Path) -> None:
+    """Its page has the answers of no other, and those of one that is done are forgotten."""
+    in_one_process(tmp_path, Mode.RECORD)
+    run = Run(tmp_path, Mode.REPLAY)
+    page = run.desk.page(SCOPE, 2)
+    assert {entry.asked.key.conversation for entry in page.recorded} == {2}
+    assert len(page.recorded) == 3
+    run.desk.done(SCOPE, 2)
+    assert run.desk.page(SCOPE, 2).recorded == ()
+    assert run.desk.page(SCOPE, 3).recorded
+    assert run.desk.page(SCOPE, 2).has_answers
