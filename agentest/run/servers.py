@@ -46,6 +46,11 @@ class OwnServers:
         wanted = set(agents)
         return tuple(each for each in self.servers if not each.agents or wanted & {*each.agents})
 
+    @property
+    def printed(self) -> tuple[Printed, ...]:
+        """What each of them prints."""
+        return tuple(each.printed for each in self.servers)
+
     def of(self, agent: str) -> AgentServers:
         """What the servers print that an agent depends on."""
         return AgentServers(tuple(each.printed for each in self.of_any([agent])))
@@ -54,10 +59,7 @@ class OwnServers:
 def own_servers(
     config: Config, agents: Mapping[str, AnyAgent], redact: Callable[[str], str] = str
 ) -> OwnServers:
-    """Those of `servers`, and then the agents' own. Agents that have the same server share it.
-
-    It must be known before processes are forked: what servers print is in memory that they share.
-    """
+    """Those of `servers`, and then the agents' own. Agents that have the same server share it."""
     names: set[str] = set()
     return OwnServers(
         tuple(

@@ -53,6 +53,7 @@ from agentest.scale.messages import (
     StopRun,
     TurnClosed,
 )
+from agentest.scale.printed import PrintedDesk
 from agentest.scale.usage import UsageDesk, Used
 from agentest.support.text import count as counted
 
@@ -112,6 +113,7 @@ class Crew:
         self._origin = origin
         self._usage = usage
         self._models = models
+        self._printed = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
         self._members: list[_Member] = []
         """Those that are alive."""
         self._homes: dict[str, _Member] = {}
@@ -159,6 +161,7 @@ class Crew:
     async def disconnect(self) -> None:
         """Close the lines to workers that are still there."""
         self._closing = True
+        self._printed.close()
         with anyio.CancelScope(shield=True):
             for member in self._members:
                 await member.connection.close()
@@ -211,6 +214,11 @@ class Crew:
             self._members.remove(member)
             raise
         self._serve(member)
+
+    def _send_all(self, message: object) -> None:
+        for member in self._members:
+            if member.ready:
+                member.connection.send(message)
 
     def _serve(self, member: _Member) -> None:
         """Answer what the worker asks, once the run has begun."""
@@ -327,6 +335,7 @@ class Crew:
         match message:
             case Ready():
                 member.ready = True
+                self._printed.welcome(member.connection.send)
                 self._change()
             case Idle():
                 member.idle = True

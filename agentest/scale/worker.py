@@ -52,14 +52,14 @@ from agentest.scale.messages import (
     Wait,
     Withdrawn,
 )
+from agentest.scale.printed import LinesPrinted, PrintedHere, ServerEnded
 from agentest.scale.usage import SendingLedger
 from agentest.store.conversations import conversation_json
 from agentest.support.json_text import encoded
 from agentest.transcript import Conversation
 
-ToWorker = (
-    Hold | PlaceGiven | EndUnit | StopRun | Close | Wait | Begin | Question | Withdrawn | SpansTold | FromDesk
-)
+ToHost = Wait | Begin | Question | Withdrawn | SpansTold
+ToWorker = Hold | PlaceGiven | EndUnit | StopRun | Close | ToHost | FromDesk | LinesPrinted | ServerEnded
 
 
 class ToRun(Protocol):
@@ -93,6 +93,7 @@ class Worker:
         self._line: ToRun
         self._hosted = HostedConversations(lambda message: self._line.send(message))
         self._gates = LeasedGates(lambda message: self._line.send(message), prepared.loaded.redact)
+        self._printed = PrintedHere(prepared.own_servers.printed)
         self._holder: HeldHere
 
     async def run(self, line: ToRun) -> None:
@@ -123,6 +124,8 @@ class Worker:
                 self._hosted.receive(message)
             case FromDesk():
                 self._gates.receive(message)
+            case LinesPrinted() | ServerEnded():
+                self._printed.receive(message)
 
     async def _work(self) -> None:
         session = self._session()

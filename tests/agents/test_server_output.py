@@ -1,8 +1,6 @@
-"""What servers print, in memory that all processes of a run share."""
+"""What servers print: the last of it is kept, and others may follow it."""
 
 from __future__ import annotations
-
-import os
 
 import anyio
 import pytest
@@ -47,21 +45,14 @@ def test_more_than_there_is_room_for(size: int) -> None:
     assert all(len(line) <= 500 and "\ufffd" not in line for line in found.lines)
 
 
-def test_another_process_sees_it() -> None:
-    """A process that was forked before sees what the first one is told afterwards."""
-    printed = Printed("api")
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.read(ours, 1)
-        right = printed.since(0) == ServerOutput(server="api", lines=("late",), exit_status=-9)
-        os._exit(0 if right else 1)
-    printed.add("late")
+def test_others_may_follow() -> None:
+    """Who follows hears of what comes from then on, and of the end."""
+    printed, heard = Printed("api"), list[str | int]()
+    printed.add("before")
+    printed.follow(heard.append, heard.append)
+    printed.add("one\ntwo")
     printed.end(-9)
-    os.write(theirs, b"x")
-    assert os.waitpid(child, 0)[1] == 0
-    os.close(ours)
-    os.close(theirs)
+    assert heard == ["one\ntwo", -9]
 
 
 def test_what_comes_a_little_later() -> None:

@@ -1,16 +1,15 @@
-"""What servers print, as far as a turn that fails needs it: in memory that all processes of a run share."""
+"""What servers print, as far as a turn that fails needs it: the last of it, in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from mmap import mmap
 
 from agentest.transcript import ServerOutput
 
 AGENTS_SERVER = "the agent's server"
 """What an agent's own server is called that has no name."""
-_ROOM = 65_536
+ROOM_BYTES = 65_536
 _SHOWN_LINES = 20
 _LINE_CHARS = 500
 _LATE_S = 0.3
@@ -18,47 +17,59 @@ _LATE_S = 0.3
 _QUIET_S = 0.06
 
 
+OnLines = Callable[[str], object]
+"""Receives whole lines, without secrets."""
+OnEnd = Callable[[int], object]
+"""Receives an exit status."""
+
+
 class Printed:
     """The last of what one server printed, and whether it has ended.
 
-    It is made before processes are forked: one writes to it, all read.
+    Who holds conversations in other processes follows it, and keeps another one like it there.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._numbers = memoryview(mmap(-1, 24)).cast("q")
-        """Bytes printed so far, whether the server has ended, its exit status."""
-        self._bytes = memoryview(mmap(-1, _ROOM))
+        self._bytes = bytearray()
+        self._position = 0
+        self._exit_status: int | None = None
+        self._followers: list[tuple[OnLines, OnEnd]] = []
+
+    def follow(self, on_lines: OnLines, on_end: OnEnd) -> None:
+        """Have what it prints from now on told, and its end."""
+        self._followers.append((on_lines, on_end))
 
     def add(self, lines: str) -> None:
         """Keep whole lines, without secrets."""
         data = f"{lines}\n".encode("utf-8", "backslashreplace")
-        kept, end = data[-_ROOM:], self.position + len(data)
-        at = (end - len(kept)) % _ROOM
-        first = kept[: _ROOM - at]
-        self._bytes[at : at + len(first)] = first
-        self._bytes[: len(kept) - len(first)] = kept[len(first) :]
-        self._numbers[0] = end
+        self._bytes += data
+        del self._bytes[: max(0, len(self._bytes) - ROOM_BYTES)]
+        self._position += len(data)
+        for on_lines, _ in self._followers:
+            on_lines(lines)
 
     @property
     def position(self) -> int:
         """How many bytes have been printed."""
-        return self._numbers[0]
+        return self._position
 
     def end(self, status: int) -> None:
         """It has ended, and not by our doing."""
-        self._numbers[2], self._numbers[1] = status, 1
+        self._exit_status = status
+        for _, on_end in self._followers:
+            on_end(status)
 
     @property
     def exit_status(self) -> int | None:
         """None: it runs, or was never started."""
-        return self._numbers[2] if self._numbers[1] else None
+        return self._exit_status
 
     def since(self, position: int) -> ServerOutput | None:
         """What came from that position on; None: nothing, of a server that runs."""
         end = self.position
-        start = max(position, end - _ROOM)
-        text = self._between(start, end).decode("utf-8", "ignore")
+        start = max(position, end - len(self._bytes))
+        text = self._bytes[len(self._bytes) - (end - start) :].decode("utf-8", "ignore")
         lines = text.removesuffix("\n").split("\n") if text else []
         if start > position:  # the first is the end of one
             lines = lines[1:] or lines
@@ -70,11 +81,6 @@ class Printed:
             lines_before=max(0, len(lines) - _SHOWN_LINES),
             exit_status=self.exit_status,
         )
-
-    def _between(self, start: int, end: int) -> bytes:
-        at, length = start % _ROOM, end - start
-        first = bytes(self._bytes[at : min(at + length, _ROOM)])
-        return first + bytes(self._bytes[: length - len(first)])
 
 
 Positions = Mapping[str, int]

@@ -1,0 +1,113 @@
+"""What servers print reaches all workers: soon, in order, and not all of it where it is much."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from agentest.agents.server.output import Printed
+from agentest.scale.links import packed
+from agentest.scale.printed import LinesPrinted, PrintedDesk, PrintedHere
+from agentest.transcript import ServerOutput
+
+
+class Wire:
+    """Two servers, the desk that follows them, and a worker's memory of them."""
+
+    def __init__(self) -> None:
+        self.api, self.other = Printed("api"), Printed("other")
+        self.here = {name: Printed(name) for name in ("api", "other")}
+        self._worker = PrintedHere(self.here.values())
+        self.desk = PrintedDesk((self.api, self.other), self.send)
+        self.sent: list[object] = []
+        self.second_told = anyio.Event()
+        """What both servers printed in the moment after the first lines."""
+
+    def send(self, message: object) -> None:
+        self.sent.append(message)
+        if len(self.sent) == 3:
+            self.second_told.set()
+        self._worker.receive(pickle.loads(packed(message)))
+
+
+def run(steps: Callable[[Wire], Awaitable[None]]) -> Wire:
+    async def go() -> Wire:
+        wire = Wire()
+        await steps(wire)
+        wire.desk.close()
+        return wire
+
+    return anyio.run(go)
+
+
+def test_a_worker_knows_what_was_printed() -> None:
+    """What comes first comes at once, what follows a moment later; then all is as where it was read."""
+
+    async def steps(wire: Wire) -> None:
+        wire.api.add("one")
+        assert wire.here["api"].position == wire.api.position  # nobody has waited
+        wire.api.add("two\nthree \ud800")
+        wire.other.add("é")
+        wire.api.add("")
+        with anyio.fail_after(5):
+            await wire.second_told.wait()
+
+    wire = run(steps)
+    assert wire.here["api"].since(0) == wire.api.since(0)
+    assert wire.here["other"].since(0) == wire.other.since(0) == ServerOutput(server="other", lines=("é",))
+    assert len(wire.sent) == 3
+
+
+def test_the_end_comes_after_the_last_words() -> None:
+    """The exit status waits for nothing, and what was printed before it has come."""
+
+    async def steps(wire: Wire) -> None:
+        wire.api.add("one")
+        wire.api.add("Traceback")
+        wire.api.end(-9)
+
+    wire = run(steps)
+    expected = ServerOutput(server="api", lines=("one", "Traceback"), exit_status=-9)
+    assert wire.here["api"].since(0) == expected
+
+
+@pytest.mark.parametrize("lines", [1, 5000])
+def test_much_is_not_sent(lines: int) -> None:
+    """However much a server prints, few messages tell of it, each of them bounded and of whole lines."""
+
+    async def steps(wire: Wire) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 0.2
+        while loop.time() < until:
+            wire.api.add("\n".join(f"{n} " + "x" * (100_000 // lines) for n in range(lines)))
+            await checkpoint()
+
+    wire = run(steps)
+    told = [each.lines for each in wire.sent if isinstance(each, LinesPrinted)]
+    assert 2 <= len(told) <= 12
+    assert all(len(each) <= 65_536 for each in told)
+    if lines > 1:
+        assert all(line.split(" ")[0].isdigit() for each in told for line in each.split("\n"))
+        last, kept = wire.api.since(0), wire.here["api"].since(0)
+        assert last is not None
+        assert kept is not None
+        assert kept.lines[-1] == last.lines[-1]
+
+
+def test_a_new_worker_hears_who_has_ended() -> None:
+    """It has no turn under way that anything printed before could belong to; and that one runs no more."""
+
+    async def steps(wire: Wire) -> None:
+        wire.api.add("one")
+        wire.api.end(3)
+        late = {name: Printed(name) for name in ("api", "other")}
+        wire.desk.welcome(PrintedHere(late.values()).receive)
+        assert late["api"].since(0) == ServerOutput(server="api", lines=(), exit_status=3)
+        assert late["other"].since(0) is None
+
+    run(steps)
