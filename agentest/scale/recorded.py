@@ -29,9 +29,10 @@ from agentest.support.redact import Redactor
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """From a worker: an answer that a conversation of it has recorded, without secrets."""
+    """From a worker: an answer that a conversation of it has recorded, without secrets, and its line."""
 
     entry: Entry
+    line: bytes
 
 
 class _OpenPage:
@@ -84,8 +85,8 @@ class PagesTape:
         return found((own.salvaged, own.recorded), asked, self.mode)
 
     def keep(self, entry: Entry) -> Entry:
-        entry, _ = as_kept(entry, self._redact)
-        self._send(Recorded(entry))
+        entry, line = as_kept(entry, self._redact)
+        self._send(Recorded(entry, line))
         return entry
 
     def missing(self, asked: Asked) -> CassetteError:
@@ -114,7 +115,7 @@ class RecordingDesk:
     def receive(self, message: Recorded) -> None:
         """Write the answer. A file that cannot be written stops the run, by what Cassettes were given."""
         with suppress(CassetteError):  # its `on_failure` has reported it
-            self._cassettes.keep(message.entry)
+            self._cassettes.write(message.entry, message.line)
 
     def done(self, scope: str, number: int) -> None:
         """The conversation is done."""

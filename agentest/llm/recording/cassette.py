@@ -129,6 +129,11 @@ class Cassettes:
 
     def keep(self, entry: Entry) -> Entry:
         entry, line = as_kept(entry, self._redact)
+        self.write(entry, line)
+        return entry
+
+    def write(self, entry: Entry, line: bytes) -> None:
+        """Record the answer as it is kept, in this process or another one. Raises CassetteError."""
         cassette = self._load(entry.asked.key.scope)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +144,6 @@ class Cassettes:
             raise self._failed(CassetteError(f"the recording cannot be written: {error}")) from None
         cassette.begun = True
         cassette.fresh.setdefault(entry.asked.key.conversation, {})[entry.asked.slot] = entry
-        return entry
 
     def missing(self, asked: Asked) -> CassetteError:
         scope, number = asked.key.scope, asked.key.conversation
