@@ -62,30 +62,30 @@ def local_gates(session: Session) -> LocalGates:
     options = session.prepared.request.options
     budget = None
     if options.max_cost is not None or options.max_llm_calls is not None:
-        budget = Budget(options.max_cost, options.max_llm_calls, _stopping(session))
+        budget = Budget(options.max_cost, options.max_llm_calls, stopping(session))
     return LocalGates(session.prepared.concurrency, budget, session.say)
 
 
-def _stopping(session: Session) -> Callable[[str], None]:
-    """What stops the run for a reason that the user also reads in a note."""
+def stopping(session: Session) -> Callable[[object], None]:
+    """What stops the run for a reason, or an error, that the user also reads in a note: once."""
+    noted: set[str] = set()
 
-    def stop(reason: str) -> None:
-        session.on_note(reason)
-        session.stop(reason)
+    def stop(reason: object) -> None:
+        text = str(reason)
+        if text not in noted:
+            noted.add(text)
+            session.on_note(text)
+        session.stop(text)
 
     return stop
 
 
 def open_recordings(session: Session) -> Cassettes | None:
-    """The recorded answers of this run. One that cannot be written stops it."""
-    stop = _stopping(session)
-    return recordings_of(session.prepared, lambda error: stop(str(error)))
+    """The recorded answers of this run; None where nothing is recorded or replayed.
 
-
-def recordings_of(
-    prepared: Prepared, on_failure: Callable[[CassetteError], None] = lambda _: None
-) -> Cassettes | None:
-    """Recorded answers of what was prepared; None where nothing is recorded or replayed."""
+    What is missing of them, or cannot be written, stops the run.
+    """
+    prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
     if options.tape is None:
         return None
@@ -94,11 +94,16 @@ def recordings_of(
         cassette_folder(config, options, prepared.request.root),
         Mode(options.tape),
         prepared.loaded.redact,
-        names={unit.scope: unit.scenario.name for unit in prepared.plan.units},
+        names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
         named={role: _names(prepared, role) for role in models},
-        on_failure=on_failure,
+        on_failure=stopping(session),
     )
+
+
+def scenario_names(prepared: Prepared) -> dict[str, str]:
+    """Scope of a unit → what its scenario is called."""
+    return {unit.scope: unit.scenario.name for unit in prepared.plan.units}
 
 
 def _names(prepared: Prepared, role: str) -> set[str]:

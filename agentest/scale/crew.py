@@ -10,10 +10,9 @@ import asyncio
 import pickle
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,10 +25,12 @@ from agentest.run.holding import Finished, Ongoing, came_to_nothing
 from agentest.run.plan import Unit
 from agentest.run.session import Session
 from agentest.run.sources import Origin
-from agentest.scale.fleet import Connection, Fleet
-from agentest.scale.lease_desk import LeaseCounter, LeaseDesk
+from agentest.scale.desks import Desks
+from agentest.scale.fleet import Fleet
+from agentest.scale.lease_desk import LeaseDesk
 from agentest.scale.lease_messages import ToDesk
 from agentest.scale.links import packed
+from agentest.scale.members import Holding, Member
 from agentest.scale.messages import (
     CannotStart,
     Close,
@@ -54,11 +55,9 @@ from agentest.scale.messages import (
     TurnClosed,
 )
 from agentest.scale.printed import PrintedDesk
-from agentest.scale.usage import UsageDesk, Used
+from agentest.scale.recorded import Recorded
+from agentest.scale.usage import Used
 from agentest.support.text import count as counted
-
-if TYPE_CHECKING:  # imported where an agent has servers beside it
-    from agentest.scale.guests import Guests
 
 MOST_ATTEMPTS = 3
 """How often a conversation is held whose workers die; the last time by one that has nothing else to do."""
@@ -70,53 +69,21 @@ class Lost(Exception):
     """The worker died that held a conversation: the text says how."""
 
 
-@dataclass(slots=True, eq=False)
-class _Holding:
-    """A conversation that a worker is at."""
-
-    ongoing: Ongoing
-    done: asyncio.Future[ConversationDone]
-    wants_place: anyio.Event = field(default_factory=anyio.Event)
-
-
-@dataclass(slots=True, eq=False)
-class _Member:
-    """A worker as the run sees it."""
-
-    number: int
-    """From 1."""
-    connection: Connection = field(init=False)
-    ready: bool = False
-    idle: bool = False
-    """Whether what a stop has ended is over."""
-    ended: bool = False
-    """Whether it has sent its last message: that it goes is no surprise."""
-    gone: anyio.Event = field(default_factory=anyio.Event)
-    reserved: bool = False
-    """Whether it is to hold one conversation alone."""
-    holdings: dict[int, _Holding] = field(default_factory=dict)
-    units: set[str] = field(default_factory=set)
-    """Scopes of units of which it has held conversations, until these have finished."""
-    leases: LeaseCounter | None = None
-    guests: Guests | None = None
-    """Its conversations whose agents have servers beside them."""
-
-
 class Crew:
     """The workers of a run, as who holds its conversations (`run.holding.Holder`)."""
 
     def __init__(
-        self, fleet: Fleet, session: Session, origin: Origin, usage: UsageDesk, models: LeaseDesk
+        self, fleet: Fleet, session: Session, origin: Origin, desks: Desks, models: LeaseDesk
     ) -> None:
         self._fleet = fleet
         self._session = session
         self._origin = origin
-        self._usage = usage
+        self._desks = desks
         self._models = models
         self._printed = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
-        self._members: list[_Member] = []
+        self._members: list[Member] = []
         """Those that are alive."""
-        self._homes: dict[str, _Member] = {}
+        self._homes: dict[str, Member] = {}
         """Line or scope → the worker that holds all conversations of what is held one at a time."""
         self._numbers = count(1)
         self._holds = count(1)
@@ -176,7 +143,7 @@ class Crew:
                 async with self._worker_alone() if last else self._worker_for(unit) as member:
                     return await self._held_by(member, unit, number, ongoing, attempt)
             except Lost as lost:
-                self._usage.forget(unit.scope, number)
+                self._desks.forget(unit.scope, number)
                 problem = str(lost)
         told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times"
         return Finished(came_to_nothing(unit, number, told))
@@ -204,7 +171,7 @@ class Crew:
                 self._session.on_note(f"a {self._fleet.called} did not end when it was told to")
 
     async def _connect(self) -> None:
-        member = _Member(next(self._numbers))
+        member = Member(next(self._numbers))
         self._members.append(member)
         try:
             member.connection = await self._fleet.connect(
@@ -220,7 +187,7 @@ class Crew:
             if member.ready:
                 member.connection.send(message)
 
-    def _serve(self, member: _Member) -> None:
+    def _serve(self, member: Member) -> None:
         """Answer what the worker asks, once the run has begun."""
         if self._tasks and not member.leases:
             member.leases = self._models.counter(member.connection.send, self._tasks)
@@ -239,7 +206,7 @@ class Crew:
         changed.set()
 
     @asynccontextmanager
-    async def _worker_for(self, unit: Unit) -> AsyncIterator[_Member]:
+    async def _worker_for(self, unit: Unit) -> AsyncIterator[Member]:
         """The worker that has least to do; that of all conversations which are held one at a time."""
         home = unit.about.line or (None if self._is_parallel(unit) else unit.scope)
         member = self._homes.get(home) if home is not None else None
@@ -253,11 +220,11 @@ class Crew:
         yield member
 
     @asynccontextmanager
-    async def _worker_alone(self) -> AsyncIterator[_Member]:
+    async def _worker_alone(self) -> AsyncIterator[Member]:
         """A worker that has nothing else to do: who dies then has died of this conversation, and takes no
         other one along."""
         async with self._one_alone:
-            member: _Member | None = None
+            member: Member | None = None
             try:
                 while member is None or member.ended or member.holdings:
                     if member is None or member.ended:
@@ -274,7 +241,7 @@ class Crew:
                     member.reserved = False
                 self._change()
 
-    def _least_busy(self) -> _Member | None:
+    def _least_busy(self) -> Member | None:
         able = [each for each in self._members if each.ready and not each.ended and not each.reserved]
         return min(able, key=lambda each: len(each.holdings), default=None)
 
@@ -283,11 +250,11 @@ class Crew:
         return self._session.settings.parallel if own is None else own
 
     async def _held_by(
-        self, member: _Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
+        self, member: Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
     ) -> Finished:
         """What the worker makes of the conversation. Raises Lost."""
         hold = next(self._holds)
-        one = member.holdings[hold] = _Holding(ongoing, asyncio.get_running_loop().create_future())
+        one = member.holdings[hold] = Holding(ongoing, asyncio.get_running_loop().create_future())
         member.units.add(unit.scope)
         held = self._origin.held
         order = Hold(
@@ -295,6 +262,7 @@ class Crew:
             scope=unit.scope,
             number=number,
             ids_end=f"-retry{attempt}" if attempt else "",
+            page=self._desks.page(unit.scope, number),
             earlier=packed(held(unit, number)) if held else None,
         )
         member.connection.send(order)
@@ -305,14 +273,14 @@ class Crew:
             one.wants_place.set()
             if member.reserved:
                 self._change()
-        self._usage.done(unit.scope, number)
+        self._desks.done(unit.scope, number)
         return Finished(pickle.loads(done.result), done.json, done.held_again)
 
-    def _receive(self, member: _Member, message: Any) -> None:
+    def _receive(self, member: Member, message: Any) -> None:
         """Handle a message of a worker."""
         match message:
-            case Used():
-                self._usage.receive(message)
+            case Used() | Recorded():
+                self._desks.receive(message)
             case ToDesk() if member.leases:
                 member.leases.receive(message)
             case TurnClosed() if one := member.holdings.get(message.hold):
@@ -330,7 +298,7 @@ class Crew:
             case _:
                 self._receive_news(member, message)
 
-    def _receive_news(self, member: _Member, message: Any) -> None:
+    def _receive_news(self, member: Member, message: Any) -> None:
         session = self._session
         match message:
             case Ready():
@@ -358,7 +326,7 @@ class Crew:
                 self._noted.add(message.text)
                 session.on_note(message.text)
 
-    async def _wait_outside(self, member: _Member, hold: int, one: _Holding) -> None:
+    async def _wait_outside(self, member: Member, hold: int, one: Holding) -> None:
         one.wants_place = anyio.Event()
         async with one.ongoing.outside():
             await one.wants_place.wait()
@@ -371,7 +339,7 @@ class Crew:
             self._session.stop(str(problem))
         self._change()
 
-    def _on_disconnect(self, member: _Member) -> None:
+    def _on_disconnect(self, member: Member) -> None:
         """Handle the end of a worker."""
         member.gone.set()
         if member in self._members:
@@ -389,7 +357,7 @@ class Crew:
         else:
             self._problem = UsageError(f"a {self._fleet.called} ended before the run began")
 
-    async def _replace(self, member: _Member) -> None:
+    async def _replace(self, member: Member) -> None:
         """Tell what a worker has lost, and have another one take its place."""
         problem = f"a {self._fleet.called} {await member.connection.death()}"
         if member.holdings:

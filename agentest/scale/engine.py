@@ -12,9 +12,9 @@ from agentest.run.engines import RunUnits, in_order
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 from agentest.scale.crew import Crew
+from agentest.scale.desks import Desks
 from agentest.scale.fleet import Fleet
 from agentest.scale.lease_desk import LeaseDesk
-from agentest.scale.usage import UsageDesk
 
 
 class Spread:
@@ -35,7 +35,7 @@ class Spread:
             check_recordings(recordings, prepared.plan)
             gates = local_gates(session)
             models, _ = await open_models(session, recordings, stack, gates, ledger)
-            crew = Crew(self._fleet, session, origin, UsageDesk(ledger), LeaseDesk(gates))
+            crew = Crew(self._fleet, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
             connections = Connections(models, ledger, prepared.loaded.redact)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from agentest.llm.recording.tape import Page
 from agentest.results import Status
 from agentest.tool_servers.port import Addresses, AskedTurn, Identity, ServedAnswer, ServedCall, TurnTraces
 
@@ -32,6 +33,8 @@ class Hold:
     number: int
     ids_end: str = ""
     """What its id ends with: agents may know the one of the same number that was lost."""
+    page: Page | None = None
+    """What is recorded of it; None: nothing is recorded or replayed."""
     earlier: bytes | None = None
     """The conversation of an earlier run that is to be judged, packed; None: it is held now."""
 

@@ -14,8 +14,9 @@ from agentest.errors import UsageError
 from agentest.events import Event, Noted
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
+from agentest.llm.recording.tape import Mode
 from agentest.run.agents import connected_agents
-from agentest.run.connections import Connections, open_models, open_recordings
+from agentest.run.connections import Connections, open_models, scenario_names, stopping
 from agentest.run.holding import Finished, HeldHere, came_to_nothing
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
@@ -53,6 +54,7 @@ from agentest.scale.messages import (
     Withdrawn,
 )
 from agentest.scale.printed import LinesPrinted, PrintedHere, ServerEnded
+from agentest.scale.recorded import PagesTape
 from agentest.scale.usage import SendingLedger
 from agentest.store.conversations import conversation_json
 from agentest.support.json_text import encoded
@@ -94,6 +96,7 @@ class Worker:
         self._hosted = HostedConversations(lambda message: self._line.send(message))
         self._gates = LeasedGates(lambda message: self._line.send(message), prepared.loaded.redact)
         self._printed = PrintedHere(prepared.own_servers.printed)
+        self._tape: PagesTape | None = None
         self._holder: HeldHere
 
     async def run(self, line: ToRun) -> None:
@@ -165,8 +168,8 @@ class Worker:
     async def _open(self, session: Session, stack: AsyncExitStack) -> HeldHere:
         """Connect to agents and models; the run's own process has started servers and checked recordings."""
         ledger = SendingLedger(self._line.send)
-        recordings = open_recordings(session)
-        models, _ = await open_models(session, recordings, stack, self._gates, ledger)
+        tape = self._tape = self._pages(session)
+        models, _ = await open_models(session, tape, stack, self._gates, ledger)
         source: ConversationSource = FinishedConversations(self._held_earlier)
         if not self._earlier:
             client = await stack.enter_async_context(open_client(AddressGuard()))
@@ -177,6 +180,13 @@ class Worker:
         connections = Connections(models, ledger, self._prepared.loaded.redact)
         return HeldHere(source, self._prepared.plan.custom, session.settings, connections)
 
+    def _pages(self, session: Session) -> PagesTape | None:
+        options, redact = self._prepared.request.options, self._prepared.loaded.redact
+        if options.tape is None:
+            return None
+        names = scenario_names(self._prepared)
+        return PagesTape(Mode(options.tape), redact, self._line.send, names, stopping(session))
+
     def _held_earlier(self, unit: Unit, number: int) -> Conversation:
         return self._given.pop((unit.scope, number))
 
@@ -184,11 +194,15 @@ class Worker:
         unit = self._units[order.scope]
         if order.earlier is not None:
             self._given[unit.scope, order.number] = pickle.loads(order.earlier)
+        if self._tape and order.page:
+            self._tape.begin(unit.scope, order.number, order.page)
         ongoing = self._ongoing[order.hold] = _Ongoing(order.hold, self._line)
         try:
             finished = await self._holder.hold(unit, order.number, ongoing, order.ids_end)
         finally:
             del self._ongoing[order.hold]
+            if self._tape:
+                self._tape.end(unit.scope, order.number)
         self._line.send(self._told(order, unit, finished))
 
     def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:

@@ -13,11 +13,9 @@ import pytest
 from evalset_documents import case, eval_set, invocation, text
 from model_server import ModelServer, best, model_keys
 from project import DEADLINE_S, Project, answers, free_port, wait_until
+from timeless import timeless
 
 from agentest.testing import ScriptedAgent, tool_call
-
-TIMES = {"startedAt", "time", "slowestTurns", "sessionId"}
-"""And all whose names end with `Ms`."""
 
 HANDLER = """
 import os, threading
@@ -62,14 +60,6 @@ def scenarios(project: Project, **turns: str) -> None:
     """Scripted scenarios: name → what the user says, once."""
     lines = [f'scenario("{name}", turns=["{said}"], tools=tools)' for name, said in turns.items()]
     project.scenario("\n".join(['tools = {"t": lambda args: {"ok": True}}', *lines]))
-
-
-def timeless(value: Any) -> Any:
-    """A document without what differs from run to run."""
-    if isinstance(value, dict):
-        kept = {key: item for key, item in value.items() if key not in TIMES and not key.endswith("Ms")}
-        return {key: timeless(item) for key, item in kept.items()}
-    return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
 def one_and_three(project: Project, *arguments: str) -> tuple[Any, Any]:
