@@ -24,6 +24,7 @@ from agentest.errors import ExitCode, UsageError
 from agentest.llm.open import Models
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.place import Place
+from agentest.run.ports import with_ports
 from agentest.run.prepare import Prepared, Request, prepare
 from agentest.run.recording import Recorder, one_conversation, refused, serving, with_real_tools
 from agentest.run.signals import handled_signals
@@ -169,6 +170,7 @@ async def _converse(
 
     unit = prepared.plan.units[0]
     user = _user(wish)
+    prepared = stack.enter_context(with_ports(prepared))
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
     source = live_conversations(

@@ -86,8 +86,10 @@ def _spans_count(agent: AnyAgent) -> bool:
 
 def _line(name: str, agent: AnyAgent) -> str:
     """Agents at one address, as an override of `compare` is, share a line: what cannot hold two conversations
-    at once is what answers there."""
-    return agent.address if isinstance(agent, HttpAgent) else name
+    at once is what answers there. A free port says not which server answers: it counts, too."""
+    if not isinstance(agent, HttpAgent):
+        return name
+    return f"{agent.address} {agent.server}" if agent.server and agent.server.awaits_port else agent.address
 
 
 def _unstreamed(agent: AnyAgent) -> str:

@@ -113,7 +113,7 @@ class _Starting:
         def hear(lines: str) -> None:
             own.printed.add(lines)
             if self.keep_output:
-                self.keep_output(own.name, lines)
+                self.keep_output(own.log, lines)
 
         def end(status: int) -> None:
             own.printed.end(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from agentest.agents.server.output import AGENTS_SERVER, AgentServers, Printed
@@ -26,6 +26,19 @@ class OwnServer:
     agents: tuple[str, ...]
     """Whose own it is; none: it stands in `servers`, for all of them."""
     printed: Printed
+    port: int | None = None
+    """Where it is started, if its settings have `{port}` and that is chosen."""
+    worker: int | None = None
+    """The worker (from 1) that starts it, of which each has one (`per_worker`); None: the run starts it."""
+
+    @property
+    def log(self) -> str:
+        """What its output is kept under: several workers may have a server of this name."""
+        return self.name if self.worker is None else f"{self.name}-worker-{self.worker}"
+
+    def of_worker(self, worker: int) -> OwnServer:
+        """The server that this worker starts: it prints into memory of its own."""
+        return replace(self, worker=worker, printed=Printed(self.name))
 
     @property
     def called(self) -> str:

@@ -30,6 +30,7 @@ from agentest.results import RunWarning
 from agentest.run.agents import KeepOutput, connected_agents, start_servers
 from agentest.run.known_tools import read_beside
 from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
+from agentest.run.ports import with_ports
 from agentest.run.prepare import Prepared
 from agentest.run.servers import OwnServers
 from agentest.run.session import Session
@@ -113,7 +114,7 @@ class LiveAgents:
     """Receives what the servers print that the run starts."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
-        prepared, on_note = session.prepared, session.on_note
+        prepared, on_note = opened.enter_context(with_ports(session.prepared)), session.on_note
         started = await start_servers(
             prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
         )

@@ -17,6 +17,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.results import RunWarning
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Unit
+from agentest.run.ports import with_ports
 from agentest.run.prepare import Prepared
 from agentest.run.run import unclaimed_calls
 from agentest.run.sources import OnMocks, live_conversations
@@ -127,13 +128,14 @@ class Talking:
         return held or Held(conversation=self._broken_off())
 
     async def _held(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Held:
-        started = await start_servers(self._prepared, stack, tasks, self._note)
-        agents = await connected_agents(self._prepared, started.client, stack, self._note)
+        prepared = stack.enter_context(with_ports(self._prepared))
+        started = await start_servers(prepared, stack, tasks, self._note)
+        agents = await connected_agents(prepared, started.client, stack, self._note)
         self._tell(Ready(unit=self._unit))
         if lacking := without_user_tools(self._unit):
             self._note(lacking)
         source = live_conversations(
-            self._prepared,
+            prepared,
             agents,
             Models(),
             pick_user=lambda *_: _Heard(self._user, self._spoke),

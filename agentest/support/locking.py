@@ -30,14 +30,20 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
 
     Where the file system knows no locks, nobody is kept out.
     """
-    path = folder / LOCK
-    end = _acquired(path)
-    _held.add(end)
-    try:
+    with locked_file(folder / LOCK) as end:
         with suppress(OSError):  # a full disk: the lock holds without words
             os.ftruncate(end, 0)
             os.pwrite(end, json.dumps({"process": os.getpid(), "startedAt": started_at}).encode(), 0)
         yield
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[int]:
+    """Have a file for ourselves, which is gone afterwards; its descriptor. Raises Taken and OSError."""
+    end = _acquired(path)
+    _held.add(end)
+    try:
+        yield end
     finally:
         # While we have it: whoever waits for the removed file sees that it is not the one in the folder.
         path.unlink(missing_ok=True)

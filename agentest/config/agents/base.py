@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.mock_servers import ADDRESSES, ServedAgent, check_known
+from agentest.config.agents.ports import PORT, address_awaits_port
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import check_json
@@ -132,6 +133,53 @@ class AnyAgent(ServedAgent):
             except ValueError as error:
                 raise ValueError(f"`server.{key}` {error}") from None
         return self
+
+    @model_validator(mode="after")
+    def _is_where_its_server_is(self) -> Self:
+        """`{port}` stands wherever the port does, or nowhere."""
+        if self.server:
+            self.server.check_own()
+        waiting = [key for key, url in self.urls.items() if address_awaits_port(url)]
+        awaited = self.server is not None and self.server.awaits_port
+        if waiting and not awaited:
+            told = "`server.command` and `server.ready` have none" if self.server else "there is no `server`"
+            raise ValueError(
+                f"`{waiting[0]}` has {PORT}, a free port at which `server` starts the agent, and {told}: "
+                f"write the port, or {PORT} into `server.command` and `server.ready`, too"
+            )
+        if awaited and not waiting:
+            where = f"`{min(self.urls)}` leads elsewhere" if self.urls else "nobody could tell who calls it"
+            raise ValueError(
+                f"`server` starts at {PORT}, a free port, and {where}: write {PORT} in place of the port of "
+                "`endpoint`, too"
+                + (
+                    ""
+                    if self.urls
+                    else f"; an agent of type {self.type} has none, so give its server a fixed port"
+                )
+            )
+        if self.server and self.server.per_worker:
+            fixed = next((key for key, server in self.beside.items() if server.port), None)
+            if fixed:
+                raise ValueError(
+                    f"`{fixed}.port` is one port, and `server.per_worker` has each worker open its own "
+                    f"`{fixed}`: leave `port` out, each agent is told its address"
+                )
+        return self
+
+    @property
+    def per_worker(self) -> bool:
+        """Whether each worker of a run starts an agent of its own."""
+        return self.server is not None and self.server.per_worker
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Key → where requests go; one without a host goes where the first does."""
+        return {}
+
+    def at_port(self, port: int) -> Self:
+        """The agent whose server has been started at this port."""
+        return self.model_copy(update={"server": self.server and self.server.at_port(port)})
 
     @property
     def tells_addresses(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -24,6 +24,7 @@ from agentest.config.agents.http_requests import (
 )
 from agentest.config.agents.mock_servers import ADDRESSES, check_known
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
+from agentest.config.agents.ports import normal_address, sample
 from agentest.config.fields import PathText
 from agentest.sight import Sight
 
@@ -103,7 +104,30 @@ class HttpTemplateAgent(HttpAgent):
         if not value and not in_process:
             raise PydanticCustomError("missing", "Field required")
         whole = f"{IN_PROCESS}{value}" if in_process and value.startswith("/") else value
-        return whole and check_endpoint(whole)
+        if whole:
+            check_endpoint(sample(whole))
+        return normal_address(whole)
+
+    @property
+    def urls(self) -> dict[str, str]:
+        return {**super().urls, **{f"{key}.endpoint": request.endpoint for key, request in self._requests()}}
+
+    def at_port(self, port: int) -> Self:
+        at = super().at_port(port)
+        return at.model_copy(
+            update={
+                "setup": [step.at_port(port) for step in self.setup],
+                "teardown": [step.at_port(port) for step in self.teardown],
+                "poll": self.poll and self.poll.at_port(port),
+            }
+        )
+
+    def _requests(self) -> Iterator[tuple[str, Request]]:
+        """Key → each request beside that of the turn."""
+        for key in ("setup", "teardown"):
+            yield from ((f"{key}[{index}]", step) for index, step in enumerate(getattr(self, key)))
+        if self.poll:
+            yield "poll", self.poll
 
     @field_validator("method")
     @classmethod
@@ -199,7 +223,7 @@ class HttpTemplateAgent(HttpAgent):
                 )
             _checked(f"{place}.{key}", template, names, families)
         try:
-            check_endpoint(request.endpoint, self.endpoint or self.default_endpoint)
+            check_endpoint(sample(request.endpoint), sample(self.endpoint or self.default_endpoint))
         except ValueError as error:
             raise ValueError(f"`{place}.endpoint` {error}") from None
 

@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from agentest.config.agents.ports import address_at, normal_address
 from agentest.config.fields import (
     AtLeastOne,
     PathText,
@@ -95,6 +96,15 @@ class Request(Section):
     @classmethod
     def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
         return check_params(value)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _one_form_of_placeholder(cls, value: str) -> str:
+        return normal_address(value)
+
+    def at_port(self, port: int) -> Self:
+        """The request to a server that has been started at this port."""
+        return self.model_copy(update={"endpoint": address_at(self.endpoint, port)})
 
     @model_validator(mode="after")
     def _body_can_be_sent(self) -> Self:

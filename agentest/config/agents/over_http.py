@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.ports import address_at, normal_address, sample
 from agentest.config.fields import NotNegative, check_headers, check_url
 from agentest.support.redact import header_secrets, url_secrets
 
@@ -34,6 +35,14 @@ class HttpAgent(AnyAgent):
     @property
     def address(self) -> str:
         return self.endpoint if self.app is None else _app_name(self.app)
+
+    @property
+    def urls(self) -> dict[str, str]:
+        return {"endpoint": self.endpoint} if self.endpoint and self.app is None else {}
+
+    def at_port(self, port: int) -> Self:
+        at = super().at_port(port)
+        return at.model_copy(update={"endpoint": address_at(self.endpoint, port)})
 
     @property
     def in_process(self) -> bool:
@@ -71,7 +80,7 @@ class HttpAgent(AnyAgent):
         if value or "app" not in info.data:
             if value.startswith(("ws://", "wss://")):
                 raise ValueError(f"is that of a WebSocket: {value!r} goes with `type: websocket`")
-            return value and check_url(value)
+            return value and _checked(value)
         if info.data["app"] is None:
             raise PydanticCustomError("missing", "Field required")
         return value
@@ -88,6 +97,11 @@ class HttpAgent(AnyAgent):
     @classmethod
     def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
         return check_headers(value)
+
+
+def _checked(endpoint: str) -> str:
+    check_url(sample(endpoint))
+    return normal_address(endpoint)
 
 
 def _app_name(app: AsgiApp) -> str:

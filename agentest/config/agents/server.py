@@ -15,6 +15,16 @@ from pydantic import (
     field_validator,
 )
 
+from agentest.config.agents.ports import (
+    PORT,
+    address_at,
+    address_awaits_port,
+    normal_address,
+    normal_text,
+    sample,
+    text_at,
+    text_awaits_port,
+)
 from agentest.config.fields import Section, has_valid_port, no_bool
 from agentest.support.redact import secret_values, url_secrets
 from agentest.support.templates import Template
@@ -28,12 +38,15 @@ class Server(Section):
     """How to start a program before the first scenario."""
 
     command: str | list[str]
-    """An agent's own server may have `{{mcp_url}}`, `{{rest_url}}`, `{{otlp_url}}` in it, and in `env`."""
+    """An agent's own server may have `{{mcp_url}}`, `{{rest_url}}`, `{{otlp_url}}` in it, and in `env`; and
+    `{port}`, which then stands in `ready`, too."""
     ready: str
     timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
     reuse: bool = True
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
+    per_worker: bool = False
+    """Whether each worker of a run starts one of its own, at a port of its own; for an agent's own server."""
     name: Annotated[str, Field(min_length=1)] | None = None
     """What messages and its log are called by; None: by its command."""
     watch: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
@@ -44,22 +57,78 @@ class Server(Section):
     def _not_empty(cls, value: str | list[str]) -> str | list[str]:
         if not value or (isinstance(value, str) and not value.strip()):
             raise ValueError("is empty; write the command that starts the agent")
-        return value
+        return normal_text(value) if isinstance(value, str) else list(map(normal_text, value))
+
+    @field_validator("env")
+    @classmethod
+    def _one_form_of_placeholder(cls, value: dict[str, str]) -> dict[str, str]:
+        return {name: normal_text(text) for name, text in value.items()}
 
     @field_validator("ready")
     @classmethod
     def _reachable_form(cls, value: str) -> str:
-        parts = urlsplit(value)
+        parts = urlsplit(sample(value))
         if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
             raise ValueError("is neither an http(s) URL nor tcp://host:port")
         if not has_valid_port(parts) or (parts.scheme == "tcp" and parts.port is None):
             raise ValueError("needs a port: tcp://host:port")
-        return value
+        return normal_address(value)
 
     @field_validator("watch", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
+
+    @property
+    def is_told_port(self) -> bool:
+        """Whether `command` or `env` has a place for a port."""
+        command = [self.command] if isinstance(self.command, str) else self.command
+        return any(map(text_awaits_port, (*command, *self.env.values())))
+
+    @property
+    def awaits_port(self) -> bool:
+        """Whether it is started at a free port, of which nobody knows before."""
+        return self.is_told_port or address_awaits_port(self.ready)
+
+    def at_port(self, port: int) -> Server:
+        """The server at this port. What answers there already is somebody else's, and not used."""
+        command = self.command
+        return self.model_copy(
+            update={
+                "command": text_at(command, port)
+                if isinstance(command, str)
+                else [text_at(word, port) for word in command],
+                "env": {name: text_at(text, port) for name, text in self.env.items()},
+                "ready": address_at(self.ready, port),
+                "reuse": False,
+            }
+        )
+
+    def check_own(self) -> None:
+        """Raise ValueError where an agent's own server is not told the port at which it is waited for."""
+        if self.per_worker and not self.awaits_port:
+            raise ValueError(
+                "`server.per_worker` starts the agent once in each worker, and all of them would have one "
+                f"port: write {PORT} where the port stands in `server.command` (or `server.env`), in "
+                "`server.ready` and in `endpoint`"
+            )
+        if not self.awaits_port:
+            return
+        if not self.is_told_port:
+            raise ValueError(
+                f"`server.ready` has {PORT}, a free port, of which nobody tells the server: write {PORT} "
+                "into `server.command` or `server.env`, too"
+            )
+        if not address_awaits_port(self.ready):
+            raise ValueError(
+                f"`server.command` or `server.env` has {PORT}, a free port, and `server.ready` is elsewhere: "
+                f"write {PORT} in place of its port, too"
+            )
+        if self.reuse and "reuse" in self.model_fields_set:
+            raise ValueError(
+                f"`server.reuse` uses what answers at a known port, and {PORT} is a free one: leave "
+                "`reuse` out"
+            )
 
     @property
     def secrets(self) -> list[str]:
@@ -93,6 +162,16 @@ def _distinct(servers: list[Server]) -> list[Server]:
         raise ValueError(
             f"{{{{{of_agents[0]}}}}} is known to an agent's own server alone: move the server that needs it "
             "to `agent.server`"
+        )
+    if any(server.per_worker for server in servers):
+        raise ValueError(
+            "`per_worker` is for an agent's own server: what stands in `servers` is started once, for all "
+            "workers; leave it out, or move the server to `agent.server`"
+        )
+    if any(server.awaits_port for server in servers):
+        raise ValueError(
+            f"{PORT} is known to an agent's own server alone: write the port, or move the server that needs "
+            "it to `agent.server`"
         )
     names = [server.name for server in servers if server.name]
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -22,6 +22,7 @@ from agentest.errors import UsageError
 from agentest.http.client import Client
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Plan, agents_under_test
+from agentest.run.ports import with_ports
 from agentest.run.prepare import Prepared, Request
 from agentest.run.seeing import check_mocks
 from agentest.run.servers import own_servers
@@ -73,14 +74,15 @@ async def check_agent(
     calls = _check_calls(patient)
     notes: list[str] = []
     own = own_servers(loaded.config, {patient.name: patient.config}, loaded.redact)
-    prepared = Prepared(request, loaded, _startable(patient), (), own_servers=own)
+    wanted = Prepared(request, loaded, _startable(patient), (), own_servers=own)
     async with anyio.create_task_group() as tasks:
         async with AsyncExitStack() as stack:
             try:
+                prepared = stack.enter_context(with_ports(wanted))
                 started = await start_servers(prepared, stack, tasks, notes.append, say=say)
                 with anyio.move_on_after(_OPENING_S):  # as a run does: what has to be imported is
                     await connected_agents(prepared, started.client, stack, notes.append)
-                http = _over_http(patient.config)
+                http = _over_http(prepared.plan.agents[patient.name])
                 if http and (problem := await tls_problem(http.address, started.client)):
                     raise UsageError(f"{http.address}: {problem}")
                 tell(good(_named("agent", patient), _answers(patient, notes)))

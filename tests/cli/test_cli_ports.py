@@ -1,0 +1,134 @@
+"""Agents that a run starts at free ports: `{port}` in their settings."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+import pytest
+from project import Project, answers
+
+AGENT = """
+import http.server, json, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def do_POST(self):
+        said = json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"][-1]["content"]
+        if said == "boom":
+            print("it went boom", flush=True)
+            self.send_response(500); self.end_headers()
+            return
+        text = f"{sys.argv[1]} {os.environ['PORT']} {os.getpid()}"
+        out = json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(out)))
+        self.end_headers()
+        self.wfile.write(out)
+    def log_message(self, *a): pass
+print("up", *sys.argv[1:], flush=True)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def agent(called: str = "agent", **server: Any) -> dict[str, Any]:
+    """An agent of the program above, at a free port."""
+    own = {
+        "command": [sys.executable, "agent.py", "{port}", called],
+        "ready": "http://127.0.0.1:{{port}}/",
+        "env": {"PORT": "{{port}}"},
+        **server,
+    }
+    return {"name": called, "endpoint": "http://127.0.0.1:{port}/v1", "retries": 0, "server": own}
+
+
+def configure(project: Project, own: dict[str, Any], **keys: Any) -> None:
+    project.write("agent.py", AGENT)
+    project.config("", agent=own, **keys)
+
+
+def said(project: Project) -> list[list[str]]:
+    """What agents have said: each the port by their arguments, by their environment, and their process."""
+    return [
+        turn["agentMessage"].split()
+        for scenario in project.results["scenarios"]
+        for held in scenario["conversations"]
+        for turn in held["turns"]
+    ]
+
+
+def one(found: list[Any]) -> Any:
+    (only,) = {json.dumps(each): each for each in found}.values()
+    return only
+
+
+@pytest.mark.parametrize("per_worker", [False, True])
+def test_a_run_of_one_process(project: Project, per_worker: bool) -> None:
+    """The agent is started once at a free port, new in each run, and reports show the placeholder."""
+    configure(project, agent(per_worker=per_worker), conversations_per_scenario=2)
+    project.scenario('scenario("a", turns=["hi"])\nscenario("b", turns=["hi", "again"])')
+    ports = []
+    for _ in range(2):
+        done = project.run()
+        assert done.returncode == 0, done.stdout + done.stderr
+        port, told, _ = one(said(project))
+        ports.append(port)
+        assert told == port
+        assert not answers(int(port))
+        assert "http://127.0.0.1:{port}/v1" in done.stdout
+        assert f":{port}" not in done.stdout
+    assert ports[0] != ports[1]
+    (run, _) = sorted((project.root / ".agentest" / "runs").iterdir())
+    (log,) = (run / "servers").iterdir()
+    assert log.name.endswith("-agent.log")
+    assert log.read_text() == f"up {ports[0]} agent\n"
+
+
+def test_agents_of_two_servers(project: Project) -> None:
+    """Servers that differ have a port each, though their settings look alike; an override shares its own."""
+    configure(project, agent("one"), compare=[agent("two"), {"name": "three", "body": {"x": 1}}])
+    project.scenario('scenario("a", turns=["hi"])')
+    done = project.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    (compared,) = project.results["scenarios"]
+    turns = {each["agent"]: each["conversations"][0]["turns"] for each in compared["agents"]}
+    ports = {name: turn["agentMessage"].split()[0] for name, (turn,) in turns.items()}
+    assert ports["one"] == ports["three"] != ports["two"]
+
+
+def test_going_on(project: Project) -> None:
+    """A port is no change: --resume keeps what an earlier run has done."""
+    configure(project, agent(), concurrency=1)
+    project.scenario('scenario("a", turns=["hi", "boom"])\nscenario("b", turns=["hi"])')
+    assert project.run("--fail-fast").returncode == 1
+    (first,) = said(project)
+    assert project.run("--resume").returncode == 1
+    (kept, held) = said(project)
+    assert kept == first
+    assert held[0] != first[0]
+
+
+def test_a_server_that_does_not_start(project: Project) -> None:
+    """Its last lines are told, with the port that it was."""
+    project.write("agent.py", "import sys; print('no luck at', sys.argv[1]); raise SystemExit(4)")
+    project.config("", agent=agent())
+    project.scenario('scenario("a", turns=["hi"])')
+    done = project.run()
+    assert done.returncode == 2
+    assert "exited with status 4 before it was ready\nIts last output:\nno luck at " in done.stderr
+
+
+def test_doctor_and_chat(project: Project) -> None:
+    """Other commands that start the agent start it at a free port, too."""
+    configure(project, agent())
+    project.scenario('scenario("a", turns=["hi"])')
+    told = project.agentest("doctor")
+    assert "http://127.0.0.1:{port}/v1 answers; its `server` was started" in told.stdout, told.stdout
+    talked = project.agentest("chat", "--scenario", "a", typed="hello\n/quit\n")
+    assert talked.returncode == 0, talked.stdout + talked.stderr
+    (port, told) = re.findall(r"\b2\d{4}\b|\b3[01]\d{3}\b", talked.stdout)[:2]
+    assert port == told
+    assert not answers(int(port))
