@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from urllib.parse import urlsplit
 
 ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
 
@@ -61,6 +62,18 @@ class AddressGuard:
         address = literal(host)
         if address:
             self.check(host, [address])
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the host of an address is whichever machine asks for it."""
+    host = urlsplit(url).hostname or ""
+    address = literal(host)
+    if address is None:
+        return host == "localhost" or host.endswith(".localhost")
+    ip = ipaddress.ip_address(address)
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    # Whoever connects to no address in particular reaches this machine.
+    return (mapped or ip).is_loopback or ip.is_unspecified
 
 
 def literal(host: str) -> str | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from agentest.config.config import Config
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions
 from agentest.config.wishes import Sampling
 from agentest.errors import ConfigError
-from agentest.http.guard import literal
+from agentest.http.guard import is_loopback
 from agentest.llm.access import DIRECT, LITELLM_KEYS, azure, direct, key_of, litellm_key
 
 REQUESTS_PER_CONVERSATION = 10
@@ -51,7 +49,7 @@ class ModelSpec:
     def local(self) -> bool:
         """Whether one machine of the user's answers: ollama's, wherever it is, or one on loopback."""
         where = self.base_url or str(self.body.get("api_base") or "")
-        return self.name.partition("/")[0] in _OWN_MACHINES or _is_loopback(where)
+        return self.name.partition("/")[0] in _OWN_MACHINES or is_loopback(where)
 
     def requests_at_once(self, conversations: int) -> int:
         """How many requests may be under way while so many conversations are.
@@ -251,17 +249,6 @@ def _spec(
         priced=provider != "openai-compatible",
         cache=settings.cache if isinstance(settings, JudgeSettings) else True,
     )
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    address = literal(host)
-    if address is None:
-        return host == "localhost" or host.endswith(".localhost")
-    ip = ipaddress.ip_address(address)
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    # Whoever connects to no address in particular reaches this machine.
-    return (mapped or ip).is_loopback or ip.is_unspecified
 
 
 def _api_base(options: ProviderOptions) -> dict[str, str]:

@@ -6,7 +6,7 @@ import os
 import random
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _FROM = range(20_000, 32_000)
 
 
 @contextmanager
-def free_ports(count: int) -> Iterator[list[int]]:
+def free_ports(count: int, among: Sequence[int] = _FROM) -> Iterator[list[int]]:
     """So many free ports; until the block ends, no other process gets them from here. Raises OSError.
 
     A port is free until the program that is told of it listens there, which takes a while: without a lock,
@@ -26,20 +26,20 @@ def free_ports(count: int) -> Iterator[list[int]]:
     folder = _folder()
     with ExitStack() as stack:
         ports: list[int] = []
-        for port in random.sample(_FROM, len(_FROM)):
+        for port in random.sample(among, len(among)):
             if len(ports) == count:
                 break
             if _is_free(port) and _is_ours(folder / str(port), stack):
                 ports.append(port)
         if len(ports) < count:
-            raise OSError(f"{len(ports)} ports of {_FROM.start} to {_FROM.stop - 1} are free")
+            raise OSError(f"only {len(ports)} of {len(among)} ports are free")
         yield ports
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: what remains of connections to an earlier server holds up none.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # as servers do: what remains of connections to an earlier one holds up none
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

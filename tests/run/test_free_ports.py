@@ -1,0 +1,48 @@
+"""Free ports: each is somebody's until they are done with it, in whichever process they are."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from agentest.support.free_ports import free_ports
+
+TAKER = """
+import json, sys
+from agentest.support.free_ports import free_ports
+with free_ports(1, among=json.loads(sys.argv[1])) as (port,):
+    print(port, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def three() -> list[int]:
+    """All the ports that there are; nobody has them."""
+    with free_ports(3) as found:
+        return sorted(found)
+
+
+def test_no_port_is_given_twice(three: list[int]) -> None:
+    """Neither by this process nor by another; it is free again once its taker has died without a word."""
+    command = [sys.executable, "-c", TAKER, json.dumps(three)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        theirs = int(other.stdout.readline())
+        with free_ports(2, among=three) as ours:
+            assert sorted([theirs, *ours]) == three
+            with pytest.raises(OSError, match="only 0 of 3 ports are free"), free_ports(1, among=three):
+                pass
+        other.kill()
+    with free_ports(3, among=three) as ports:
+        assert sorted(ports) == three
+
+
+def test_where_somebody_listens_is_not_free(three: list[int]) -> None:
+    """A port of any other program is left out."""
+    with socket.create_server(("127.0.0.1", three[1])), free_ports(2, among=three) as ports:
+        assert sorted(ports) == [three[0], three[2]]
