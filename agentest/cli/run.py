@@ -17,6 +17,7 @@ from agentest.cli.kinds import LIVE, Kind
 from agentest.errors import ExitCode
 from agentest.events import WantedReport
 from agentest.run.outputs import check_can_be_written, output_dir
+from agentest.run.ports import shared_ports
 from agentest.run.prepare import Prepared
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import tell
@@ -69,10 +70,13 @@ class _Run:
         words = AtSignals(last=partial(last_words, prepared, journal, self.kind), show=broadcast.show)
         source = _source(prepared, self.kind, self.keeping)
         _calm_collector()
-        with opened_engine(prepared, processes, earlier=self.kind.earlier) as engine:
+        with (
+            shared_ports(prepared) as known,  # by workers, too, which begin here
+            opened_engine(known, processes, earlier=self.kind.earlier) as engine,
+        ):
             # Transcripts are shown with the scenario.
             mode = Mode(source, engine, keep_conversations=prepared.request.verbose)
-            outcome = in_event_loop(execute, prepared, broadcast, mode, words)
+            outcome = in_event_loop(execute, known, broadcast, mode, words)
         broadcast.finish()
         return self._ended(outcome, broadcast)
 

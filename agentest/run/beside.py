@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -194,10 +194,10 @@ def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
 
 
 def warnings_of_unclaimed(
-    plan: Plan, registry: Registry, redact: Callable[[str], str]
+    plan: Plan, refused: Mapping[Unclaimed, int], redact: Callable[[str], str]
 ) -> tuple[RunWarning, ...]:
     """A warning for each kind of call that was refused, as it belonged to no conversation."""
-    warnings = (_warning(plan, one, number) for one, number in registry.unclaimed.items())
+    warnings = (_warning(plan, one, number) for one, number in refused.items())
     return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)
 
 

@@ -24,6 +24,11 @@ RunUnits = Callable[[], Awaitable[Mapping[str, ScenarioResult]]]
 class Engine(Protocol):
     """Runs the units of a plan."""
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether conversations are held in other processes than the run's own."""
+        ...
+
     def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
         """Open everything that the units need, and close it after the run. Raises UsageError."""
         ...
@@ -31,6 +36,8 @@ class Engine(Protocol):
 
 class InProcess:
     """Runs all units in this process."""
+
+    has_workers = False
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:

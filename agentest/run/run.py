@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from agentest.run.sources import LiveAgents, Origin, SourceFactory
 from agentest.run.stop import Stop
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
-    from agentest.tool_servers.registry import Registry
+    from agentest.tool_servers.registry import Registry, Unclaimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,12 @@ async def execute(
     options, config = prepared.request.options, prepared.loaded.config
     settings = settings_of(config, options, keep_conversations=mode.keep_conversations)
     session = Session(
-        prepared=prepared, settings=settings, emit=emit, stop=stop, on_note=outcome.notes.append
+        prepared=prepared,
+        settings=settings,
+        emit=emit,
+        stop=stop,
+        on_note=outcome.notes.append,
+        has_workers=mode.engine.has_workers,
     )
     problem: UsageError | None = None
 
@@ -125,6 +130,7 @@ async def run_steps(
                 results = {**finished, **await converse_evaluate_and_decide()}
             results |= report_never_begun(session, results.keys())
             unclaimed = origin.unclaimed if origin else ()
+            unclaimed += warnings_of(prepared, origin.refused) if origin else ()
             unclaimed += prepared.kept.unclaimed if prepared.kept else ()
             unclaimed += unclaimed_calls(prepared, origin.registry if origin else None)
             outcome.result = frame.report_end(results, unclaimed)
@@ -133,8 +139,13 @@ async def run_steps(
 
 def unclaimed_calls(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
     """What to say of calls that belonged to no conversation."""
-    if registry is None:
+    return warnings_of(prepared, registry.unclaimed) if registry else ()
+
+
+def warnings_of(prepared: Prepared, refused: Mapping[Unclaimed, int]) -> tuple[RunWarning, ...]:
+    """What to say of calls that were refused."""
+    if not refused:
         return ()
     from agentest.run.beside import warnings_of_unclaimed
 
-    return warnings_of_unclaimed(prepared.plan, registry, prepared.loaded.redact)
+    return warnings_of_unclaimed(prepared.plan, refused, prepared.loaded.redact)

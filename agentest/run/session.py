@@ -32,6 +32,9 @@ class Session:
     given: tuple[Models, Ledger] | None = None
     """Models that are open already, and the ledger of their calls, in place of those that were prepared."""
 
+    has_workers: bool = False
+    """Whether workers hold the conversations, and start the agents of which each has its own."""
+
     def say(self, text: str) -> None:
         """Say something to the user at once."""
         self.emit(Noted(self.prepared.loaded.redact(text)))

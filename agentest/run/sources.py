@@ -30,8 +30,9 @@ from agentest.results import RunWarning
 from agentest.run.agents import KeepOutput, connected_agents, start_servers
 from agentest.run.known_tools import read_beside
 from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
-from agentest.run.ports import with_ports
+from agentest.run.ports import shared_part, with_ports
 from agentest.run.prepare import Prepared
+from agentest.run.seeing import check_mocks
 from agentest.run.servers import OwnServers
 from agentest.run.session import Session
 from agentest.scenarios.names import is_one_tool
@@ -42,7 +43,7 @@ from agentest.tool_servers.port import Conversations, Identity, Outside
 from agentest.transcript import Blame, Conversation, Failure
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
-    from agentest.tool_servers.registry import Registry
+    from agentest.tool_servers.registry import Registry, Unclaimed
 
 PickUser = Callable[[Unit, int], User]
 OnMocks = Callable[[str, MockResolver], None]
@@ -93,6 +94,11 @@ class Origin:
     """Of an earlier run's calls that belonged to no conversation."""
     held: HeldEarlier | None = None
     """The conversations of an earlier run; None: they are held now."""
+    keep_span: Callable[[bytes], object] | None = None
+    keep_output: KeepOutput | None = None
+    """Receive what agents tell that workers have started."""
+    refused: dict[Unclaimed, int] = field(default_factory=dict)
+    """Calls at servers beside those agents that belonged to no conversation → how often."""
 
 
 class SourceFactory(Protocol):
@@ -114,7 +120,9 @@ class LiveAgents:
     """Receives what the servers print that the run starts."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
-        prepared, on_note = opened.enter_context(with_ports(session.prepared)), session.on_note
+        check_mocks(session.prepared.plan)
+        here = shared_part(session.prepared) if session.has_workers else session.prepared
+        prepared, on_note = opened.enter_context(with_ports(here)), session.on_note
         started = await start_servers(
             prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
         )
@@ -127,7 +135,7 @@ class LiveAgents:
                 prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
             )
 
-        return Origin(make, started.registry)
+        return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
 
 
 def _tools_beside(prepared: Prepared) -> list[str]:

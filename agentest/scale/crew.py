@@ -25,6 +25,7 @@ from agentest.run.holding import Finished, Ongoing, came_to_nothing
 from agentest.run.plan import Unit
 from agentest.run.session import Session
 from agentest.run.sources import Origin
+from agentest.scale.beside import keep_told
 from agentest.scale.desks import Desks
 from agentest.scale.fleet import Fleet
 from agentest.scale.lease_desk import LeaseDesk
@@ -32,6 +33,7 @@ from agentest.scale.lease_messages import ToDesk
 from agentest.scale.links import packed
 from agentest.scale.members import Holding, Member
 from agentest.scale.messages import (
+    CallRefused,
     CannotStart,
     Close,
     Closed,
@@ -50,6 +52,8 @@ from agentest.scale.messages import (
     Ready,
     Reply,
     Secrets,
+    ServerPrinted,
+    SpanReceived,
     SpansWanted,
     StopRun,
     TurnClosed,
@@ -81,6 +85,7 @@ class Crew:
         self._desks = desks
         self._models = models
         self._printed = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
+        self._keep_told = keep_told(origin)
         self._members: list[Member] = []
         """Those that are alive."""
         self._homes: dict[str, Member] = {}
@@ -318,6 +323,8 @@ class Crew:
                 self._fail(UsageError(f"a {self._fleet.called} failed: {message.problem}"))
             case StopRun():
                 session.stop(message.reason, message.status, interrupted=message.interrupted)
+            case ServerPrinted() | SpanReceived() | CallRefused():
+                self._keep_told(message)
             case Secrets():
                 session.prepared.loaded.redact.learn(message.texts)
             case Noted():

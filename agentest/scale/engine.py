@@ -20,6 +20,8 @@ from agentest.scale.lease_desk import LeaseDesk
 class Spread:
     """The engine whose workers hold the conversations."""
 
+    has_workers = True
+
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 

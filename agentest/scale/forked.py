@@ -54,8 +54,8 @@ def forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[S
         earlier: whether the conversations are of an earlier run.
     """
 
-    def make(_: int) -> Worker:
-        return Worker(prepared, earlier=earlier)
+    def make(number: int) -> Worker:
+        return Worker(prepared, number=number + 1, earlier=earlier)
 
     with forked_workers(make, size) as fleet:
         yield Spread(fleet)

@@ -103,6 +103,30 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerPrinted:
+    """From a worker: whole lines, without secrets, of a server that it has started."""
+
+    log: str
+    lines: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpanReceived:
+    """From a worker: a span of an agent that it has started, a line of JSON."""
+
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CallRefused:
+    """From a worker: a call at its servers was refused (`tool_servers.registry.Unclaimed`)."""
+
+    agent: str
+    tool: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Secrets:
     """From a worker: what must not be shown from now on."""
 

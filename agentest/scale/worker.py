@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from agentest.errors import UsageError
 from agentest.events import Event, Noted
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
 from agentest.llm.recording.tape import Mode
 from agentest.run.agents import connected_agents
 from agentest.run.connections import Connections, open_models, scenario_names, stopping
@@ -25,6 +24,7 @@ from agentest.run.settings import Settings, settings_of
 from agentest.run.sources import ConversationSource, FinishedConversations, live_conversations
 from agentest.run.stop import Stop
 from agentest.run.totals import slimmed
+from agentest.scale.beside import open_beside
 from agentest.scale.hosts import HostedConversations
 from agentest.scale.lease_messages import FromDesk
 from agentest.scale.leases import LeasedGates
@@ -80,11 +80,13 @@ class Worker:
         await worker.run(line)
 
     Args:
+        number: from 1, of all workers that there have been.
         earlier: whether the conversations are of an earlier run, and come with what is to be done.
     """
 
-    def __init__(self, prepared: Prepared, *, earlier: bool = False) -> None:
+    def __init__(self, prepared: Prepared, *, number: int = 1, earlier: bool = False) -> None:
         self._prepared = prepared
+        self._number = number
         self._earlier = earlier
         self._units = {unit.scope: unit for unit in prepared.plan.units}
         self._given: dict[tuple[str, int], Conversation] = {}
@@ -132,14 +134,25 @@ class Worker:
 
     async def _work(self) -> None:
         session = self._session()
-        async with AsyncExitStack() as stack:
-            self._holder = await self._open(session, stack)
-            await stack.enter_async_context(self._hosted.answering())
-            self._line.send(Ready())
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._hold_all)
-                await self._closing.wait()
-                tasks.cancel_scope.cancel()
+        problem: UsageError | None = None
+        async with anyio.create_task_group() as looking_after:  # servers, until they have ended
+            try:
+                async with AsyncExitStack() as stack:
+                    self._holder = await self._open(session, stack, looking_after)
+                    await stack.enter_async_context(self._hosted.answering())
+                    self._line.send(Ready())
+                    await self._until_closed()
+            except UsageError as error:  # kept: a task group would wrap it
+                problem = error
+            looking_after.cancel_scope.cancel()
+        if problem:
+            raise problem
+
+    async def _until_closed(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hold_all)
+            await self._closing.wait()
+            tasks.cancel_scope.cancel()
 
     async def _hold_all(self) -> None:
         """Hold conversations as they are ordered, until the run is stopped."""
@@ -165,18 +178,18 @@ class Worker:
         assert isinstance(event, Noted)  # all other events are the order's
         self._line.send(event)
 
-    async def _open(self, session: Session, stack: AsyncExitStack) -> HeldHere:
-        """Connect to agents and models; the run's own process has started servers and checked recordings."""
+    async def _open(self, session: Session, stack: AsyncExitStack, tasks: TaskGroup) -> HeldHere:
+        """Connect to agents and models; the run's own process has checked recordings, and started what is not
+        to be started by each worker."""
         ledger = SendingLedger(self._line.send)
         tape = self._tape = self._pages(session)
         models, _ = await open_models(session, tape, stack, self._gates, ledger)
         source: ConversationSource = FinishedConversations(self._held_earlier)
         if not self._earlier:
-            client = await stack.enter_async_context(open_client(AddressGuard()))
-            agents = await connected_agents(
-                self._prepared, client, stack, session.on_note, self._send_secrets
-            )
-            source = live_conversations(self._prepared, agents, models, registry=self._hosted)
+            opened = await open_beside(session, self._number, stack, tasks, self._line.send, self._hosted)
+            prepared, client = opened.prepared, opened.client
+            agents = await connected_agents(prepared, client, stack, session.on_note, self._send_secrets)
+            source = live_conversations(prepared, agents, models, registry=opened.conversations)
         connections = Connections(models, ledger, self._prepared.loaded.redact)
         return HeldHere(source, self._prepared.plan.custom, session.settings, connections)
 

@@ -90,6 +90,8 @@ class Registry:
     """Receives what the user should know at the end."""
     unclaimed: dict[Unclaimed, int] = field(default_factory=dict)
     """Calls that were refused → how often."""
+    on_refused: Callable[[Unclaimed], None] = lambda _: None
+    """Receives each of them at once."""
     _under_way: dict[str, _UnderWay] = field(default_factory=dict)
     """By key, and by the id of the session."""
     _ended: dict[str, _Ended] = field(default_factory=dict)
@@ -229,6 +231,7 @@ class Registry:
         if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
             one = replace(one, tool="(others)", why="they are like those that came before")
         self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
+        self.on_refused(one)
         await _doubt(doubtful, call, why)
         return ServedAnswer(
             how=How.REFUSED, message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true")

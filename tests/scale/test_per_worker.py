@@ -1,0 +1,306 @@
+"""Agents that each worker starts beside itself, at a port of its own (`agent.server.per_worker`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import Project, answers, interrupt, wait_until
+
+AGENT = """
+import json, os, signal, sys, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+def tool(item, headers):
+    params = {"name": "stock", "arguments": {"item": item}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    kind = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    asked = Request(os.environ["AGENTEST_MCP_URL"], json.dumps(message).encode(), {**kind, **headers})
+    with urlopen(asked) as answer:
+        return json.load(answer)["result"]["content"][0]["text"]
+
+def tell(headers):  # one span, of the request that it was sent
+    _, trace, parent, _ = headers["traceparent"].split("-")
+    span = {"traceId": trace, "spanId": os.urandom(8).hex(), "parentSpanId": parent,
+            "name": f"of {os.getpid()}", "startTimeUnixNano": "1", "endTimeUnixNano": "2", "attributes": []}
+    body = json.dumps({"resource_spans": [{"scope_spans": [{"spans": [span]}]}]}).encode()
+    url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+    urlopen(Request(url, body, {"content-type": "application/json"}))
+
+def reply(said, headers):
+    word, _, rest = said.partition(" ")
+    if word == "meet":  # an agent of another worker
+        Path(f"met-{os.getpid()}").touch()
+        while len(list(Path().glob("met-*"))) < 2:
+            time.sleep(0.01)
+    if word == "hang":
+        Path(f"hangs-{os.getpid()}").touch()
+        threading.Event().wait()
+    if word == "kill" and not Path("killed").exists():  # the worker that started this agent
+        Path("killed").write_text(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGKILL)
+        threading.Event().wait()
+    if word == "tell":
+        tell(headers)
+    if word == "stock":
+        return tool(rest, {"baggage": headers["baggage"]})
+    if word == "stray":
+        return tool(rest, {"x-agentest-conversation": "nobody"})
+    return f"{sys.argv[1]} {os.getpid()} {os.getppid()}"
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def do_POST(self):
+        said = json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"][-1]["content"]
+        if said == "boom":
+            print(f"{os.getpid()} went boom", flush=True)
+            self.send_response(500); self.end_headers()
+            return
+        message = {"role": "assistant", "content": reply(said, self.headers)}
+        out = json.dumps({"choices": [{"message": message}]}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(out)))
+        self.end_headers()
+        self.wfile.write(out)
+    def log_message(self, *a): pass
+
+ThreadingHTTPServer.daemon_threads = True
+server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+print("up", os.getpid(), flush=True)
+server.serve_forever()
+"""
+WORKERS = ("--workers", "2")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(tmp_path)
+    made.write("agent.py", AGENT)
+    return made
+
+
+def configure(project: Project, source: str = "agent.py", **keys: Any) -> None:
+    server = {
+        "command": [sys.executable, source, "{port}"],
+        "ready": "tcp://127.0.0.1:{port}",
+        "name": "bot",
+        "per_worker": True,
+    }
+    agent = {"endpoint": "http://127.0.0.1:{port}/v1", "retries": 0, "server": server, **keys}
+    project.config("", agent=agent)
+
+
+def turns(project: Project) -> list[list[str]]:
+    """What agents have said: their port, their process, and that of their worker."""
+    held = [each for scenario in project.results["scenarios"] for each in scenario["conversations"]]
+    return [turn["agentMessage"].split() for each in held for turn in each["turns"]]
+
+
+def logs(project: Project) -> dict[str, str]:
+    (run,) = (project.root / ".agentest" / "runs").iterdir()
+    return {path.name: path.read_text() for path in (run / "servers").iterdir()}
+
+
+def is_gone(pid: str | int) -> bool:
+    """Whether a process has ended; who nobody has taken note of yet has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state in ("Z", "X")
+
+
+def test_each_worker_has_its_own(project: Project) -> None:
+    """Each agent has its port, its process, its log; all have ended with the run."""
+    configure(project)
+    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'again'])")
+    done = project.run(*WORKERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {tuple(each) for each in turns(project)}
+    for column in range(3):
+        assert len({each[column] for each in found}) == 2, found
+    assert "http://127.0.0.1:{port}/v1" in done.stdout
+    for port, pid, _ in found:
+        assert not answers(int(port))
+        assert is_gone(pid)
+    assert logs(project).keys() == {"bot-worker-1.log", "bot-worker-2.log"}
+    assert set(logs(project).values()) == {f"up {pid}\n" for _, pid, _ in found}
+
+
+def test_one_for_all_workers(project: Project) -> None:
+    """Without `per_worker`, `{port}` is one port that all workers know."""
+    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['hi'])")
+    configure(project)
+    config = project.root / "agentest.config.yaml"
+    config.write_text(config.read_text().replace('"per_worker": true', '"per_worker": false'))
+    done = project.run(*WORKERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len({tuple(each) for each in turns(project)}) == 1
+    assert logs(project).keys() == {"bot.log"}
+
+
+def test_both_kinds(project: Project) -> None:
+    """Two agents in one run: one of each worker's own, one for all."""
+    configure(project)
+    config = project.root / "agentest.config.yaml"
+    shared = json.loads(config.read_text().splitlines()[0].removeprefix("agent: "))
+    shared["server"] |= {"name": "shared", "per_worker": False}
+    config.write_text(f"{config.read_text()}agents: {json.dumps({'other': shared})}\n")
+    project.scenario(
+        "for n in range(4):\n"
+        "    scenario(f's{n}', turns=['meet', 'again'])\n"
+        "    scenario(f'o{n}', turns=['hi'], agent='other')"
+    )
+    done = project.run(*WORKERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len({tuple(each) for each in turns(project)}) == 3
+    assert logs(project).keys() == {"bot-worker-1.log", "bot-worker-2.log", "shared.log"}
+
+
+def test_an_interrupt(project: Project) -> None:
+    """Ctrl-C ends the agents of all workers."""
+    configure(project)
+    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'hang'])")
+    process = project.start(*WORKERS)
+    wait_until(lambda: len(list(project.root.glob("hangs-*"))) == 2)
+    pids = [path.name.removeprefix("hangs-") for path in project.root.glob("hangs-*")]
+    assert not any(map(is_gone, pids))
+    status, out, err = interrupt(process)
+    assert status == 130, out + err
+    assert all(map(is_gone, pids))
+
+
+def test_an_interrupt_before_the_agents_are_ready(project: Project) -> None:
+    """Ctrl-C ends agents that were started and have not answered yet."""
+    slow = "import os, threading\nopen(f'begun-{os.getpid()}', 'w').close()\nthreading.Event().wait()\n"
+    project.write("slow.py", slow)
+    configure(project, "slow.py")
+    project.scenario("scenario('s', turns=['hi'])\nscenario('t', turns=['hi'])")
+    process = project.start(*WORKERS)
+    wait_until(lambda: len(list(project.root.glob("begun-*"))) == 2)
+    status, out, err = interrupt(process)
+    assert status == 130, out + err
+    assert "Traceback" not in err
+    pids = [path.name.removeprefix("begun-") for path in project.root.glob("begun-*")]
+    wait_until(lambda: all(map(is_gone, pids)))
+
+
+def test_a_worker_that_is_killed(project: Project) -> None:
+    """Its agent does not stay; what it was at is held again, with the agents of others."""
+    configure(project)
+    project.scenario("scenario('k', turns=['kill', 'hi'])\nscenario('s', turns=['hi'])")
+    done = project.run(*WORKERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    killed = (project.root / "killed").read_text()
+    assert all(pid != killed for _, pid, _ in turns(project))
+    assert "was killed by SIGKILL" in done.stdout + done.stderr
+    wait_until(lambda: is_gone(killed))
+    pids = [text.split()[1] for text in logs(project).values()]
+    assert killed in pids
+    assert all(map(is_gone, pids))
+
+
+def test_a_run_that_is_killed(project: Project) -> None:
+    """When the run itself is killed, no agent stays."""
+    configure(project)
+    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'hang'])")
+    process = project.start(*WORKERS)
+    wait_until(lambda: len(list(project.root.glob("hangs-*"))) == 2)
+    process.kill()
+    process.communicate()
+    pids = [path.name.removeprefix("hangs-") for path in project.root.glob("hangs-*")]
+    wait_until(lambda: all(map(is_gone, pids)))
+
+
+FIRST_ALONE = """
+import os, sys
+try:
+    with open("first", "x") as first:
+        first.write(str(os.getpid()))
+except FileExistsError:
+    print("no disk")
+    sys.exit(3)
+"""
+
+
+def test_one_that_does_not_start(project: Project) -> None:
+    """It is one error, with the worker and the last lines; the agent of the other worker does not stay."""
+    project.write("broken.py", FIRST_ALONE + AGENT)
+    configure(project, "broken.py")
+    project.scenario("scenario('s', turns=['hi'])\nscenario('t', turns=['hi'])")
+    done = project.run(*WORKERS)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("before it was ready\nIts last output:\nno disk") == 1
+    assert "agentest: worker " in done.stderr
+    assert "Traceback" not in done.stderr
+    wait_until(lambda: is_gone((project.root / "first").read_text()))
+
+
+def test_what_is_printed_stands_with_its_turn(project: Project) -> None:
+    """A turn that fails has the lines of the agent that its worker has started, and of no other."""
+    configure(project)
+    project.scenario("for n in range(2):\n    scenario(f's{n}', turns=['meet', 'boom'])")
+    done = project.run(*WORKERS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for scenario in project.results["scenarios"]:
+        (held,) = scenario["conversations"]
+        (output,) = held["unfinishedTurn"]["serverOutput"]
+        pid = held["turns"][0]["agentMessage"].split()[1]
+        assert (output["server"], output["lines"]) == ("bot", [f"{pid} went boom"])
+
+
+SCENARIOS = """
+for n in range(4):
+    scenario(
+        f"s{n}", turns=["meet", "stock tea", "stock milk"], conversations_per_scenario=2,
+        tools={"stock": (lambda n: lambda args, ctx: {**args, "n": n, "i": ctx.call_index})(n)},
+        trajectory={"expected": [call("stock", item="tea"), call("stock", item="milk")]},
+    )
+"""
+
+
+def test_mock_servers_beside_it(project: Project) -> None:
+    """Calls come to a mock server of the worker, and are answered by the scenario's mocks in order."""
+    configure(project, mcp_mock=True)
+    project.scenario(SCENARIOS)
+    done = project.run(*WORKERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for scenario in project.results["scenarios"]:
+        n = int(scenario["name"][1:])
+        for held in scenario["conversations"]:
+            calls = [(c["result"], c["seenBy"]) for turn in held["turns"] for c in turn["toolCalls"]]
+            assert calls == [
+                ({"item": "tea", "n": n, "i": 0}, "mock-server"),
+                ({"item": "milk", "n": n, "i": 1}, "mock-server"),
+            ]
+
+
+def test_traces_of_it(project: Project) -> None:
+    """Its spans come to a receiver of the worker, and into the one file of the run."""
+    configure(project, traces=True)
+    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'tell'])")
+    done = project.run(*WORKERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = (project.root / ".agentest" / "spans.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["name"] for line in kept) == sorted(
+        f"of {pid}" for n, (_, pid, _) in enumerate(turns(project)) if n % 2
+    )
+
+
+def test_a_call_of_nobody(project: Project) -> None:
+    """A call at a worker's mock server that belongs to no conversation makes the run errored, too."""
+    configure(project, mcp_mock=True)
+    project.scenario("scenario('s', turns=['stray tea'], tools={'stock': 1})\nscenario('t', turns=['hi'])")
+    alone = project.run()
+    warnings = project.results["summary"]["unclaimedCalls"]
+    done = project.run(*WORKERS)
+    assert done.returncode == alone.returncode == 2, done.stdout + done.stderr
+    assert project.results["summary"]["unclaimedCalls"] == warnings
+    assert "1 call of tool 'stock'" in warnings[0]["message"]
