@@ -10,10 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from agentest.config.agent_types import AgentConfig
+from agentest.config.agents.over_http import HttpAgent
 from agentest.errors import ServerError
 from agentest.run.prepare import Prepared
 from agentest.run.servers import OwnServer, OwnServers
 from agentest.support.free_ports import free_ports
+
+RAY = "ray"
+"""The engine whose workers may be on other machines."""
 
 
 @contextmanager
@@ -54,11 +59,6 @@ def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
     return replace(prepared, own_servers=OwnServers(tuple(servers)))
 
 
-def has_per_worker(prepared: Prepared) -> bool:
-    """Whether workers start agents of their own."""
-    return any(agent.per_worker for agent in prepared.plan.agents.values())
-
-
 def in_worker(prepared: Prepared, worker: int) -> Prepared:
     """The run as a worker (from 1) has it: servers that each worker starts are its own."""
     servers = prepared.own_servers.servers
@@ -67,17 +67,32 @@ def in_worker(prepared: Prepared, worker: int) -> Prepared:
 
 
 def per_worker_part(prepared: Prepared) -> Prepared:
-    """The run with the agents alone that each worker starts, and with their servers."""
+    """The run with the agents alone of which each worker opens all that stands beside them, and with their
+    servers."""
     return _part(prepared, per_worker=True)
 
 
 def shared_part(prepared: Prepared) -> Prepared:
-    """The run without agents that workers start."""
+    """The run without the agents that workers look after."""
     return _part(prepared, per_worker=False)
 
 
+def has_its_own(agent: AgentConfig, engine: str | None) -> bool:
+    """Whether each worker opens what stands beside the agent.
+
+    That of an agent which lives in workers is there, too, where these may be on other machines (Ray). A port
+    that is fixed, or a server that is told of it, is beside the run.
+    """
+    if agent.per_worker or engine != RAY or agent.server or not agent.beside:
+        return agent.per_worker
+    over_network = isinstance(agent, HttpAgent) and agent.app is None
+    return not over_network and all(server.port is None for server in agent.beside.values())
+
+
 def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
-    agents = {name: each for name, each in prepared.plan.agents.items() if each.per_worker is per_worker}
+    engine = prepared.request.options.engine
+    every = prepared.plan.agents.items()
+    agents = {name: agent for name, agent in every if has_its_own(agent, engine) is per_worker}
     servers = (each for each in prepared.own_servers.servers if each.server.per_worker is per_worker)
     plan = replace(prepared.plan, agents=agents)
     return replace(prepared, plan=plan, own_servers=OwnServers(tuple(servers)))

@@ -9,6 +9,7 @@ from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.ports import sample
 from agentest.errors import ConfigError
 from agentest.http.guard import is_loopback
+from agentest.run.ports import RAY, has_its_own
 from agentest.run.prepare import Prepared
 from agentest.support.text import count
 
@@ -52,10 +53,10 @@ def _agents(prepared: Prepared) -> Iterator[Problem]:
     for name, agent in prepared.plan.agents.items():
         if not is_over_network(agent):
             yield from _beside(name, agent)
-        elif agent.per_worker:
-            yield from _real_tools(name, agent)
-        else:
+        elif not agent.per_worker:
             yield from _endpoints(name, agent)
+        if has_its_own(agent, RAY):
+            yield from _real_tools(name, agent)
 
 
 def is_over_network(agent: AgentConfig) -> bool:
@@ -71,12 +72,13 @@ def _endpoints(name: str, agent: AgentConfig) -> Iterator[Problem]:
 
 
 def _beside(name: str, agent: AgentConfig) -> Iterator[Problem]:
-    """An agent that lives in workers asks servers that are open in the run's own process."""
-    for key in agent.beside:
+    """What an agent that lives in workers asks, and that is not opened there."""
+    for key, server in agent.beside.items() if not has_its_own(agent, RAY) else ():
+        what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
         yield (
-            f"`{key}` of agent {name!r}",
+            f"what stands beside agent {name!r} ({what})",
             f"it listens on loopback beside the run, and an agent of type {agent.type} runs on each node; "
-            "run this agent with --workers, or behind an address with `server.per_worker: true`",
+            "without `port` and `server` each worker opens its own",
         )
     if agent.server and is_loopback(agent.server.ready):
         where = f"`server` of agent {name!r} (`ready`: {agent.server.ready})"

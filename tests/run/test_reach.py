@@ -57,7 +57,7 @@ def test_what_can_be_reached(tmp_path: Path) -> None:
         {"endpoint": "http://localhost.example.com/v1"},
         {"endpoint": "http://localhost:{port}/v1", "server": {**OWN, "per_worker": True}, "mcp_mock": True},
         {"type": "custom", "handler": "a:b"},
-        {"type": "command", "command": ["cat"]},
+        {"type": "command", "command": ["cat"], "mcp_mock": True},
         {"type": "chat_completions", "app": "a:b", "endpoint": "http://localhost/v1"},
     ]
     for agent in fine:
@@ -93,10 +93,11 @@ def test_what_else_is_on_loopback(tmp_path: Path) -> None:
     (told,) = unreachable(prepared(tmp_path, {"type": "custom", "handler": "a:b"}, **database), NODES)
     assert told.startswith("server 'db' (`servers`, `ready`: tcp://localhost:5433) cannot be reached")
 
-    program = {"type": "command", "command": ["cat"], "mcp_mock": True}
-    (told,) = unreachable(prepared(tmp_path, program), NODES)
+    program = {"type": "command", "command": ["cat"], "mcp_mock": {"port": 7}, "traces": True}
+    (told, traces) = unreachable(prepared(tmp_path, program), NODES)
+    assert traces.startswith("what stands beside agent 'bot' (`traces`) cannot be reached")
     assert told.startswith(
-        "`mcp_mock` of agent 'bot' cannot be reached from node 10.0.0.7: it listens on loopback"
+        "what stands beside agent 'bot' (`mcp_mock.port`: 7) cannot be reached from node 10.0.0.7: it listens"
     )
 
     per_worker = {
