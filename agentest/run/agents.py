@@ -45,13 +45,14 @@ async def start_servers(
     keep_span: Callable[[bytes], object] | None = None,
     say: Callable[[str], object] | None = None,
     keep_output: KeepOutput | None = None,
+    on_end: Callable[[], object] = lambda: None,
 ) -> Started:
     """Open the servers beside the plan's agents, start those of the configuration, and check that all agents
     can be reached.
 
     The stack ends them. `keep_span` receives the spans of agents, each a line of JSON; `say` at once what is
     waited for when it takes long (default: `on_note`), and that a server has died, of which `on_note`
-    receives more; `keep_output` what servers print.
+    receives more; `keep_output` what servers print; `on_end` is called when one has died.
 
     Raises UsageError, also where mocks would not reach an agent's tools.
     """
@@ -64,7 +65,7 @@ async def start_servers(
 
         async with awaited("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
-    starting = _Starting(prepared, registry, client, tasks, on_note, on_death, keep_output)
+    starting = _Starting(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
     for own in prepared.own_servers.of_any(prepared.plan.agents):
         async with awaited(_for_server(own), say):
             await stack.enter_async_context(starting.running(own))
@@ -93,6 +94,7 @@ class _Starting:
     on_note: Callable[[str], None]
     on_death: Callable[[str], object]
     keep_output: KeepOutput | None
+    on_end: Callable[[], object]
 
     def running(self, own: OwnServer) -> AbstractAsyncContextManager[None]:
         """Have a server running meanwhile."""
@@ -117,6 +119,7 @@ class _Starting:
 
         def end(status: int) -> None:
             own.printed.end(status)
+            self.on_end()
             self.on_death(f"{own.called} exited with status {status}")
 
         return Heard(hear, end)

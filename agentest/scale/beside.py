@@ -21,7 +21,7 @@ from agentest.run.prepare import Prepared
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 from agentest.scale.links import Send
-from agentest.scale.messages import CallRefused, ServerPrinted, SpanReceived
+from agentest.scale.messages import AgentDied, CallRefused, OfOwnAgent, ServerPrinted, SpanReceived
 from agentest.tool_servers.port import Conversations, Identity, Outside, Serving, Stay
 
 
@@ -65,6 +65,7 @@ async def open_beside(
             keep_span=lambda line: send(SpanReceived(line)),
             say=say,
             keep_output=lambda log, lines: send(ServerPrinted(log, lines)),
+            on_end=lambda: send(AgentDied()),
         )
     except UsageError as error:
         raise type(error)(prepared.loaded.redact(f"worker {worker}: {error}")) from None
@@ -90,10 +91,10 @@ class ByAgent:
         return conversations.under_way(who, serving, outside)
 
 
-def keep_told(origin: Origin) -> Callable[[ServerPrinted | SpanReceived | CallRefused], None]:
+def keep_told(origin: Origin) -> Callable[[OfOwnAgent], None]:
     """In the run's own process: what keeps what agents tell that workers have started."""
 
-    def keep(message: ServerPrinted | SpanReceived | CallRefused) -> None:
+    def keep(message: OfOwnAgent) -> None:
         match message:
             case ServerPrinted() if origin.keep_output:
                 origin.keep_output(message.log, message.lines)

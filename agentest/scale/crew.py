@@ -33,7 +33,7 @@ from agentest.scale.lease_messages import ToDesk
 from agentest.scale.links import packed
 from agentest.scale.members import Holding, Member
 from agentest.scale.messages import (
-    CallRefused,
+    AgentDied,
     CannotStart,
     Close,
     Closed,
@@ -46,14 +46,13 @@ from agentest.scale.messages import (
     Idle,
     Leave,
     Note,
+    OfOwnAgent,
     PlaceGiven,
     PlaceLeft,
     PlaceWanted,
     Ready,
     Reply,
     Secrets,
-    ServerPrinted,
-    SpanReceived,
     SpansWanted,
     StopRun,
     TurnClosed,
@@ -248,7 +247,7 @@ class Crew:
 
     def _least_busy(self) -> Member | None:
         able = [each for each in self._members if each.ready and not each.ended and not each.reserved]
-        return min(able, key=lambda each: len(each.holdings), default=None)
+        return min(able, key=lambda each: (each.is_worse, len(each.holdings)), default=None)
 
     def _is_parallel(self, unit: Unit) -> bool:
         own = unit.scenario.parallel
@@ -323,7 +322,10 @@ class Crew:
                 self._fail(UsageError(f"a {self._fleet.called} failed: {message.problem}"))
             case StopRun():
                 session.stop(message.reason, message.status, interrupted=message.interrupted)
-            case ServerPrinted() | SpanReceived() | CallRefused():
+            case AgentDied():
+                member.is_worse = True
+                self._homes = {home: each for home, each in self._homes.items() if each is not member}
+            case OfOwnAgent():
                 self._keep_told(message)
             case Secrets():
                 session.prepared.loaded.redact.learn(message.texts)
@@ -351,8 +353,7 @@ class Crew:
         member.gone.set()
         if member in self._members:
             self._members.remove(member)
-        for home in [home for home, each in self._homes.items() if each is member]:
-            del self._homes[home]
+        self._homes = {home: each for home, each in self._homes.items() if each is not member}
         for desk in (one for one in (member.leases, member.guests) if one):
             desk.close()
         self._change()

@@ -41,6 +41,8 @@ class Member:
     gone: anyio.Event = field(default_factory=anyio.Event)
     reserved: bool = False
     """Whether it is to hold one conversation alone."""
+    is_worse: bool = False
+    """Whether its own agent died: it gets what no other can hold, or it would fail all, being the fastest."""
     holdings: dict[int, Holding] = field(default_factory=dict)
     units: set[str] = field(default_factory=set)
     """Scopes of units of which it has held conversations, until these have finished."""

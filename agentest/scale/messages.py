@@ -103,7 +103,12 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPrinted:
+class OfOwnAgent:
+    """From a worker: what it hears of an agent that it has started itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPrinted(OfOwnAgent):
     """From a worker: whole lines, without secrets, of a server that it has started."""
 
     log: str
@@ -111,14 +116,19 @@ class ServerPrinted:
 
 
 @dataclass(frozen=True, slots=True)
-class SpanReceived:
+class AgentDied:
+    """From a worker: the server of an agent that it has started has ended by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanReceived(OfOwnAgent):
     """From a worker: a span of an agent that it has started, a line of JSON."""
 
     line: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class CallRefused:
+class CallRefused(OfOwnAgent):
     """From a worker: a call at its servers was refused (`tool_servers.registry.Unclaimed`)."""
 
     agent: str

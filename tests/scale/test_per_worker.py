@@ -45,6 +45,13 @@ def reply(said, headers):
         Path("killed").write_text(str(os.getpid()))
         os.kill(os.getppid(), signal.SIGKILL)
         threading.Event().wait()
+    if word == "die":
+        Path("died").touch()
+        os._exit(3)
+    if word == "after":  # the other one has died, and its turn has failed
+        while not Path("died").exists():
+            time.sleep(0.01)
+        time.sleep(1)
     if word == "tell":
         tell(headers)
     if word == "stock":
@@ -254,6 +261,21 @@ def test_what_is_printed_stands_with_its_turn(project: Project) -> None:
         (output,) = held["unfinishedTurn"]["serverOutput"]
         pid = held["turns"][0]["agentMessage"].split()[1]
         assert (output["server"], output["lines"]) == ("bot", [f"{pid} went boom"])
+
+
+def test_an_agent_that_dies(project: Project) -> None:
+    """It fails what it was at; its worker, which would fail all else at once, is left alone."""
+    configure(project)
+    config = project.root / "agentest.config.yaml"
+    config.write_text(f"{config.read_text()}concurrency: 2\n")
+    first = "scenario('a', turns=['die'])\nscenario('b', turns=['after'])\n"
+    project.scenario(f"{first}for n in range(6):\n    scenario(f's{{n}}', turns=['hi'])")
+    done = project.run(*WORKERS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    statuses = [each["status"] for each in project.results["scenarios"]]
+    assert statuses == ["failed", *["passed"] * 7]
+    assert "(server 'bot' had exited with status 3)" in done.stdout
+    assert "server 'bot' exited with status 3" in done.stderr
 
 
 SCENARIOS = """
