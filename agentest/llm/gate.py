@@ -260,14 +260,24 @@ class LocalAttempt:
 class Spare:
     """An attempt that was lent ahead of need: it is made later by who needs one, or comes back."""
 
-    __slots__ = ("_gate", "_place")
+    __slots__ = ("_gate", "_place", "_reclaimed")
 
     def __init__(self, gate: LocalGate, place: Place) -> None:
         self._gate = gate
         self._place = place
+        self._reclaimed = False
+
+    def reclaim(self) -> None:
+        """Give its place to others: who has it does not answer. Whether it is made is not known yet."""
+        if not self._reclaimed:
+            self._reclaimed = True
+            self._place.unused()
+            self._place.give_back()
 
     def made(self, call: Call, tokens: int) -> LocalAttempt:
         """It is made now, for this call."""
+        if self._reclaimed:
+            self._place.take_anyway()
         self._place.estimate(tokens)
         if self._gate.budget:
             self._gate.budget.take_back(made=True)
@@ -275,7 +285,6 @@ class Spare:
 
     def returned(self) -> None:
         """Nobody needed it."""
-        self._place.unused()
-        self._place.give_back()
+        self.reclaim()
         if self._gate.budget:
             self._gate.budget.take_back(made=False)

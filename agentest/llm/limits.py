@@ -272,6 +272,10 @@ class Place:
         self._since = self._limiter._decreases
         return self._limiter._take_now(self._tokens)
 
+    def take_anyway(self) -> None:
+        """Take the place, free or not: its request is being made."""
+        self._limiter._start(self._tokens)
+
     def estimate(self, tokens: int) -> None:
         """The request that is made now takes so many tokens: the place was taken before they were known."""
         self._limiter._used(tokens - self._tokens)

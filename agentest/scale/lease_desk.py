@@ -6,6 +6,7 @@ What workers have ahead of need is recalled when somebody has to wait.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from agentest.llm.gates import LocalGates
 from agentest.llm.limits import Limiter
 from agentest.llm.port import TransientError
 from agentest.scale.lease_messages import (
+    VALID_S,
     AttemptEnded,
     AttemptFailed,
     Begun,
@@ -171,6 +173,14 @@ class LeaseCounter:
         if self._lent.get(gate) and gate not in self._recalled:
             self._recalled.add(gate)
             self._send(Recalled(gate))
+            asyncio.get_running_loop().call_later(VALID_S, self._reclaim, gate)
+
+    def _reclaim(self, gate: int) -> None:
+        """Give others the places of a worker that does not hear us: it is blocked, and will not use them."""
+        if gate in self._recalled:
+            for of, spare in self._ahead.values():
+                if of == gate:
+                    spare.reclaim()
 
     def close(self) -> None:
         """The worker has ended: what it held is for others. What it had begun counts as made."""

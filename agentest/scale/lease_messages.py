@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+VALID_S = 1.0
+"""How long a worker may use a lease that it has ahead of need, from when it asked for it. Then the process
+that has the limits gives it to others, if it was recalled."""
+
 
 class ToDesk:
     """From a worker: whatever the process hears that has the limits."""

@@ -19,6 +19,7 @@ from agentest.llm.gates import GateNumbers
 from agentest.llm.port import TransientError
 from agentest.llm.providers import ModelSpec
 from agentest.scale.lease_messages import (
+    VALID_S,
     AttemptEnded,
     AttemptFailed,
     Begun,
@@ -44,6 +45,7 @@ _WINDOW_S = 0.1
 _MOST_AHEAD = 256
 _QUIET_S = 0.05
 """How long a worker that got none waits before it asks for some ahead again."""
+_USED_S = 0.8 * VALID_S
 _IDLE_S = 0.2
 """After which what nobody has needed is returned."""
 
@@ -129,7 +131,9 @@ class LeasedGate:
         self._counts_tokens = counts_tokens
         self._state = ModelState(number, False, "")
         self._need = _Need()
-        self._spares: deque[int] = deque()
+        self._spares: deque[tuple[int, float]] = deque()
+        """Leases, and until when they may be used."""
+        self._asked_at = 0.0
         self._asked = 0
         """How many leases have been asked for ahead of need, and not heard of."""
         self._quiet_until = 0.0
@@ -168,7 +172,8 @@ class LeasedGate:
     def lent(self, lent: Lent) -> None:
         """Some of the leases that were asked for ahead of need may be used."""
         self._asked = 0
-        self._spares.extend(range(lent.first, lent.first + lent.count))
+        until = self._asked_at + _USED_S
+        self._spares.extend((lent.first + number, until) for number in range(lent.count))
         loop = asyncio.get_running_loop()
         if not lent.count:
             self._quiet_until = loop.time() + _QUIET_S
@@ -178,25 +183,34 @@ class LeasedGate:
     def recalled(self) -> None:
         """Somebody else waits for what is unused here."""
         self._quiet_until = asyncio.get_running_loop().time() + _QUIET_S
-        self._wire.send(Returned(tuple(self._spares), self._number))
+        self._wire.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
         self._spares.clear()
 
     def _return_unneeded(self) -> None:
         """Keep no more than were needed of late."""
         kept = self._need.ahead(asyncio.get_running_loop().time())
-        unneeded = [self._spares.popleft() for _ in range(len(self._spares) - kept)]
+        unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
         if unneeded:
             self._wire.send(Returned(tuple(unneeded)))
         self._returning = None
         if self._spares:
             self._returning = asyncio.get_running_loop().call_later(_IDLE_S, self._return_unneeded)
 
+    def _return_old(self, now: float) -> None:
+        """Use none that may be somebody else's by now: this process was held up."""
+        old = []
+        while self._spares and self._spares[0][1] < now:
+            old.append(self._spares.popleft()[0])
+        if old:
+            self._wire.send(Returned(tuple(old)))
+
     async def take(self, call: Call, tokens: int) -> int:
         """A lease for one attempt. Raises ModelUnavailable, BudgetExhausted."""
         now = asyncio.get_running_loop().time()
         self._need.began(now, tokens)
+        self._return_old(now)
         if self._spares and not self.is_down:
-            lease = self._spares.popleft()
+            lease, _ = self._spares.popleft()
             self._wire.send(Begun(lease, call.number, tokens))
         else:
             lease = next(self._wire.leases)
@@ -231,7 +245,7 @@ class LeasedGate:
             return
         missing = self._need.ahead(now) - len(self._spares)
         if missing > len(self._spares):  # not one by one
-            self._asked = missing
+            self._asked, self._asked_at = missing, now
             first = next(self._wire.leases)
             for _ in range(missing - 1):
                 next(self._wire.leases)

@@ -160,6 +160,34 @@ def test_what_is_lent_to_idle_workers_is_not_lacking() -> None:
     in_lab(use, model, max_concurrency=8)
 
 
+def test_a_worker_that_is_blocked_starves_nobody() -> None:
+    """What a worker has ahead of need that does not hear of its recall is somebody else's after a second."""
+    model = Model(lasts=lambda: 0.01)
+
+    async def use(lab: Lab) -> None:
+        blocked, other = lab.workers
+        for _ in range(30):
+            await blocked.ask()
+        await anyio.sleep(3 * DELAY_S)  # the last one is over for the desk, too
+        lent = lab.gate.limiter.taken
+        assert lent > 0
+        blocked.heard.held_up = blocked.sent.held_up = True
+        asked = anyio.current_time()
+        model.lasts = lambda: 5.0
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(other.ask)
+            await anyio.sleep(1.5)
+            assert model.under_way == 8
+        assert anyio.current_time() - asked < 7
+        blocked.heard.goes_on()
+        blocked.sent.goes_on()
+        await blocked.ask()
+
+    in_lab(use, model, max_concurrency=8)
+    assert model.most == 8
+
+
 def test_a_worker_that_dies_gives_back_all() -> None:
     """Places of calls under way and ahead of need are for others; what had begun counts as made."""
     model = Model(lasts=lambda: 1.0)

@@ -73,13 +73,22 @@ class Wire:
         self._sent: deque[bytes] = deque()
         self.count: Counter[str] = Counter()
         self.cut = False
+        self.held_up = False
 
     def __call__(self, message: object) -> None:
         self.count[type(message).__name__] += 1
         self._sent.append(packed(message))
         asyncio.get_running_loop().call_later(self._delay, self._arrive)
 
+    def goes_on(self) -> None:
+        """What was sent while the line was held up arrives."""
+        self.held_up = False
+        while self._sent:
+            self._arrive()
+
     def _arrive(self) -> None:
+        if self.held_up or not self._sent:
+            return
         message = pickle.loads(self._sent.popleft())
         if not self.cut:
             self._receive(message)
