@@ -12,7 +12,17 @@ import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk", "frameworks", "browser"]
+nox.options.sessions = [
+    "lint",
+    "types",
+    "layers",
+    "tests",
+    "local_model",
+    "adk",
+    "frameworks",
+    "browser",
+    "ray",
+]
 
 GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
 COMPILED = {"UV_COMPILE_BYTECODE": "1"}
@@ -22,6 +32,7 @@ ADK = "google-adk[eval]==2.13.0"
 ADK_TIMEOUT_S = 1800
 FRAMEWORKS_TIMEOUT_S = 1800
 BROWSER_TIMEOUT_S = 900
+RAY_TIMEOUT_S = 1200
 
 
 def _install(session: nox.Session, *groups: str) -> None:
@@ -107,6 +118,15 @@ def browser(session: nox.Session) -> None:
     command = ["pytest", "-m", "browser", "-n", "2", "--dist", "loadfile", "-rs", "--durations=5"]
     env = {"AGENTEST_BROWSER": "chromium"}
     session.run("timeout", str(BROWSER_TIMEOUT_S), *command, *session.posargs, env=env, external=True)
+
+
+@nox.session
+def ray(session: nox.Session) -> None:
+    """`--engine ray` with a Ray of this machine: clusters of several nodes among them."""
+    session.install(".[ray]", *GROUPS["test"], env=COMPILED)
+    command = ["pytest", "-m", "ray", "-rs", "--durations=5"]
+    env = {"AGENTEST_RAY": "1"}
+    session.run("timeout", str(RAY_TIMEOUT_S), *command, *session.posargs, env=env, external=True)
 
 
 @nox.session(default=False)

@@ -102,7 +102,7 @@ FLOORS: list[dict[str, str]] = [
     # Who uses runs.
     {
         "starting": "agents scenarios config errors support http run llm results sight transcript",
-        "scale": "agents run tool_servers llm store errors events results transcript support http",
+        "scale": "agents run tool_servers llm store errors events results transcript version support http",
         "testing": "run config llm scenarios errors events metrics results sight transcript report verdict",
         "evalset": "endings run conversation evaluate llm matchers scenarios config mocks store report "
         "errors events messages metrics results sight transcript verdict support",

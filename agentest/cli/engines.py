@@ -12,9 +12,10 @@ from agentest.run.plan import Options
 from agentest.run.prepare import Prepared
 
 if TYPE_CHECKING:  # imported when a run really begins
+    from agentest.cli.recipes import Recipe
     from agentest.run.engines import Engine
 
-LOCAL, WORKERS = "local", "workers"
+LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
 
 def engine_name(options: Options) -> str:
@@ -23,6 +24,8 @@ def engine_name(options: Options) -> str:
     name = options.engine or (WORKERS if several else LOCAL)
     if name == LOCAL and several:
         raise UsageError(f"--engine local is this process alone: leave --workers {options.workers} out")
+    if options.ray_address and name != RAY:
+        raise UsageError("--ray-address names a cluster for --engine ray: give that, too")
     if name == WORKERS and not hasattr(os, "fork"):
         raise UsageError("this platform cannot fork processes: leave --workers and --engine workers out")
     return name
@@ -31,7 +34,7 @@ def engine_name(options: Options) -> str:
 def processes_of(prepared: Prepared) -> int:
     """Over how many processes of this machine the conversations are spread. Raises UsageError."""
     options = prepared.request.options
-    if engine_name(options) == LOCAL:
+    if engine_name(options) in (LOCAL, RAY):
         return 1
     from agentest.scale.shares import AUTO, worker_count
 
@@ -39,15 +42,25 @@ def processes_of(prepared: Prepared) -> int:
 
 
 @contextmanager
-def opened_engine(prepared: Prepared, processes: int, *, earlier: bool) -> Iterator[Engine]:
+def opened_engine(
+    prepared: Prepared, processes: int, recipe: Recipe | None = None, *, earlier: bool
+) -> Iterator[Engine]:
     """The engine of a run. To be entered before the event loop begins: processes are forked.
 
     Args:
         processes: as of `processes_of`.
+        recipe: how the run is prepared again in another process; None: as any run of scenarios.
         earlier: whether the conversations are of an earlier run.
 
     Raises UsageError.
     """
+    if engine_name(prepared.request.options) == RAY:
+        from agentest.cli.recipes import RunRecipe
+        from agentest.scale.ray.engine import ray_engine
+
+        with ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
+            yield on_ray
+        return
     if processes == 1 and prepared.request.options.engine != WORKERS:
         from agentest.run.engines import InProcess
 

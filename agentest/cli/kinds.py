@@ -13,6 +13,7 @@ from agentest.store.kept.record import RunKind
 from agentest.transcript import Conversation
 
 if TYPE_CHECKING:  # imported when a run really begins
+    from agentest.cli.recipes import Recipe
     from agentest.run.sources import SourceFactory
 
 
@@ -44,6 +45,11 @@ class Kind(Protocol):
         """Whether its conversations are of an earlier run."""
         ...
 
+    @property
+    def recipe(self) -> Recipe | None:
+        """How it is prepared again in another process; None: as any run of scenarios."""
+        ...
+
     def source(self, keeping: Keeping | None) -> SourceFactory:
         """Where conversations come from, and where is kept what comes with them, if anywhere."""
         ...
@@ -58,6 +64,7 @@ class LiveRun:
     spans: bool = True
     earlier: bool = False
     resumed_by: str = "agentest run --resume"
+    recipe: Recipe | None = None
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
         from agentest.run.sources import LiveAgents
@@ -80,6 +87,7 @@ class JudgedRun:
     spans: bool = False
     earlier: bool = True
     resumed_by: str = ""
+    recipe: Recipe | None = None
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
         from agentest.run.sources import EarlierRun

@@ -158,14 +158,19 @@ def _cost(_: click.Context, param: click.Parameter, value: float | None) -> floa
 spread = _options(
     click.option(
         "--engine",
-        type=click.Choice(["local", "workers"]),
-        help="What holds the conversations: this process, or workers (default: workers with --workers).",
+        type=click.Choice(["local", "workers", "ray"]),
+        help="What holds the conversations: this process, worker processes (default with --workers), or Ray.",
     ),
     click.option(
         "--workers",
         callback=_workers,
         metavar="N",
         help="Spread over N processes; auto: all cores.",
+    ),
+    click.option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="Join this Ray cluster: auto, HOST:6379, ray://HOST:10001 (default: RAY_ADDRESS, or start one).",
     ),
 )
 

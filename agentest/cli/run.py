@@ -72,7 +72,7 @@ class _Run:
         _calm_collector()
         with (
             shared_ports(prepared) as known,  # by workers, too, which begin here
-            opened_engine(known, processes, earlier=self.kind.earlier) as engine,
+            opened_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
         ):
             # Transcripts are shown with the scenario.
             mode = Mode(source, engine, keep_conversations=prepared.request.verbose)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
 
     def go() -> int:
         from agentest.cli.kinds import eval_of
+        from agentest.cli.recipes import EvalRecipe
         from agentest.cli.run import run_once
         from agentest.evalset.planning import EvalRequest, prepare_eval
 
@@ -159,6 +161,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
         alone = list_only or options["dry_run"]
         words = tuple(map(place.word, targets))
         evaluation = EvalRequest(request, words, without_agent=alone, **asked)
+        kind = replace(kind, recipe=EvalRecipe(evaluation))
         prepared = choosing(wish)(prepare_eval(evaluation), kind.name)
         if list_only:
             return _listed(prepared)

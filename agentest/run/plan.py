@@ -58,6 +58,8 @@ class Options:
     dry_run: bool = False
     engine: str | None = None
     """What holds the conversations: local, workers or ray; None: workers where several are asked for."""
+    ray_address: str | None = None
+    """The Ray cluster that is joined; None: that of RAY_ADDRESS, or one is started."""
     workers: int | str | None = None
     """How many workers there are, or `auto`: as many as there are cores."""
     unmocked_tools: UnmockedTools | None = None

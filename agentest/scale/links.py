@@ -72,7 +72,7 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         messages, self._outgoing = self._outgoing, []
         if messages and not self._closed.is_set():
-            body = _packed_together(messages)
+            body = packed_together(messages)
             self._transport.write(len(body).to_bytes(_LENGTH_BYTES) + body)
 
     async def drained(self) -> None:
@@ -116,7 +116,7 @@ class Link(asyncio.Protocol):
         del self._buffer[:start]
 
 
-def _packed_together(messages: list[object]) -> bytes:
+def packed_together(messages: list[object]) -> bytes:
     """The messages of one moment. One whose values cannot be shown as text must not keep back the others.
 
     It is an event of a turn that is left out: the whole conversation, which is packed before it is sent, has

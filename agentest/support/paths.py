@@ -58,3 +58,9 @@ def path_from(here: Path, path: Path) -> str:
         return readable(Path(os.path.relpath(path, here)).as_posix())
     except ValueError:  # on another drive
         return readable(path.as_posix())
+
+
+def moved(path: Path, old: Path, new: Path) -> Path:
+    """Where a file is when the folder `old` is at `new`; a file that is not below it stays where it is."""
+    full, root = path.resolve(), old.resolve()
+    return new / full.relative_to(root) if full.is_relative_to(root) else path

@@ -1,0 +1,59 @@
+"""The project's files, as they travel to the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentest.errors import UsageError
+from agentest.run.prepare import Prepared
+
+_NEVER = (
+    ".git",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".tox",
+    ".nox",
+    ".env*",
+)
+"""The last one holds keys, which travel by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A folder, and what of it does not travel besides what .gitignore names."""
+
+    root: Path
+    excludes: tuple[str, ...] = ()
+
+
+def files_of(prepared: Prepared) -> Files:
+    """The files of a run."""
+    root = prepared.request.root
+    # Not every version of Ray reads .rayignore itself. Ours come last: nothing there may undo them.
+    ignored = tuple(_lines(root / ".rayignore"))
+    environments = tuple(path.parent.name for path in root.glob("*/pyvenv.cfg"))
+    return Files(root, (*ignored, *environments, f"/{prepared.loaded.config.output_dir.strip('/')}", *_NEVER))
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def check_inside(root: Path, named: Iterable[Path]) -> None:
+    """Raise UsageError for a file outside of the folder that travels."""
+    outside = [path for path in named if not path.resolve().is_relative_to(root.resolve())]
+    if outside:
+        raise UsageError(
+            f"--engine ray: {outside[0]} is not below {root}, which is what is sent to the nodes. "
+            "Start the run with --cwd in a folder above both, or move the file"
+        )
