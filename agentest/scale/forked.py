@@ -237,8 +237,9 @@ def _live(make: MakeWorker, number: int, end: socket.socket, line: socket.socket
     _be_a_process_of_the_run()
     threading.Thread(target=_end_with_parent, name="agentest parent", daemon=True).start()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # lines of several processes must not mix
-            stream.reconfigure(line_buffering=True)
+        if isinstance(stream, TextIOWrapper):
+            # Lines of several processes must not mix, as their parts do with PYTHONUNBUFFERED.
+            stream.reconfigure(line_buffering=True, write_through=False)
     gc.freeze()  # looking through what was there before the fork would only copy it
     anyio.run(_work, make, number, end)
 
