@@ -47,11 +47,12 @@ SECTIONS = {
 _MORE = "More"
 _RUNNING = {
     "Choose what runs": (
-        "--scenario --file --tag --agent --last-failed --failed-first --resume --shard --list --dry-run"
+        "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
+        "--shard-by --list --dry-run"
     ),
     "How it runs": (
-        "--conversations --repeat --concurrency --workers --engine --shuffle --fail-fast --unmocked-tools "
-        "--record-tools --watch"
+        "--conversations --repeat --concurrency --workers --engine --ray-address --shuffle --fail-fast "
+        "--unmocked-tools --record-tools --watch"
     ),
     "Models": (
         "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes"

@@ -24,8 +24,11 @@ def engine_name(options: Options) -> str:
     name = options.engine or (WORKERS if several else LOCAL)
     if name == LOCAL and several:
         raise UsageError(f"--engine local is this process alone: leave --workers {options.workers} out")
-    if options.ray_address and name != RAY:
-        raise UsageError("--ray-address names a cluster for --engine ray: give that, too")
+    if options.ray_address is not None:
+        if name != RAY:
+            raise UsageError("--ray-address names a cluster for --engine ray: give that, too")
+        if not options.ray_address.strip():  # as a variable is that was never set
+            raise UsageError("--ray-address is empty: name a cluster, or leave it out to start a local Ray")
     if name == WORKERS and not hasattr(os, "fork"):
         raise UsageError("this platform cannot fork processes: leave --workers and --engine workers out")
     return name

@@ -40,10 +40,13 @@ def place_in(cwd: Path | None, config: Path | None) -> Place:
 def request_at(place: Place, config: Path | None, **options: Any) -> Request:
     """What is asked for there.
 
+    Raises UsageError for engines that exclude each other, whether anything is run or not.
+
     Args:
         config: the file that the user names; None: that of the place.
         options: fields of `Request` and of `run.plan.Options`.
     """
+    from agentest.cli.engines import engine_name
     from agentest.run.plan import Options
     from agentest.run.prepare import Request
     from agentest.scenarios.selection import path_choice
@@ -55,7 +58,9 @@ def request_at(place: Place, config: Path | None, **options: Any) -> Request:
     if options.get("paths"):
         options["paths"] = tuple(path_choice(given, place.here) for given in options["paths"])
     named = place.path(config) if config else None
-    return Request(place.root, named, Options(**options), here=place.here, **reporting)
+    request = Request(place.root, named, Options(**options), here=place.here, **reporting)
+    engine_name(request.options)
+    return request
 
 
 def choosing_options(

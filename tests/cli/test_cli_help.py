@@ -60,3 +60,11 @@ def test_no_option_is_lost_among_sections(name: str) -> None:
         if isinstance(option, click.Option):
             flags = {*option.opts, *(f"{flag}," for flag in option.opts)}
             assert sum(row.lstrip().partition(" ")[0] in flags for row in told) == 1
+
+
+def test_what_stands_in_no_section_of_running_is_about_where_it_runs() -> None:
+    """A new option of `run` goes into a section, where those who look for it will look."""
+    told = help_of("run")
+    rest = told[told.index("Options:") : told.index("Choose what runs:")]
+    flags = {row.split()[0] for row in rest.splitlines() if row.strip().startswith("-")}
+    assert flags == {"--config", "--cwd", "-h,"}

@@ -1,0 +1,49 @@
+"""Engines that exclude each other are refused at once, also where nothing would be run."""
+
+from __future__ import annotations
+
+import pytest
+from project import Project
+
+CONFIG = """
+async def handler(messages, ctx):
+    return "fine"
+
+config = {"agent": {"type": "custom", "name": "h", "handler": handler}}
+"""
+LOCAL = "agentest: --engine local is this process alone: leave --workers 4 out"
+NOT_RAY = "agentest: --ray-address names a cluster for --engine ray: give that, too"
+EMPTY = "agentest: --ray-address is empty: name a cluster, or leave it out to start a local Ray"
+REFUSED = [
+    (["--engine", "local", "--workers", "4"], LOCAL),
+    (["--ray-address", "auto"], NOT_RAY),
+    (["--ray-address", "auto", "--workers", "2"], NOT_RAY),
+    (["--engine", "ray", "--ray-address", ""], EMPTY),
+]
+COMMANDS = [
+    *(["run", *more] for more in ([], ["--list"], ["--dry-run"], ["--watch"], ["--record-tools"])),
+    ["eval", "set.test.json"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("options", "message"), REFUSED, ids=["local-workers", "address", "address-workers", "empty"]
+)
+def test_engines_that_exclude_each_other(
+    project: Project, command: list[str], options: list[str], message: str
+) -> None:
+    project.write("agentest.config.py", CONFIG)
+    project.scenario("scenario('a', turns=['hello'])")
+    done = project.agentest(*command, *options)
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.splitlines() == [message]
+    assert not (project.root / ".agentest").exists()
+
+
+@pytest.mark.parametrize("options", [["--engine", "local", "--workers", "1"], ["--engine", "workers"]])
+def test_engines_that_can_be_asked_for(project: Project, options: list[str]) -> None:
+    project.write("agentest.config.py", CONFIG)
+    project.scenario("scenario('a', turns=['hello'])")
+    done = project.run(*options)
+    assert done.returncode == 0, done.stdout + done.stderr
