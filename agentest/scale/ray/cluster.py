@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import platform
 import re
 import signal
 import tempfile
@@ -23,6 +24,10 @@ from agentest.version import __version__
 OLDEST = (2, 40)
 INSTALLED_BY = f"pip install 'agentest-sim[ray]=={__version__}'"
 _JOINED_WITHIN_S = 30.0
+"""And longer where many files are sent meanwhile:"""
+_SENT_IN_A_SECOND = 1_000_000
+_MOST_SENT = 512_000_000
+"""Of more, Ray says that it is too much."""
 _PROBED_WITHIN_S = 120.0
 _OURS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -113,7 +118,7 @@ def _started(ray: Any, workers: int | None) -> None:
 def _connected(ray: Any, address: str, files: Files) -> None:
     runtime_env = {"working_dir": str(files.root), "excludes": list(files.excludes)}
     begun = _Init(ray, {"address": address, "runtime_env": runtime_env})
-    problem = begun.within(_JOINED_WITHIN_S)
+    problem = begun.within(_JOINED_WITHIN_S + min(files.size, _MOST_SENT) / _SENT_IN_A_SECOND)
     if problem is not None:
         raise UsageError(f"--ray-address {address}: {_in_our_words(str(problem), files)}")
 
@@ -176,7 +181,11 @@ class _Init:
             thread.join(seconds)
         self.printed = kept.text
         if thread.is_alive():
-            return TimeoutError(f"no answer of a Ray cluster within {seconds:.0f} s")
+            return TimeoutError(
+                f"no answer within {seconds:.0f} s. A cluster may not answer another version of Ray, and "
+                f"both must have the same (ray --version): here it is {self._ray.__version__}, with Python "
+                f"{platform.python_version()}"
+            )
         return self._problem
 
     def _run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ class Files:
 
     root: Path
     excludes: tuple[str, ...] = ()
+    size: int = 0
+    """Bytes; what .gitignore and .rayignore name is counted, too."""
 
 
 def files_of(prepared: Prepared) -> Files:
@@ -39,7 +42,29 @@ def files_of(prepared: Prepared) -> Files:
     # Not every version of Ray reads .rayignore itself. Ours come last: nothing there may undo them.
     ignored = tuple(_lines(root / ".rayignore"))
     environments = tuple(path.parent.name for path in root.glob("*/pyvenv.cfg"))
-    return Files(root, (*ignored, *environments, f"/{prepared.loaded.config.output_dir.strip('/')}", *_NEVER))
+    output = os.path.normpath(prepared.loaded.config.output_dir).strip("/")
+    size, loops = _looked_through(root)
+    return Files(root, (*ignored, *environments, *loops, f"/{output}", *_NEVER), size)
+
+
+def _looked_through(root: Path) -> tuple[int, list[str]]:
+    """The size of all files, and the links that lead back to a folder above them: Ray would follow them until
+    the system stops it, and send everything again each time."""
+    size, loops = 0, []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _NEVER]
+        for path in (Path(folder, name) for name in folders):
+            if path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve()):
+                loops.append(f"/{path.relative_to(root).as_posix()}")
+        size += sum(_size(Path(folder, name)) for name in names)
+    return size, loops
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.lstat().st_size
+    except FileNotFoundError:  # it is gone by now
+        return 0
 
 
 def _lines(file: Path) -> list[str]:

@@ -94,12 +94,10 @@ class RayFleet:
                 return
             await begun
             self._begun += 1
-        except self._ray.exceptions.RayActorError as error:
-            if not self._begun:  # else the line to it tells of its end
+        except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
+            if not self._begun:  # else the line to it tells of its end, and the others go on
                 problem = f"a worker could not begin: {how_it_died(str(error))}"
                 on_message(CannotStart(problem))
-        except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
-            on_message(CannotStart(f"a worker could not begin: {_in_a_line(str(error))}"))
         finally:
             begun.cancel()
 

@@ -20,7 +20,7 @@ from agentest.scale.messages import Failed
 from agentest.scale.ray.boxes import Batch
 from agentest.scale.ray.line import Called
 from agentest.scale.ray.outputs import RedactedOutput
-from agentest.support.redact import Redactor, environment_secrets
+from agentest.support.redact import environment_secrets
 
 _OPEN_WITHIN_S = 60.0
 
@@ -68,7 +68,7 @@ class Host:
 
 async def _live(life: bytes, opened: Future[Called]) -> None:
     """The worker's life. It is no method: with a coroutine, the actor would be one of Ray's event loop."""
-    output = RedactedOutput(Redactor(environment_secrets(os.environ)))
+    output = RedactedOutput(environment_secrets(os.environ))
     line = Called(on_broken=lambda error: line.send(_failed(error, output)))
     opened.set_result(line)
     try:
