@@ -28,3 +28,13 @@ def summary(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder}: the journal does not end with the run's summary")
     found: dict[str, Any] = last["run"]["summary"]
     return found
+
+
+def ids(folder: Path) -> set[str]:
+    """The ids of the conversations of the run in `folder`. Raises ValueError when one is there twice."""
+    found: set[str] = set()
+    for conversation in conversations(folder):
+        if conversation["conversationId"] in found:
+            raise ValueError(f"{folder}: conversation {conversation['conversationId']} is there twice")
+        found.add(conversation["conversationId"])
+    return found

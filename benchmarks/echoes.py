@@ -1,0 +1,74 @@
+"""Workers that hold one conversation, and give it as the result of all others: nothing is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from agentest.run.holding import Finished
+from agentest.run.plan import Unit
+from agentest.scale.fleet import Connection, Fleet, OnDisconnect
+from agentest.scale.messages import ConversationDone, ConversationIsHeld, Hold, TurnClosed
+from agentest.scale.ray.life import Holding
+from agentest.scale.ray.line import Called
+from agentest.scale.ray.outputs import RedactedOutput
+from agentest.scale.worker import Worker
+
+
+class EchoWorker(Worker):
+    """A worker whose later conversations are its first one, of whatever scenario they are."""
+
+    _first: tuple[str, int, ConversationDone] | None = None
+
+    async def _hold(self, order: Hold) -> None:
+        if self._first is None:
+            await super()._hold(order)
+            return
+        conversation_id, turns, done = self._first
+        for turn in range(turns):
+            self._line.send(TurnClosed(order.hold, conversation_id, turn))
+        self._line.send(ConversationIsHeld(order.hold))
+        self._line.send(replace(done, hold=order.hold))
+
+    def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+        told = super()._told(order, unit, finished)
+        conversation = finished.result.conversation
+        self._first = conversation.conversation_id, len(conversation.turns), told
+        return told
+
+
+class EchoHolding(Holding):
+    """The life of such a worker on a cluster."""
+
+    async def __call__(self, line: Called, output: RedactedOutput) -> None:
+        with patch("agentest.scale.ray.life.Worker", EchoWorker):
+            await Holding.__call__(self, line, output)
+
+
+class CountedFleet:
+    """A fleet whose messages are counted."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.size, self.needed, self.called = fleet.size, fleet.needed, fleet.called
+        self.sent = self.received = 0
+
+    async def connect(self, on_message: Callable[[Any], None], on_disconnect: OnDisconnect) -> Connection:
+        def receive(message: Any) -> None:
+            self.received += 1
+            on_message(message)
+
+        return _Counted(await self._fleet.connect(receive, on_disconnect), self)
+
+
+class _Counted:
+    def __init__(self, connection: Connection, fleet: CountedFleet) -> None:
+        self._connection = connection
+        self._fleet = fleet
+        self.close, self.kill, self.death = connection.close, connection.kill, connection.death
+
+    def send(self, message: object) -> None:
+        self._fleet.sent += 1
+        self._connection.send(message)
