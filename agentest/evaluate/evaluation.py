@@ -65,8 +65,8 @@ class OngoingEvaluation:
             return
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
-            judging: list[Measuring] = [partial(self._judge_turn, turns)]
-            await at_once([*judging, *self._own_of(partial(self._measure_turn, turns))])
+            own = self._own_of(partial(self._measure_turn, turns))
+            await self._judged_beside(own, partial(self._judge_turn, turns))
             await self._check_turn(turns)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
             self._note(error)
@@ -76,10 +76,9 @@ class OngoingEvaluation:
         try:
             await self._check(conversation)
             early = self._judged_too_early(conversation)
-            judging: list[Measuring] = [partial(self._judge_turn_again, turns) for turns in early]
-            judging += self._own_of(partial(self._measure, conversation))
-            judging.append(partial(self._judge, conversation))
-            await at_once(judging)
+            others: list[Measuring] = [partial(self._judge_turn_again, turns) for turns in early]
+            others += self._own_of(partial(self._measure, conversation))
+            await self._judged_beside(others, partial(self._judge, conversation))
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
@@ -119,6 +118,14 @@ class OngoingEvaluation:
             metrics = again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
             turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
         return _with_last_checks(tuple(turns), self._final_state)
+
+    async def _judged_beside(self, others: Sequence[Measuring], judge: Measuring) -> None:
+        """Judge while all else is measured; where there is no judge that takes no time, nor a task."""
+        if self._judging.judge is not None:
+            await at_once([*others, judge])
+            return
+        await at_once(others)
+        await judge()
 
     def _own_of(self, measuring: Measuring) -> list[Measuring]:
         """What measures by the users' own metrics, where there are any: a run may be stopped at each task."""

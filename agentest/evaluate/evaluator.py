@@ -162,7 +162,7 @@ class ScenarioEvaluator:
 
     async def grade(self, conversation: Conversation, number: int) -> Mapping[str, Graded]:
         """The scores by the graders of an evaluation set's case. Never raises."""
-        if conversation.failure or not conversation.turns:
+        if not self.graders or conversation.failure or not conversation.turns:
             return {}
         grades: dict[str, Graded] = {}
         blind = self.agent.sight.hidden(conversation)

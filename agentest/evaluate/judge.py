@@ -118,8 +118,8 @@ def counted(samples: Sequence[Any]) -> Answers:
 
 async def at_once(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
     """The results of all, which go on at once, in their order."""
-    if len(askings) == 1:  # a task of its own would cost more than all else here
-        return [await askings[0]()]
+    if len(askings) <= 1:  # a task of its own would cost more than all else here
+        return [await asking() for asking in askings]
     results: dict[int, _T] = {}
 
     async def ask(n: int) -> None:
