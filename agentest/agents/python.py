@@ -23,7 +23,8 @@ from agentest.config.fields import Given
 from agentest.config.objects import accepted, framework_of
 from agentest.errors import AgentError, ConfigError
 from agentest.messages import Message
-from agentest.support.calling import LeavingExecutor, Steps, from_anywhere, in_thread, words_of
+from agentest.support.calling import LeavingExecutor, Steps, from_anywhere, words_of
+from agentest.support.function_threads import in_thread
 from agentest.support.functions import is_async
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr

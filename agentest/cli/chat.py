@@ -13,7 +13,7 @@ from agentest.report.server_output import server_rows
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.talking import Happening, Noted, Ready, Replied, Spoke, Talking
-from agentest.support.calling import in_thread
+from agentest.support.function_threads import in_thread
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import clean_rows, say
 from agentest.transcript import NO_TEXT, Turn, call_text

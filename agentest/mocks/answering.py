@@ -8,14 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from agentest.errors import AgentestError, MockError
 from agentest.mocks.attending import Outcome
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.http_response import HttpResponse
-from agentest.support.calling import ends_the_run, in_thread, words_of
+from agentest.support.calling import ends_the_run, words_of
 from agentest.support.deadlines import TimeLimit
+from agentest.support.function_threads import in_thread
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import shortened
 from agentest.support.whose_code import THE_USERS, code_of
@@ -103,7 +105,8 @@ class AskedMocks:
         limit = TimeLimit(self._timeout_s)
         try:
             with limit, code_of(THE_USERS):  # a mock may call the real tool
-                result = mock(args, ctx) if mock.is_async else await in_thread(mock, args, ctx)
+                call = partial(mock, args, ctx)
+                result = call() if mock.is_async else await in_thread(call, users=mock.function)
                 return await result if inspect.isawaitable(result) else result
         except TimeoutError:
             if not limit.expired:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
 from threading import Event, Thread
 from time import perf_counter
 from types import coroutine
@@ -20,9 +16,9 @@ from typing import Any
 from anyio.lowlevel import RunVar
 
 from agentest.support.deadlines import TimeLimit
+from agentest.support.function_threads import call_in_thread, in_thread
 from agentest.support.functions import is_async
 
-_THREAD_NAME = "agentest function"
 _LONG_STEP_S = 0.02
 _AT_ONCE = 8
 _LONG_CALL_S = 1.0
@@ -54,72 +50,6 @@ def words_of(error: BaseException) -> str:
         return ""
 
 
-class _FunctionThread:
-    """A thread that calls one function after another.
-
-    It is a daemon: a function that hangs must not keep the program from ending.
-    """
-
-    def __init__(self) -> None:
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        Thread(target=self._run, name=_THREAD_NAME, daemon=True).start()
-
-    def call(self, work: Callable[[], None]) -> None:
-        self._work.put(work)
-
-    def _run(self) -> None:
-        while True:
-            self._work.get()()
-            if len(_idle) >= _MAX_IDLE:
-                return
-            _idle.append(self)
-
-
-_MAX_IDLE = 32
-_idle: list[_FunctionThread] = []
-"""Threads that wait for a function. One whose function hangs is never among them: nobody waits for it."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # threads do not live on in a fork
-
-
-def _worker() -> _FunctionThread:
-    try:
-        return _idle.pop()
-    except IndexError:
-        return _FunctionThread()
-
-
-def in_function_thread() -> bool:
-    """Whether this is a thread in which functions are called: what they know of their context is right."""
-    return threading.current_thread().name == _THREAD_NAME
-
-
-async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in a thread that nothing else is in. Cancelled, it leaves the thread to itself."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-    context = copy_context()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if not done.done():
-            done.set_result((result, error))
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = context.run(function, *args)
-        except BaseException as raised:  # noqa: BLE001 - raised again where the result is waited for
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, error)
-
-    _worker().call(work)
-    result, error = await done
-    if error is not None:
-        raise error
-    return result
-
-
 class LeavingExecutor(ThreadPoolExecutor):
     """An event loop's executor for code that is not ours: a function that hangs in it is left to itself.
 
@@ -140,7 +70,7 @@ class LeavingExecutor(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
-        _worker().call(work)
+        call_in_thread(work)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -10,7 +10,7 @@ import anyio
 from aiohttp import web
 
 from agentest.errors import UsageError
-from agentest.support.calling import in_thread
+from agentest.support.function_threads import in_thread
 
 IMPORTS: web.AppKey[asyncio.Lock] = web.AppKey("imports", asyncio.Lock)
 _IMPORT_S = 120.0

@@ -11,7 +11,7 @@ from agentest.analysis.export.talk import KINDS, Talk, ToWrite, Wish, to_write, 
 from agentest.errors import UsageError
 from agentest.run.prepare import Request, configure
 from agentest.run.talk_choice import choices
-from agentest.support.calling import in_thread
+from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json
 from agentest.support.paths import shown_path
 from agentest.web.exchange import answered, body_of, text_if_any

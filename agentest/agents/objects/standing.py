@@ -17,7 +17,7 @@ from typing import Any
 
 from agentest.agents.objects.gate import Gate
 from agentest.errors import AgentError, MockError
-from agentest.support.calling import in_function_thread
+from agentest.support.function_threads import in_function_thread
 from agentest.support.whose_code import THE_USERS, code_of, whose_code
 
 _PLACED = "__agentest_gate__"

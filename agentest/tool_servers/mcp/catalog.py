@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.messages import ToolSpec
-from agentest.support.calling import in_thread
+from agentest.support.function_threads import in_thread
 from agentest.support.spelling import did_you_mean
 from agentest.tool_servers.mcp.answers import Promised
 from agentest.tool_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError

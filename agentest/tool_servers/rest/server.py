@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 
 from agentest.config.agents.mock_servers import RestMock
 from agentest.errors import ConfigError
-from agentest.support.calling import in_thread
+from agentest.support.function_threads import in_thread
 from agentest.support.spelling import nearest
 from agentest.support.text import shortened
 from agentest.tool_servers.names import Names, names_of

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 
-from agentest.support.calling import in_thread
+from agentest.support.function_threads import in_thread
 from agentest.support.text import count
 from agentest.support.trace_context import KEY_CHARS
 from agentest.tool_servers.port import AskedTurn, Identity, SpanCall, TurnTraces

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from agentest.config.agents.mock_servers import Traces
 from agentest.errors import ConfigError
-from agentest.support.calling import in_thread
+from agentest.support.function_threads import in_thread
 from agentest.tool_servers.opening import Opening
 from agentest.tool_servers.traces.collector import Collector
 from agentest.tool_servers.traces.kept import KeptSpans

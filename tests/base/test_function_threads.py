@@ -1,0 +1,137 @@
+"""Functions that are not ours in threads: many fast ones in one, and none that waits for one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from agentest.support.calling import result_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.function_threads import in_function_thread, in_thread
+
+_said: ContextVar[str] = ContextVar("said", default="nothing")
+
+
+async def _proved_fast(function: Callable[..., Any], *args: Any) -> None:
+    """Call it until a call took next to no time, as the last one must have."""
+    for _ in range(500):
+        began = perf_counter()
+        await in_thread(function, *args)
+        if perf_counter() - began < 0.001:
+            return
+    raise AssertionError("this machine never calls a function within a millisecond")
+
+
+def test_calls_of_a_fast_function_share_a_thread() -> None:
+    def thread(_: int) -> int:
+        assert in_function_thread()
+        return threading.get_ident()
+
+    async def main() -> int:
+        await _proved_fast(thread, 0)
+        return len(set(await asyncio.gather(*(in_thread(thread, n) for n in range(50)))))
+
+    # On a busy machine a thread may stand still for so long that it looks stuck.
+    assert 1 in (asyncio.run(main()) for _ in range(20))
+
+
+def test_each_call_has_its_own_result_error_and_context() -> None:
+    def told(number: int) -> str:
+        if number % 2:
+            raise ValueError(f"{number} is odd")
+        return _said.get()
+
+    async def ask(number: int) -> str:
+        _said.set(f"said {number}")
+        return str(await in_thread(told, number))
+
+    async def main() -> list[str | BaseException]:
+        await _proved_fast(told, 0)
+        return await asyncio.gather(*(asyncio.create_task(ask(n)) for n in range(6)), return_exceptions=True)
+
+    found = asyncio.run(main())
+
+    assert found[::2] == ["said 0", "said 2", "said 4"]
+    assert [str(error) for error in found[1::2]] == ["1 is odd", "3 is odd", "5 is odd"]
+
+
+def test_a_function_that_was_fast_and_hangs_keeps_nobody_waiting() -> None:
+    end, ended = threading.Event(), threading.Event()
+
+    def fast_but_for_one(number: int) -> int:
+        if number == 0:
+            end.wait()
+            ended.set()
+        return number
+
+    async def hangs() -> None:
+        with pytest.raises(TimeoutError):
+            await result_of(fast_but_for_one, 0, limit=TimeLimit(0.3))
+
+    async def main() -> list[int]:
+        await _proved_fast(fast_but_for_one, 1)
+        hanging = asyncio.create_task(hangs())
+        await asyncio.sleep(0)  # it is the first in the row
+        behind = await asyncio.gather(*(in_thread(fast_but_for_one, n) for n in range(1, 5)))
+        assert not hanging.done()
+        await hanging
+        later = await asyncio.gather(*(in_thread(fast_but_for_one, n) for n in range(5, 9)))
+        return [*behind, *later]
+
+    try:
+        assert asyncio.run(main()) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert not ended.is_set()
+    finally:
+        end.set()
+
+
+def test_a_fast_function_may_wait_for_one_behind_it() -> None:
+    other = threading.Event()
+
+    def waits(number: int) -> bool:
+        return other.wait(10) if number else True
+
+    def sets() -> bool:
+        if asking:
+            other.set()
+        return True
+
+    asking = False
+
+    async def main() -> list[bool]:
+        nonlocal asking
+        await _proved_fast(waits, 0)
+        await _proved_fast(sets)
+        asking = True
+        return await asyncio.gather(in_thread(waits, 1), in_thread(sets))
+
+    assert asyncio.run(main()) == [True, True]
+
+
+def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
+    end, made = threading.Event(), []
+
+    def fast(number: int) -> None:
+        if number == 1:
+            end.wait(10)
+        made.append(number)
+
+    async def main() -> None:
+        await _proved_fast(fast, 0)
+        made.clear()
+        first, second = asyncio.create_task(in_thread(fast, 1)), asyncio.create_task(in_thread(fast, 2))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait((second,))
+        end.set()
+        await first
+
+    asyncio.run(main())
+
+    assert made == [1]
