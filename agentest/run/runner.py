@@ -8,10 +8,10 @@ take no place while they wait.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import anyio
@@ -60,7 +60,7 @@ class _Line:
     """Units of which one conversation at a time is held, in one place."""
 
     waiting: deque[Unit]
-    free: anyio.Semaphore = field(default_factory=_one_at_a_time)
+    free: anyio.Semaphore
 
 
 class _Ongoing:
@@ -80,6 +80,8 @@ class _Ongoing:
         self._places = places
         self._runner = runner
         self._has_place = True
+        self._has_another = False
+        """Whether it has one among all besides its place in a line."""
         self._told = False
 
     def on_turn(self, conversation_id: str, turn_index: int) -> None:
@@ -97,6 +99,9 @@ class _Ongoing:
         if self._has_place:
             self._has_place = False
             self._place.release()
+        if self._has_another:
+            self._has_another = False
+            self._places.release()
 
     @asynccontextmanager
     async def outside(self) -> AsyncIterator[None]:
@@ -107,9 +112,26 @@ class _Ongoing:
             await self._places.acquire()
 
     async def again(self) -> None:
-        if not self._has_place:
-            await self._place.acquire()
-            self._has_place = True
+        if self._has_place:
+            return
+        await self._places.acquire()
+        if self._place is not self._places:
+            await self._stand_in_line()
+        self._has_place = True
+
+    async def _stand_in_line(self) -> None:
+        """With a place among all: those that stand in the line may have left theirs."""
+        while True:
+            try:
+                self._place.acquire_nowait()
+            except anyio.WouldBlock:
+                self._places.release()  # who is before us may want one
+                async with self._place:
+                    pass
+                await self._places.acquire()
+            else:
+                self._has_another = True
+                return
 
 
 async def run_units(
@@ -142,6 +164,8 @@ class _Runner:
         self.report = emit
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
+        self._free: defaultdict[str, anyio.Semaphore] = defaultdict(_one_at_a_time)
+        """Of each exclusive agent: also after its line, when what was lost is held again."""
         self._lines: dict[str, _Line] = {}
         """Of each exclusive agent that converses now, the units that wait for that."""
         self._begun: dict[str, UnitProgress] = {}
@@ -166,7 +190,7 @@ class _Runner:
             if unit.about.line in self._lines:
                 self._lines[unit.about.line].waiting.append(unit)
             elif unit.about.line is not None:
-                self._lines[unit.about.line] = _Line(deque([unit]))
+                self._lines[unit.about.line] = _Line(deque([unit]), self._free[unit.about.line])
                 tasks.start_soon(self._run_line, unit.about.line, tasks)
                 await self._places.acquire()
             else:

@@ -18,6 +18,7 @@ class Stop:
 
     def __init__(self, on_stop: Callable[[Stop], None] = lambda _: None) -> None:
         self.scope = anyio.CancelScope()
+        self.called = anyio.Event()
         self._on_stop = on_stop
         self.reason: str | None = None
         self.status = Status.ERRORED
@@ -29,6 +30,7 @@ class Stop:
         if first:
             self.reason, self.status, self.interrupted = reason, status, interrupted
         self.scope.cancel()
+        self.called.set()
         if first:
             self._on_stop(self)
 

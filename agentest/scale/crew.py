@@ -31,7 +31,7 @@ from agentest.scale.fleet import Fleet
 from agentest.scale.lease_desk import LeaseDesk
 from agentest.scale.lease_messages import ToDesk
 from agentest.scale.links import packed
-from agentest.scale.members import Holding, Member
+from agentest.scale.members import Holding, Member, Place, Roster
 from agentest.scale.messages import (
     AgentDied,
     CannotStart,
@@ -71,6 +71,9 @@ _GRACE_S = 10.0
 class Lost(Exception):
     """The worker died that held a conversation: the text says how."""
 
+    place: Place
+    """The conversation's: it has left it, if it had waited for others."""
+
 
 class Crew:
     """The workers of a run, as who holds its conversations (`run.holding.Holder`)."""
@@ -85,17 +88,15 @@ class Crew:
         self._models = models
         self._printed = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
         self._keep_told = keep_told(origin)
-        self._members: list[Member] = []
-        """Those that are alive."""
-        self._homes: dict[str, Member] = {}
-        """Line or scope → the worker that holds all conversations of what is held one at a time."""
+        self._roster = Roster()
         self._numbers = count(1)
         self._holds = count(1)
         self._noted: set[str] = set()
         self._problem: UsageError | None = None
-        self._changed = anyio.Event()
-        """Set, and made anew, whenever workers come or go."""
-        self._one_alone = anyio.Lock()
+        self._fallen: list[Member] = []
+        """Those that have died before the run has begun, and are to be replaced."""
+        self._stillborn = 0
+        """How many have died one after another before they could begin."""
         self._tasks: TaskGroup | None = None
         self._closing = False
 
@@ -103,15 +104,23 @@ class Crew:
         """Connect with workers, and wait until enough are ready. Raises UsageError if one cannot begin."""
         for _ in range(self._fleet.size):
             await self._connect()
-        await self._until(lambda: sum(each.ready for each in self._members) >= self._fleet.needed)
-        if self._problem:
-            raise self._problem
+        while not self._is_enough():
+            await self._until(lambda: self._is_enough() or bool(self._fallen))
+            if self._problem:
+                raise self._problem
+            while self._fallen:
+                await self._replace(self._fallen.pop())
+
+    def _is_enough(self) -> bool:
+        return sum(each.ready for each in self._roster.members) >= self._fleet.needed
 
     async def work(self, run: RunUnits) -> Mapping[str, ScenarioResult]:
         """Run all units; their results by scope."""
         async with anyio.create_task_group() as self._tasks:
-            for member in self._members:
+            for member in self._roster.members:
                 self._serve(member)
+            for member in self._fallen:
+                self._tasks.start_soon(self._replace, member)
             results = await run()
             self._models.close()
             self._tasks.cancel_scope.cancel()
@@ -121,21 +130,33 @@ class Crew:
     async def close(self) -> None:
         """Have all workers close what they have opened, and wait for their end."""
         self._closing = True
-        for member in [*self._members]:
+        for member in [*self._roster.members]:
             if member.ready:
                 member.connection.send(Close())
             else:
                 member.connection.kill()
-        for member in [*self._members]:
-            await member.gone.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._kill_after_stop)
+            for member in [*self._roster.members]:
+                await member.gone.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _kill_after_stop(self) -> None:
+        """A run that is stopped waits for no worker that does not end."""
+        await self._session.stop.called.wait()
+        await anyio.sleep(_GRACE_S)
+        for member in [*self._roster.members]:
+            member.connection.kill()
 
     async def disconnect(self) -> None:
         """Close the lines to workers that are still there."""
         self._closing = True
         self._printed.close()
-        with anyio.CancelScope(shield=True):
-            for member in self._members:
+        for member in [*self._roster.members]:
+            with anyio.move_on_after(_GRACE_S, shield=True) as scope:
                 await member.connection.close()
+            if scope.cancelled_caught:  # it does not read
+                member.connection.kill()
 
     async def hold(self, unit: Unit, number: int, ongoing: Ongoing) -> Finished:
         """Have a worker hold the conversation, and another one if that dies."""
@@ -144,50 +165,50 @@ class Crew:
                 await ongoing.again()
             last = attempt == MOST_ATTEMPTS - 1
             try:
-                async with self._worker_alone() if last else self._worker_for(unit) as member:
+                async with self._roster.worker_alone() if last else self._worker_for(unit) as member:
                     return await self._held_by(member, unit, number, ongoing, attempt)
             except Lost as lost:
                 self._desks.forget(unit.scope, number)
                 problem = str(lost)
+                await lost.place.had.wait()
         told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times"
         return Finished(came_to_nothing(unit, number, told))
 
     def end(self, unit: Unit) -> None:
-        for member in self._members:
+        for member in self._roster.members:
             if unit.scope in member.units:
                 member.units.discard(unit.scope)
                 member.connection.send(EndUnit(unit.scope))
         if unit.about.line is None:
-            self._homes.pop(unit.scope, None)
+            self._roster.forget(unit.scope)
 
     async def settle(self) -> None:
         """Have all workers end what they are at. One that does not is killed."""
         stop = self._session.stop
         message = StopRun(stop.reason or "", stop.status, stop.interrupted)
-        for member in self._members:
+        for member in self._roster.members:
             member.connection.send(message)
+
+        def at_work() -> list[Member]:
+            return [each for each in self._roster.members if each.ready and not (each.idle or each.ended)]
+
         with anyio.move_on_after(_GRACE_S):
-            await self._until(lambda: all(each.idle or not each.ready for each in self._members))
-        for member in self._members:
-            if member.ready and not member.idle:
-                self._closing = True
-                member.connection.kill()
-                self._session.on_note(f"a {self._fleet.called} did not end when it was told to")
+            await self._roster.until(lambda: not at_work())
+        for member in at_work():
+            self._closing = True
+            member.connection.kill()
+            self._note(f"a {self._fleet.called} did not end when it was told to")
 
     async def _connect(self) -> None:
         member = Member(next(self._numbers))
-        self._members.append(member)
-        try:
-            member.connection = await self._fleet.connect(
-                partial(self._receive, member), partial(self._on_disconnect, member)
-            )
-        except BaseException:
-            self._members.remove(member)
-            raise
+        member.connection = await self._fleet.connect(
+            partial(self._receive, member), partial(self._on_disconnect, member)
+        )
+        self._roster.members.append(member)
         self._serve(member)
 
     def _send_all(self, message: object) -> None:
-        for member in self._members:
+        for member in self._roster.members:
             if member.ready:
                 member.connection.send(message)
 
@@ -202,52 +223,12 @@ class Crew:
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
         """Wait until something is so of the workers, or one of them has told of a problem."""
-        while not (is_so() or self._problem):
-            await self._changed.wait()
-
-    def _change(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        await self._roster.until(lambda: self._problem is not None or is_so())
 
     @asynccontextmanager
     async def _worker_for(self, unit: Unit) -> AsyncIterator[Member]:
         """The worker that has least to do; that of all conversations which are held one at a time."""
-        home = unit.about.line or (None if self._is_parallel(unit) else unit.scope)
-        member = self._homes.get(home) if home is not None else None
-        while member is None or member.reserved or member.ended:
-            if member is None or member.ended:
-                member = self._least_busy()
-            if member is None or member.reserved:
-                await self._changed.wait()  # where there will be none, the run is stopped
-        if home is not None:
-            self._homes[home] = member
-        yield member
-
-    @asynccontextmanager
-    async def _worker_alone(self) -> AsyncIterator[Member]:
-        """A worker that has nothing else to do: who dies then has died of this conversation, and takes no
-        other one along."""
-        async with self._one_alone:
-            member: Member | None = None
-            try:
-                while member is None or member.ended or member.holdings:
-                    if member is None or member.ended:
-                        member = self._least_busy()
-                    if member is None:
-                        await self._changed.wait()
-                        continue
-                    member.reserved = True
-                    if member.holdings:
-                        await self._changed.wait()
-                yield member
-            finally:
-                if member:
-                    member.reserved = False
-                self._change()
-
-    def _least_busy(self) -> Member | None:
-        able = [each for each in self._members if each.ready and not each.ended and not each.reserved]
-        return min(able, key=lambda each: (each.is_worse, len(each.holdings)), default=None)
+        yield await self._roster.worker_for(unit.about.line or (None if self._is_parallel(unit) else unit.scope))
 
     def _is_parallel(self, unit: Unit) -> bool:
         own = unit.scenario.parallel
@@ -272,11 +253,15 @@ class Crew:
         member.connection.send(order)
         try:
             done = await one.done
+        except Lost as lost:
+            lost.place = one.place
+            self._roster.lose(one.place)
+            raise
         finally:
+            one.place.wanted.set()
             del member.holdings[hold]
-            one.wants_place.set()
             if member.reserved:
-                self._change()
+                self._roster.change()
         self._desks.done(unit.scope, number)
         return Finished(pickle.loads(done.result), done.json, done.held_again)
 
@@ -294,9 +279,10 @@ class Crew:
             case ConversationDone() if (one := member.holdings.get(message.hold)) and not one.done.done():
                 one.done.set_result(message)
             case PlaceLeft() if (one := member.holdings.get(message.hold)) and self._tasks:
-                self._tasks.start_soon(self._wait_outside, member, message.hold, one)
+                one.place = Place.left()  # now: that it is wanted may be told in the same moment
+                self._tasks.start_soon(self._wait_outside, member, message.hold, one, one.place)
             case PlaceWanted() if one := member.holdings.get(message.hold):
-                one.wants_place.set()
+                self._roster.want_place(member, message.hold, one.place)
             case Enter() | Leave() | Reply() | SpansWanted() if member.guests:
                 member.guests.receive(message)
             case _:
@@ -307,11 +293,12 @@ class Crew:
         match message:
             case Ready():
                 member.ready = True
+                self._stillborn = 0
                 self._printed.welcome(member.connection.send)
-                self._change()
+                self._roster.change()
             case Idle():
                 member.idle = True
-                self._change()
+                self._roster.change()
             case Closed():
                 member.ended = True
             case CannotStart():
@@ -324,46 +311,46 @@ class Crew:
                 session.stop(message.reason, message.status, interrupted=message.interrupted)
             case AgentDied():
                 member.is_worse = True
-                self._homes = {home: each for home, each in self._homes.items() if each is not member}
+                self._roster.move_away(member)
             case OfOwnAgent():
                 self._keep_told(message)
             case Secrets():
                 session.prepared.loaded.redact.learn(message.texts)
             case Noted():
                 session.emit(message)
-            case Note() if message.text not in self._noted:  # several workers may send the same note
-                self._noted.add(message.text)
-                session.on_note(message.text)
+            case Note():
+                self._note(message.text)
 
-    async def _wait_outside(self, member: Member, hold: int, one: Holding) -> None:
-        one.wants_place = anyio.Event()
+    def _note(self, text: str) -> None:
+        if text not in self._noted:  # several workers may have the same
+            self._noted.add(text)
+            self._session.on_note(text)
+
+    async def _wait_outside(self, member: Member, hold: int, one: Holding, place: Place) -> None:
         async with one.ongoing.outside():
-            await one.wants_place.wait()
-        member.connection.send(PlaceGiven(hold))
+            await place.wanted.wait()
+        self._roster.has_place(member, hold, place)
 
     def _fail(self, problem: UsageError) -> None:
         """A worker cannot go on, nor could another one: the run does not begin, or it is stopped."""
         self._problem = problem
         if self._tasks:
             self._session.stop(str(problem))
-        self._change()
+        self._roster.change()
 
     def _on_disconnect(self, member: Member) -> None:
         """Handle the end of a worker."""
         member.gone.set()
-        if member in self._members:
-            self._members.remove(member)
-        self._homes = {home: each for home, each in self._homes.items() if each is not member}
+        self._roster.remove(member)
         for desk in (one for one in (member.leases, member.guests) if one):
             desk.close()
-        self._change()
         if member.ended or self._closing:
             return
         member.ended = True
         if self._tasks:
             self._tasks.start_soon(self._replace, member)
         else:
-            self._problem = UsageError(f"a {self._fleet.called} ended before the run began")
+            self._fallen.append(member)
 
     async def _replace(self, member: Member) -> None:
         """Tell what a worker has lost, and have another one take its place."""
@@ -374,12 +361,16 @@ class Crew:
         for one in [*member.holdings.values()]:
             if not one.done.done():
                 one.done.set_exception(Lost(problem))
-        if not member.ready:
-            self._fail(UsageError(f"{problem} before it could begin"))
+        if self._session.stop.called.is_set():
+            return
+        self._stillborn = 0 if member.ready else self._stillborn + 1
+        if self._stillborn == MOST_ATTEMPTS:
+            self._fail(UsageError(f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did"))
             return
         try:
             await self._connect()
         except UsageError as error:
-            self._session.say(f"no worker takes its place: {error}")
-            if not self._members:
+            if self._tasks:
+                self._session.say(f"no worker takes its place: {error}")
+            if not (self._tasks and self._roster.members):
                 self._fail(UsageError(f"no worker is left: {problem}"))

@@ -55,6 +55,6 @@ class Fleet(Protocol):
             on_disconnect: is called once, when the worker has ended and all its messages have arrived; not
                 after `close`.
 
-        Raises UsageError.
+        Neither is called before there is a connection. Raises UsageError.
         """
         ...

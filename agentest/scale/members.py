@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,10 +14,31 @@ import anyio
 from agentest.run.holding import Ongoing
 from agentest.scale.fleet import Connection
 from agentest.scale.lease_desk import LeaseCounter
-from agentest.scale.messages import ConversationDone
+from agentest.scale.messages import ConversationDone, PlaceGiven
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
     from agentest.scale.guests import Guests
+
+
+def _set() -> anyio.Event:
+    event = anyio.Event()
+    event.set()
+    return event
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """The place of a conversation among all, which it may leave while it waits for others."""
+
+    wanted: anyio.Event = field(default_factory=_set)
+    had: anyio.Event = field(default_factory=_set)
+    given: bool = True
+    """Whether its worker has been told that it may go on."""
+
+    @classmethod
+    def left(cls) -> Place:
+        """One that has just been left."""
+        return cls(anyio.Event(), anyio.Event(), given=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +47,7 @@ class Holding:
 
     ongoing: Ongoing
     done: asyncio.Future[ConversationDone]
-    wants_place: anyio.Event = field(default_factory=anyio.Event)
+    place: Place = field(default_factory=Place)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,3 +73,142 @@ class Member:
     leases: LeaseCounter | None = None
     guests: Guests | None = None
     """Its conversations whose agents have servers beside them."""
+
+
+class Roster:
+    """The workers that are alive, and which of them holds what.
+
+    A conversation that waits for a worker has its place among all, and makes no use of it. Meanwhile another
+    one has it that would go on: the worker that is waited for may be waiting for that.
+    """
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self._homes: dict[str, Member] = {}
+        """What is held one at a time → the worker that holds all of it."""
+        self._changed = anyio.Event()
+        """Set, and made anew, whenever workers come or go."""
+        self._one_alone = anyio.Lock()
+        self._idle = 0
+        """How many conversations wait for a worker."""
+        self._missed: deque[tuple[Member, int, Place]] = deque()
+        self._lent: set[Place] = set()
+        """Those of conversations that go on in the place of one that waits for a worker."""
+
+    def change(self) -> None:
+        """Something is otherwise than before: whoever waits for it looks again."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        while not is_so():
+            await self._changed.wait()
+
+    def remove(self, member: Member) -> None:
+        """A worker has ended."""
+        if member in self.members:
+            self.members.remove(member)
+        self.move_away(member)
+        self.change()
+
+    def move_away(self, member: Member) -> None:
+        """What this worker was to hold all of is another's from now on."""
+        self._homes = {home: each for home, each in self._homes.items() if each is not member}
+
+    def forget(self, home: str) -> None:
+        """No more of it is to be held."""
+        self._homes.pop(home, None)
+
+    def want_place(self, member: Member, hold: int, place: Place) -> None:
+        """A conversation of this worker would go on, and has no place yet."""
+        place.wanted.set()
+        self._missed.append((member, hold, place))
+        self._lend()
+
+    def has_place(self, member: Member, hold: int, place: Place) -> None:
+        """The conversation has a place of its own again."""
+        place.had.set()
+        self._give_back(place)
+        self._go_on(member, hold, place)
+
+    def lose(self, place: Place) -> None:
+        """The conversation is lost, and goes on nowhere. It still waits for a place of its own, if it has
+        left it: there it is held again."""
+        place.wanted.set()
+        place.given = True
+        self._give_back(place)
+
+    def _give_back(self, place: Place) -> None:
+        if place in self._lent:
+            self._lent.discard(place)
+            self.change()
+
+    async def worker_for(self, home: str | None) -> Member:
+        """The worker that has least to do; where there is a home, the one that has held the others of it."""
+        member = self._able(home)
+        if member is None:
+            with self._waiting():
+                while member is None or not self._may_begin():
+                    await self._changed.wait()  # where there will be none, the run is stopped
+                    member = self._able(home)
+        if home is not None:
+            self._homes[home] = member
+        return member
+
+    def _able(self, home: str | None) -> Member | None:
+        member = self._homes.get(home) if home is not None else None
+        member = member or self._least_busy()
+        return None if member is None or member.reserved or member.ended else member
+
+    @asynccontextmanager
+    async def worker_alone(self) -> AsyncIterator[Member]:
+        """A worker that has nothing else to do: who dies then has died of this conversation, and takes no
+        other one along."""
+        member: Member | None = None
+        try:
+            with self._waiting():
+                await self._one_alone.acquire()
+                while member is None or member.ended or member.holdings or not self._may_begin():
+                    if member is None or member.ended:
+                        member = self._least_busy()
+                    if member:
+                        member.reserved = True
+                    if member is None or member.holdings or not self._may_begin():
+                        await self._changed.wait()
+            yield member
+        finally:
+            if member:
+                member.reserved = False
+            if self._one_alone.statistics().owner == anyio.get_current_task():
+                self._one_alone.release()
+            self.change()
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._idle += 1
+        self._lend()
+        try:
+            yield
+        finally:
+            self._idle -= 1
+
+    def _may_begin(self) -> bool:
+        """Whether the place of one that has waited is there."""
+        return len(self._lent) < self._idle
+
+    def _lend(self) -> None:
+        while self._missed and self._may_begin():
+            member, hold, place = self._missed.popleft()
+            if not place.given:
+                self._lent.add(place)
+                self._go_on(member, hold, place)
+
+    def _go_on(self, member: Member, hold: int, place: Place) -> None:
+        if not place.given:
+            place.given = True
+            member.connection.send(PlaceGiven(hold))
+
+    def _least_busy(self) -> Member | None:
+        able = [each for each in self.members if each.ready and not each.ended and not each.reserved]
+        return min(able, key=lambda each: (each.is_worse, len(each.holdings)), default=None)

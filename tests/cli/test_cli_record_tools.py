@@ -172,7 +172,7 @@ def test_scenarios_are_recorded(in_process: Project) -> None:
     (in_process.root / "recorded_tools.py").unlink()
     many = in_process.run("--record-tools", "--workers", "2")
     assert many.returncode == 2
-    assert "leave --workers out" in many.stderr
+    assert "leave --engine and --workers out" in many.stderr
 
 
 def test_what_was_recorded_before_the_end_is_written(in_process: Project) -> None:

@@ -1,0 +1,336 @@
+"""A run's own process and its workers in one event loop: workers that are slow, die, fall silent or stop.
+
+Time passes only in sleeps (`fake_time`), so that whoever waits for what never comes is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from builders import conversation, conversation_result
+from fake_time import run
+
+from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
+from agentest.errors import UsageError
+from agentest.events import Event, Noted
+from agentest.llm.gates import LocalGates
+from agentest.llm.recording.answers import MeasuringLedger
+from agentest.results import ScenarioResult, Status
+from agentest.run.about import AboutAgent
+from agentest.run.connections import Connections
+from agentest.run.engines import in_order
+from agentest.run.plan import Plan, Unit
+from agentest.run.prepare import Prepared, Request
+from agentest.run.session import Session
+from agentest.run.settings import Settings
+from agentest.run.sources import Origin
+from agentest.run.stop import Stop
+from agentest.scale.crew import Crew
+from agentest.scale.desks import Desks
+from agentest.scale.fleet import OnDisconnect, OnMessage
+from agentest.scale.lease_desk import LeaseDesk
+from agentest.scale.links import packed
+from agentest.scale.messages import (
+    Close,
+    Closed,
+    ConversationDone,
+    ConversationIsHeld,
+    Failed,
+    Hold,
+    Idle,
+    PlaceGiven,
+    PlaceLeft,
+    PlaceWanted,
+    Ready,
+    StopRun,
+    TurnClosed,
+)
+from agentest.scenarios.model import Scenario
+from agentest.support.redact import Redactor
+
+_END = object()
+LONGEST_S = 4000.0
+"""Of the fake clock: far more than any of these runs takes."""
+
+
+def unit(name: str, conversations: int = 1, *, line: str | None = None, parallel: bool = True) -> Unit:
+    scenario = Scenario(name=name, file="a.sim.py", line=1, turns=(), parallel=parallel)
+    about = AboutAgent(line=line)
+    return Unit(scenario, "a", "a.sim.py", name, name, conversations, 1, (), {}, about=about)
+
+
+@dataclass
+class Fate:
+    """What happens to workers and their messages."""
+
+    random: Random = field(default_factory=lambda: Random(0))
+    delay_s: float = 0.01
+    """What a message takes at most."""
+    turn_s: float = 1.0
+    judging_s: float = 1.0
+    waits_outside: float = 0.0
+    """How many of the conversations wait for others in between."""
+    connects: int = 1_000_000
+    """How many workers there can ever be."""
+    kills: frozenset[str] = frozenset()
+    """Scopes whose conversations kill whoever holds them."""
+
+    def pause(self, most: float) -> float:
+        return self.random.random() * most
+
+
+class Rules:
+    """What the agents see: who talks with them at the same time."""
+
+    def __init__(self, units: Sequence[Unit], most: int) -> None:
+        self._units = {unit.scope: unit for unit in units}
+        self._most = most
+        self.now: set[tuple[str, int]] = set()
+        self.broken: list[str] = []
+        self.held: Counter[tuple[str, int]] = Counter()
+        self.homes: dict[str, set[int]] = defaultdict(set)
+
+    def begin(self, one: tuple[str, int]) -> None:
+        if one in self.now:
+            self.broken.append(f"{one} is held twice at once")
+        self.now.add(one)
+        if len(self.now) > self._most:
+            self.broken.append(f"{len(self.now)} are held at once")
+        own = self._units[one[0]]
+        line = own.about.line
+        others = [other[0] for other in self.now if other != one]
+        if line and any(self._units[scope].about.line == line for scope in others):
+            self.broken.append(f"{one} is held in line {line} with {others}")
+        if not own.scenario.parallel and own.scope in others:
+            self.broken.append(f"two of {own.scope}, which is not parallel")
+
+    def end(self, one: tuple[str, int]) -> None:
+        self.now.discard(one)
+
+
+class FakeWorker:
+    """Both the line to a worker and the worker."""
+
+    def __init__(
+        self, lab: Lab, number: int, tasks: TaskGroup, on_message: OnMessage, on_disconnect: OnDisconnect
+    ) -> None:
+        self.number = number
+        self.alive = True
+        self.silent = False
+        self._lab = lab
+        self._on_message = on_message
+        self._on_disconnect = on_disconnect
+        self._to_run: asyncio.Queue[object] = asyncio.Queue()
+        self._to_worker: asyncio.Queue[object] = asyncio.Queue()
+        self._life = anyio.CancelScope()
+        self._stopped = anyio.CancelScope()
+        self._given: dict[int, anyio.Event] = {}
+        self._closing = False
+        tasks.start_soon(self._carry)
+        tasks.start_soon(self._live)
+
+    # The run's end:
+
+    def send(self, message: object) -> None:
+        if self.alive:
+            self._to_worker.put_nowait(message)
+
+    async def close(self) -> None:
+        self._closing = True
+        self.die()
+
+    def kill(self) -> None:
+        self.die()
+
+    async def death(self) -> str:
+        await anyio.sleep(self._lab.fate.pause(0.1))
+        return "was killed by SIGKILL"
+
+    # The worker:
+
+    def die(self) -> None:
+        """End at once: what was sent arrives."""
+        if self.alive:
+            self.alive = False
+            self.silent = False
+            self._life.cancel()
+            self._to_run.put_nowait(_END)
+
+    def fail(self) -> None:
+        """Tell of a mistake of our own, and end."""
+        self._say(Failed("a mistake"))
+        self.die()
+
+    def _say(self, message: object) -> None:
+        if self.alive:
+            self._to_run.put_nowait(message)
+
+    async def _carry(self) -> None:
+        """Bring what the worker says to the run, in order, some of it together."""
+        while (message := await self._to_run.get()) is not _END:
+            if self._lab.fate.random.random() < 0.5:
+                await anyio.sleep(self._lab.fate.pause(self._lab.fate.delay_s))
+            self._on_message(message)
+        await anyio.sleep(self._lab.fate.pause(self._lab.fate.delay_s))
+        if not self._closing:
+            self._on_disconnect()
+
+    async def _live(self) -> None:
+        with self._life:
+            async with anyio.create_task_group() as life:
+                await anyio.sleep(self._lab.fate.pause(1.0))
+                self._say(Ready())
+                conversations = await life.start(self._hold_all)
+                while True:
+                    message = await self._to_worker.get()
+                    await anyio.sleep(self._lab.fate.pause(self._lab.fate.delay_s))
+                    if self.silent:
+                        await anyio.sleep_forever()
+                    match message:
+                        case Hold():
+                            conversations.start_soon(self._hold, message)
+                        case PlaceGiven() if given := self._given.get(message.hold):
+                            given.set()
+                        case StopRun():
+                            self._stopped.cancel()
+                        case Close():
+                            self._say(Closed())
+                            self.die()
+
+    async def _hold_all(self, *, task_status: Any) -> None:
+        with self._stopped:
+            async with anyio.create_task_group() as conversations:
+                task_status.started(conversations)
+                await anyio.sleep_forever()
+        await anyio.sleep(self._lab.fate.pause(1.0))
+        self._say(Idle())
+
+    async def _hold(self, order: Hold) -> None:
+        lab, fate = self._lab, self._lab.fate
+        one = order.scope, order.number
+        lab.rules.homes[order.scope].add(self.number)
+        lab.rules.begin(one)
+        try:
+            await anyio.sleep(fate.pause(fate.turn_s))
+            if order.scope in fate.kills:
+                self.die()
+            self._say(TurnClosed(order.hold, f"{order.scope}-{order.number}", 0))
+            if fate.random.random() < fate.waits_outside:
+                await self._wait_outside(order, one)
+            await anyio.sleep(fate.pause(fate.turn_s))
+        finally:
+            lab.rules.end(one)
+        self._say(ConversationIsHeld(order.hold))
+        await anyio.sleep(fate.pause(fate.judging_s))
+        lab.rules.held[one] += 1
+        conversation_id = f"{order.scope}-{order.number}{order.ids_end}"
+        result = conversation_result(held=conversation(conversation_id, []))
+        self._say(ConversationDone(order.hold, packed(result), b"{}", ""))
+
+    async def _wait_outside(self, order: Hold, one: tuple[str, int]) -> None:
+        given = self._given[order.hold] = anyio.Event()
+        self._lab.rules.end(one)
+        self._say(PlaceLeft(order.hold))
+        await anyio.sleep(self._lab.fate.pause(self._lab.fate.random.choice((0.0, 0.001, 1.0))))
+        self._say(PlaceWanted(order.hold))
+        await given.wait()
+        self._lab.rules.begin(one)
+
+
+class Lab:
+    """A run with its workers, which are a Fleet."""
+
+    called = "worker process"
+
+    def __init__(self, units: Sequence[Unit], size: int, concurrency: int, fate: Fate, **more: Any) -> None:
+        self.size = self.needed = size
+        self.fate = fate
+        self.rules = Rules(units, concurrency)
+        self.workers: list[FakeWorker] = []
+        self.events: list[Event] = []
+        self.notes: list[str] = []
+        self.stop = Stop()
+        self._tasks: TaskGroup
+        config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
+        plan = Plan(tuple(units), {}, False, units=tuple(units))
+        loaded = LoadedConfig(config, Path(), Redactor())
+        self.session = Session(
+            prepared=Prepared(Request(Path()), loaded, plan, ()),
+            settings=Settings(concurrency=concurrency, **more),
+            emit=self.events.append,
+            stop=self.stop,
+            on_note=self.notes.append,
+            has_workers=True,
+        )
+
+    @property
+    def said(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Noted)]
+
+    @property
+    def alive(self) -> list[FakeWorker]:
+        return [worker for worker in self.workers if worker.alive]
+
+    async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> FakeWorker:
+        await anyio.sleep(self.fate.pause(0.3) if self.workers else 0.0)
+        if len(self.workers) >= self.fate.connects:
+            raise UsageError("no process can be forked any more")
+        worker = FakeWorker(self, len(self.workers) + 1, self._tasks, on_message, on_disconnect)
+        self.workers.append(worker)
+        return worker
+
+    async def run(self, meddle: Callable[[Lab], Any] | None = None) -> Mapping[str, ScenarioResult]:
+        """The whole run; meanwhile, `meddle` does what it likes."""
+        ledger = MeasuringLedger()
+        origin = Origin(make=_never)
+        crew = Crew(self, self.session, origin, Desks(ledger, None), LeaseDesk(LocalGates(20)))
+        connections = Connections(ledger=ledger)
+        with anyio.fail_after(LONGEST_S):
+            async with anyio.create_task_group() as self._tasks:
+                try:
+                    await crew.assemble()
+                    if meddle:
+                        self._tasks.start_soon(meddle, self)
+                    results = await crew.work(in_order(self.session, crew, connections))
+                    await crew.close()
+                finally:
+                    await crew.disconnect()
+                self._tasks.cancel_scope.cancel()
+        return results
+
+
+async def _never(*_: object) -> Any:
+    raise AssertionError("workers hold the conversations")
+
+
+def running(
+    units: Sequence[Unit],
+    meddle: Callable[[Lab], Any] | None = None,
+    *,
+    size: int = 2,
+    concurrency: int = 4,
+    fate: Fate | None = None,
+    **more: Any,
+) -> tuple[Lab, Mapping[str, ScenarioResult]]:
+    """A run from its beginning to its end."""
+    made: list[tuple[Lab, Mapping[str, ScenarioResult]]] = []
+
+    async def go() -> None:
+        lab = Lab(units, size, concurrency, fate or Fate(), **more)
+        made.append((lab, await lab.run(meddle)))
+
+    run(go)
+    return made[0]
+
+
+def passed(results: Mapping[str, ScenarioResult]) -> bool:
+    return all(result.verdict.status is Status.PASSED for result in results.values())
