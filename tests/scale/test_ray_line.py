@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import random
+import threading
 from typing import Any
 
 import anyio
@@ -223,6 +225,23 @@ def test_what_comes_before_anybody_listens_is_kept() -> None:
         assert got == ["early"]
 
     asyncio.run(go())
+
+
+def test_who_handles_a_message_may_use_the_event_loop() -> None:
+    """Calls come in threads of Ray: a message is handled as if the loop's own thread had received it."""
+
+    async def go() -> None:
+        told: list[Exception] = []
+        scopes: list[anyio.CancelScope] = []
+        called = Called(told.append)
+        called.listen(lambda message: scopes.append(anyio.CancelScope()))
+        box = Outbox()
+        box.add(pickle.dumps(["a question"]))
+        threading.Thread(target=called.receive, args=(box.batch(),)).start()
+        await _until(lambda: told or scopes)
+        assert told == []
+
+    anyio.run(go)
 
 
 def test_a_later_question_takes_the_place_of_an_earlier_one() -> None:

@@ -11,6 +11,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from time import monotonic
 from typing import Any, Protocol
@@ -185,6 +186,8 @@ class Called:
         self._early: list[Any] = []
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        """Of the event loop's own thread: in that of a call, anyio could not tell that there is a loop."""
         self._outgoing: list[object] = []
         self._outbox = Outbox()
         self._inbox = Inbox()
@@ -276,4 +279,4 @@ class Called:
 
     def _in_loop(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended: there is nobody to tell
-            self._loop.call_soon_threadsafe(callback)
+            self._loop.call_soon_threadsafe(callback, context=self._context)
