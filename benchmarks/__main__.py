@@ -14,6 +14,7 @@ from benchmarks import (
     intervals_section,
     models_section,
     profile_section,
+    ray_section,
     repeat_section,
     report_section,
     run_section,
@@ -40,11 +41,13 @@ WRITTEN: dict[str, Callable[[Options], Found]] = {
     "repeat": repeat_section.section,
     "compare": comparing_section.section,
 }
+ASKED: dict[str, Callable[[Options], Found]] = {"ray": ray_section.section}
+"""Written, too, but measured only where it is asked for: Ray need not be installed."""
 PRINTED: dict[str, Callable[[Options], Found]] = {
     "profile": profile_section.section,
     "page": report_section.section,
 }
-SECTIONS = {**WRITTEN, **PRINTED}
+SECTIONS = {**WRITTEN, **ASKED, **PRINTED}
 TARGETS = "targets"
 
 
@@ -76,7 +79,7 @@ def _measure(names: Iterable[str], options: Options, to_page: bool) -> None:
         if to_page:
             write(name, found.page())
             write_measured(measured)
-    text = summary({name: measured[name] for name in WRITTEN if name in measured})
+    text = summary({name: measured[name] for name in (*WRITTEN, *ASKED) if name in measured})
     print(f"## {TARGETS}\n\n{text}\n", flush=True)
     if to_page:
         write(TARGETS, text)
@@ -84,7 +87,7 @@ def _measure(names: Iterable[str], options: Options, to_page: bool) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    known, unasked = ", ".join((*SECTIONS, TARGETS)), " and ".join(PRINTED)
+    known, unasked = ", ".join((*SECTIONS, TARGETS)), " and ".join((*ASKED, *PRINTED))
     parser.add_argument(
         "sections", nargs="*", metavar="section", help=f"{known} (default: all but {unasked})"
     )

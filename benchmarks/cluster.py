@@ -84,13 +84,13 @@ def main() -> None:
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     made = RayCluster(initialize_head=True, head_node_args=head)
     try:
-        for _ in range(int(sys.argv[1])):
-            made.add_node(num_cpus=1, object_store_memory=_STORE_BYTES)
+        count = int(sys.argv[1])
+        nodes = [made.add_node(num_cpus=1, object_store_memory=_STORE_BYTES) for _ in range(count)]
         print(json.dumps({"address": made.address}), flush=True)
         for line in sys.stdin:
             if line.strip() == "remove":
-                made.remove_node(made.list_all_nodes()[-1], allow_graceful=False)
-            print(json.dumps({"nodes": len(made.list_all_nodes())}), flush=True)
+                made.remove_node(nodes.pop(), allow_graceful=False)
+            print(json.dumps({"nodes": len(nodes)}), flush=True)
     finally:
         made.shutdown()
 

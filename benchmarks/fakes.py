@@ -27,6 +27,10 @@ class Counted:
     cpu_s: float
     faulty: int = 0
     """Requests that met a fault."""
+    most_at_model: int = 0
+    """Of requests that were not answered yet; never reset."""
+    model_span_s: float = 0.0
+    """From the model's first request to its last; never reset."""
 
     @property
     def requests(self) -> int:
@@ -40,6 +44,8 @@ class Counted:
             self.received_bytes - before.received_bytes,
             self.cpu_s - before.cpu_s,
             self.faulty - before.faulty,
+            self.most_at_model,
+            self.model_span_s,
         )
 
 
@@ -63,6 +69,8 @@ class Fakes:
             told["agent"]["received_bytes"] + told["model"]["received_bytes"],
             told["cpu_s"],
             sum(told["agent"]["faulty"].values()) + sum(told["model"]["faulty"].values()),
+            told["model"]["most"],
+            told["model"]["span_s"],
         )
 
 

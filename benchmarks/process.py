@@ -40,15 +40,24 @@ class Failed(Exception):
     """A program under measurement did not do what it was to do."""
 
 
-def measure(command: Sequence[str], cwd: Path, exits: Container[int] = (0,)) -> Sample:
+def measure(
+    command: Sequence[str],
+    cwd: Path,
+    exits: Container[int] = (0,),
+    variables: Mapping[str, str] | None = None,
+) -> Sample:
     """Run a command to its end. Raises Failed with the end of its output unless it exits as expected.
 
     A child's peak is never below ours: until it becomes the command it is us. So we import nothing large.
+
+    Args:
+        variables: its environment, in place of `environment()`.
     """
+    variables = variables or environment()
     with tempfile.TemporaryFile("w+") as output:
         began = perf_counter()
         process = subprocess.Popen(
-            command, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            command, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
         _, status, used = os.wait4(process.pid, 0)
         wall_s = perf_counter() - began

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from time import process_time
+from time import monotonic, process_time
 
 from benchmarks.answers import BROKEN, agent_answer, model_answer
 from benchmarks.fault_plan import HANG, RESET, Slots, parsed, slots
@@ -42,6 +42,20 @@ class Service:
     received_bytes: int = 0
     faulty: Counter[str] = field(default_factory=Counter)
     """Fault → how many requests met it."""
+    under_way: int = 0
+    most: int = 0
+    """Under way at once."""
+    first_at: float = 0.0
+    last_at: float = 0.0
+
+    def begin(self, length: int) -> None:
+        """Count a request with a body of this length."""
+        self.last_at = monotonic()
+        self.first_at = self.first_at or self.last_at
+        self.requests += 1
+        self.received_bytes += length
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
 
     def next_fault(self) -> str | None:
         """What is wrong with the answer to the request that has just been counted."""
@@ -56,6 +70,8 @@ class Service:
             "connections": self.connections,
             "received_bytes": self.received_bytes,
             "faulty": dict(self.faulty),
+            "most": self.most,
+            "span_s": self.last_at - self.first_at,
         }
 
 
@@ -78,8 +94,7 @@ class Http(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while (body := self._next_body()) is not None:
-            self._service.requests += 1
-            self._service.received_bytes += len(body)
+            self._service.begin(len(body))
             fault = self._service.next_fault()
             if fault == HANG:
                 continue
@@ -104,6 +119,7 @@ class Http(asyncio.Protocol):
 
     def _send(self, answer: bytes | None) -> None:
         """Send an answer; None resets the connection."""
+        self._service.under_way -= 1
         if not self._transport or self._transport.is_closing():
             return
         if answer is None:
