@@ -79,6 +79,16 @@ def processes_of_ray() -> list[str]:
     return found
 
 
+def commands(pids: list[int]) -> str:
+    files = [Path(f"/proc/{pid}/cmdline") for pid in pids]
+    return " ".join(file.read_text() for file in files if file.exists())
+
+
+def children_of(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
 def test_results_are_those_of_one_process_and_no_key_is_anywhere(project: Project) -> None:
     handled(project, "hello", "hello", "raise")
     env = {"OTHER_TOKEN": OTHER}
@@ -136,6 +146,19 @@ def test_a_killed_driver_leaves_no_ray_and_a_journal(project: Project) -> None:
     process.communicate(timeout=DEADLINE_S)
     wait_until(lambda: not processes_of_ray())
     assert project.finished == ["s0"]
+
+
+def test_a_signal_while_ray_starts_is_no_problem_of_ray(project: Project) -> None:
+    handled(project, "hello")
+    process = project.start("--engine", "ray", "--workers", "1", env={"OTHER_TOKEN": OTHER})
+    wait_until(lambda: "raylet" in commands(children_of(process.pid)))
+    begun = children_of(process.pid)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, out + err
+    assert "Traceback" not in err
+    assert "could not be started" not in err
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun))
 
 
 def test_an_address_at_which_nobody_answers(project: Project) -> None:

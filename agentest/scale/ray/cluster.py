@@ -167,9 +167,11 @@ class _Init:
     def here(self) -> BaseException | None:
         """What has gone wrong, if anything. A local Ray ends with the thread that has started it."""
         handler = signal.getsignal(signal.SIGTERM)
-        with _errors_kept() as kept:
-            self._run()
-        signal.signal(signal.SIGTERM, handler)
+        try:
+            with _errors_kept() as kept:
+                self._run()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
         self.printed = kept.text
         return self._problem
 
@@ -194,6 +196,8 @@ class _Init:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - handed to who waits; Ray raises SystemExit, too
+            if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # Ray's handler of it
+                raise KeyboardInterrupt from None
             self._problem = error
 
 
