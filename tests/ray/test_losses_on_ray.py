@@ -1,0 +1,70 @@
+"""`--engine ray` where something ends before its time: nothing stays, and what has finished is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from project import DEADLINE_S, Project, wait_until
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not os.environ.get("AGENTEST_RAY"), reason="AGENTEST_RAY is not set"),
+]
+
+SERVER = """
+import json, os, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        said = json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"][-1]["content"]
+        if said == "hang":
+            Path(f"{sys.argv[2]}/hangs-{os.getpid()}-{os.getppid()}").touch()
+            threading.Event().wait()
+        out = json.dumps({"choices": [{"message": {"role": "assistant", "content": "fine"}}]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(out)))
+        self.end_headers()
+        self.wfile.write(out)
+    def log_message(self, *a): pass
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def is_gone(pid: str | int) -> bool:
+    """Whether a process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except FileNotFoundError:
+        return True
+
+
+def hanging(project: Project) -> list[list[str]]:
+    """Process of each agent that hangs, and of the worker that has started it."""
+    return [path.name.split("-")[1:] for path in project.root.glob("hangs-*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
+def test_agents_of_workers_end_with_the_run(project: Project, number: signal.Signals) -> None:
+    project.write("agent.py", SERVER)
+    server = {
+        "command": [sys.executable, "agent.py", "{port}", str(project.root)],
+        "ready": "tcp://127.0.0.1:{port}",
+        "per_worker": True,
+    }
+    project.config("", agent={"endpoint": "http://127.0.0.1:{port}/v1", "retries": 0, "server": server})
+    project.scenario("for n in range(2):\n    scenario(f's{n}', turns=['hang'])")
+    process = project.start("--engine", "ray", "--workers", "2")
+    wait_until(lambda: bool(hanging(project)))
+    found = [pid for each in hanging(project) for pid in each]
+    process.send_signal(number)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == (130 if number == signal.SIGTERM else -number), err
+    assert "Traceback" not in err
+    wait_until(lambda: all(map(is_gone, found)))
