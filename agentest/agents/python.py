@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from agentest.support.function_threads import in_thread
 from agentest.support.functions import is_async
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr
+from agentest.support.replacing import replace
 
 
 async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.standing import to_be_asked_for
@@ -16,6 +15,7 @@ from agentest.agents.port import TurnContext
 from agentest.conversation.progress import TurnProgress
 from agentest.conversation.serving import Served, check_no_bypass
 from agentest.mocks.resolver import MockResolver
+from agentest.support.replacing import replace
 from agentest.support.trace_context import in_turn
 from agentest.transcript import Turn
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -35,6 +34,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.mocks.state import EndState
 from agentest.scenarios.session import Session
 from agentest.support.json_text import copied, well_formed
+from agentest.support.replacing import replace
 from agentest.support.text import shortened
 from agentest.transcript import (
     Attached,
@@ -215,10 +215,8 @@ class TurnLoop:
         self._messages.append(AgentMessage(reply))
         calls = self._mocks.calls_of(self._current.turn_index)
         closed = self._current.closed(reply, calls, self._waited)
-        self._turns = (
-            *self._turns,
-            replace(closed, call_refused=self._elsewhere.doubt_of(closed.turn_index)),
-        )
+        doubt = self._elsewhere.doubt_of(closed.turn_index)
+        self._turns = (*self._turns, replace(closed, call_refused=doubt) if doubt is not None else closed)
         self._current = None
         self._on_turn(self._turns)
 

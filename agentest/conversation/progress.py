@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any
 
 from agentest.agents.port import AgentReply
 from agentest.agents.server.output import Positions
 from agentest.support.moments import moment_of
+from agentest.support.replacing import replace
 from agentest.tool_servers.port import AskedTurn, TurnTraces
 from agentest.transcript import Attached, Remark, ServerOutput, ToolCall, Turn, UnfinishedTurn, Usage
 

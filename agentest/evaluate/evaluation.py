@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from agentest.evaluate.evaluator import ScenarioEvaluator
@@ -22,6 +21,7 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
+from agentest.support.replacing import replace
 from agentest.transcript import Blame, Conversation, Failure, Turn
 from agentest.verdict import conversation_failed
 

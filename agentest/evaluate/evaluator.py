@@ -6,7 +6,7 @@ Which questions judges are asked is in `judging`; in which order all is done, in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
@@ -29,6 +29,7 @@ from agentest.metrics import ABOUT_CALLS
 from agentest.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.support.replacing import replace
 from agentest.transcript import Blame, Conversation, Turn
 
 

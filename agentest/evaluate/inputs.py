@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentest.support.builtin_values import copied_quickly
 from agentest.support.json_text import copied
+from agentest.support.replacing import replace
 from agentest.transcript import Conversation, ToolCall, Turn
 
 

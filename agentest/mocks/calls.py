@@ -11,13 +11,13 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from agentest.mocks.http_response import HttpResponse
 from agentest.mocks.one_call import alike, is_called, same
 from agentest.sight import SeenBy
+from agentest.support.replacing import replace
 from agentest.transcript import ToolCall
 
 _OF_THE_PROTOCOL = frozenset({SeenBy.CALLER, SeenBy.AGENT})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from agentest.run.sources import ConversationSource
 from agentest.run.units import UnitEvaluation
 from agentest.run.user_check import Finding, user_check
 from agentest.storing import stored
+from agentest.support.replacing import replace
 from agentest.transcript import Blame, Conversation, Failure, Turn
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from agentest.reasons import counted_trajectories
 from agentest.results import (
@@ -18,6 +17,7 @@ from agentest.results import (
 )
 from agentest.scenarios.model import Scenario
 from agentest.sight import SeenBy
+from agentest.support.replacing import replace
 from agentest.transcript import ToolCall, Turn, mismatch
 from agentest.verdict import conversation_passed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agentest.evaluate.calls.bounds import over_limits
 from agentest.evaluate.calls.differences import nearest_difference
@@ -16,6 +16,7 @@ from agentest.evaluate.calls.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.evaluate.calls.table import CallTable
 from agentest.results import AlignedRow, RowStatus
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.replacing import replace
 from agentest.support.text import shortened
 
 MOST_ROWS = 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -22,6 +22,7 @@ from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
+from agentest.support.replacing import replace
 from agentest.transcript import ToolCall, call_text
 
 _TIMEOUT_S = 60.0
