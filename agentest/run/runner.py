@@ -268,7 +268,7 @@ class _Runner:
             finished = await self._holder.hold(unit, number, ongoing)
         finally:
             ongoing.leave()
-        progress.results[number] = self._kept(unit, finished.result)
+        progress.results[number] = self._kept(unit, finished)
         if finished.held_again:
             progress.held_again[number] = finished.held_again
         self._report_finished(unit, number, finished)
@@ -297,11 +297,13 @@ class _Runner:
         """What the unit has used of models so far, in all roles."""
         return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
-    def _kept(self, unit: Unit, result: ConversationResult) -> ConversationResult:
+    def _kept(self, unit: Unit, finished: Finished) -> ConversationResult:
         """What is kept of a reported conversation until its scenario ends."""
+        if finished.json is not None:  # the worker has sent no more than that
+            return finished.result
         # A case's scores are shown with its messages.
         whole = self._settings.keep_conversations or unit.scenario.case is not None
-        return result if whole else slimmed(result)
+        return finished.result if whole else slimmed(finished.result)
 
     async def _conclude(self, progress: UnitProgress) -> None:
         self._finish(progress, await self._decision.decide(progress))
