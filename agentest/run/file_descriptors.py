@@ -34,14 +34,15 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
 
     Args:
         processes: among how many it is divided.
-        allow: takes how many file descriptors a process needs, gives how many it may have.
+        allow: takes how many file descriptors a process may come to need, gives how many it may have.
     """
     conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
     calls = _calls(prepared, conversations)
     each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)
     taken = conversations * each + calls
     needed = RESERVE + -(-taken // processes)
-    allowed = allow(needed)
+    # No process is held to its share: a busy one has more, and who is left has all when others have died.
+    allowed = allow(RESERVE + taken)
     if allowed >= needed:
         return prepared
     part = max(0, allowed - RESERVE) * processes / taken

@@ -253,6 +253,20 @@ def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, mo
         assert RESERVE + places + calls <= max(allowed, RESERVE) + 2
 
 
+def test_workers_may_have_more_than_an_even_share() -> None:
+    """When others have died, one worker holds all: that is asked for, and its share is enough to begin."""
+    run = prepared(units=100, concurrency=100)
+    asked: list[int] = []
+
+    def allow(wanted: int) -> int:
+        asked.append(wanted)
+        return RESERVE + 25
+
+    assert fitted(run, 4, allow) == run
+    assert asked == [RESERVE + 100]
+    assert fitted(run, 3, allow).request.options.concurrency == 75
+
+
 def test_only_what_there_is_needs_connections() -> None:
     """Three scenarios need no hundred connections, and a replay none to models; a named judge has its own."""
     run = prepared(units=3, concurrency=1000, user={}, alike={})
