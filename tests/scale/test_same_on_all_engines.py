@@ -12,16 +12,11 @@ from model_server import ModelServer, best, model_keys
 from project import Project
 from timeless import timeless
 
-ENGINES = [
-    ["--workers", "3"],
-    pytest.param(
-        ["--engine", "ray", "--workers", "2"],
-        marks=[
-            pytest.mark.ray,
-            pytest.mark.skipif(not os.environ.get("AGENTEST_RAY"), reason="AGENTEST_RAY is not set"),
-        ],
-    ),
+ON_RAY = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not os.environ.get("AGENTEST_RAY"), reason="AGENTEST_RAY is not set"),
 ]
+ENGINES = [["--workers", "3"], pytest.param(["--engine", "ray", "--workers", "2"], marks=ON_RAY)]
 CONFIG = """
 import contextvars, os
 from pathlib import Path
@@ -188,6 +183,17 @@ def test_the_same_workload_leaves_the_same(recorded: Project, engine: list[str])
     spread = told(recorded, "--replay", "--verbose", *engine)
     for what, expected in alone.items():
         assert spread[what] == expected, what
+
+
+@ON_RAY[0]
+@ON_RAY[1]
+def test_scenarios_that_are_others_wherever_they_are_read(project: Project) -> None:
+    """Workers on Ray read the files again: the run does not begin, and says what may be the cause."""
+    project.write("agentest.config.py", PRINTING)
+    project.scenario("import uuid\nfor n in range(3):\n    scenario(uuid.uuid4().hex, turns=['go'])")
+    done = project.run("--engine", "ray", "--workers", "2")
+    assert done.returncode == 2
+    assert "scenarios of a.sim.py are missing. These files are read again by each worker" in done.stderr
 
 
 PRINTING = """

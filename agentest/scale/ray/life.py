@@ -65,7 +65,18 @@ class Holding:
         if lacking:
             more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
             raise UsageError(
-                f"scenarios of {', '.join(lacking[:_SHOWN])}{more} are missing. Do .gitignore or .rayignore "
-                "name these files, or some that they read? What is named there is not sent to the nodes"
+                f"scenarios of {', '.join(lacking[:_SHOWN])}{more} are missing. {_why_missing(lacking)}"
             )
         return with_known_ports(prepared, self.ports)
+
+
+def _why_missing(files: list[str]) -> str:
+    if all(Path(file).exists() for file in files):
+        return (
+            "These files are read again by each worker, and must define the same scenarios there: do names "
+            "depend on random numbers, the time, sys.argv or files that .gitignore or .rayignore names?"
+        )
+    return (
+        "Do .gitignore or .rayignore name these files, or some that they read? What is named there is not "
+        "sent to the nodes"
+    )
