@@ -78,7 +78,7 @@ def forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
         yield ForkedWorkers(ours, size)
     finally:
         ours.close()  # it ends when all workers have
-        process.join(2 * _GRACE_S)
+        connection.wait([_end_of(process)], 2 * _GRACE_S)
         process.kill()
         process.join()
 
@@ -103,7 +103,10 @@ class ForkedWorkers:
         if not self._workers:
             self._nursery.setblocking(False)
             asyncio.get_running_loop().add_reader(self._nursery, self._hear)
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise UsageError(f"no process can be forked any more: {error}") from None
         worker = _ForkedWorker()
         number = len(self._workers)
         self._workers.append(worker)
@@ -123,6 +126,8 @@ class ForkedWorkers:
             data = self._nursery.recv(4096)
         except BlockingIOError:
             return
+        except ConnectionError:  # it was killed before it had read an order
+            data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self._nursery)
             for worker in self._workers:
@@ -172,6 +177,7 @@ class _ForkedWorker:
         if not self._ended.is_set():
             self._status = status
             self._ended.set()
+            self.link.end_reading()  # a process that it has forked may still have its end
 
     async def death(self) -> str:
         with anyio.move_on_after(_GRACE_S):
@@ -179,8 +185,15 @@ class _ForkedWorker:
         if self._status is None:
             return "ended"
         if self._status < 0:
-            return f"was killed by {signal.Signals(-self._status).name}"
+            return f"was killed by {_name_of(-self._status)}"
         return f"ended with status {self._status}"
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # those for real time have none
+        return f"signal {number}"
 
 
 def _nurse(make: MakeWorker, line: socket.socket, others: socket.socket) -> None:
@@ -190,21 +203,41 @@ def _nurse(make: MakeWorker, line: socket.socket, others: socket.socket) -> None
     _be_a_process_of_the_run()
     context = multiprocessing.get_context("fork")
     workers: dict[int, ForkProcess] = {}
+    ends: dict[int, int] = {}
+    """What tells of a worker's end → its number."""
     open_line: list[socket.socket] = [line]
     while open_line or workers:
-        sentinels = {process.sentinel: number for number, process in workers.items()}
-        for ready in connection.wait([*open_line, *sentinels], None if open_line else _GRACE_S) or (None,):
+        for ready in connection.wait([*open_line, *ends], None if open_line else _GRACE_S) or (None,):
             if ready is None:  # it was told to end, and did not
                 for process in workers.values():
                     process.kill()
             elif ready is line:
                 open_line = _forked_as_ordered(context, make, line, workers)
+                ends |= {_end_of(workers[each]): each for each in workers.keys() - ends.values()}
             else:
-                number = sentinels[ready]  # type: ignore[index]
+                number = ends.pop(ready)  # type: ignore[arg-type]
                 process = workers.pop(number)
                 process.join()
-                with suppress(OSError):  # nobody is there any more who would read it
-                    line.send(_NEWS.pack(_ENDED, number, process.exitcode or 0))
+                _close_end(ready)
+                _tell(line, _ENDED, number, process.exitcode or 0)
+
+
+def _end_of(process: Any) -> int:
+    """What is ready to be read when the process has ended.
+
+    Where the system has none of its own, a pipe, which is open as long as any process that it has forked.
+    """
+    return os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else process.sentinel
+
+
+def _close_end(end: Any) -> None:
+    if hasattr(os, "pidfd_open"):
+        os.close(end)
+
+
+def _tell(line: socket.socket, what: bytes, number: int, value: int) -> None:
+    with suppress(OSError):  # nobody is there any more who would read it
+        line.send(_NEWS.pack(what, number, value))
 
 
 def _forked_as_ordered(
@@ -223,11 +256,14 @@ def _forked_as_ordered(
     try:
         process = context.Process(target=_live, args=(make, number, end, line), name="agentest worker")
         process.start()
+    except OSError:  # the system allows no more; the closed link tells the run
+        _tell(line, _ENDED, number, ExitCode.ERRORED)
+        return [line]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         end.close()
     workers[number] = process
-    line.send(_NEWS.pack(_STARTED, number, process.pid))
+    _tell(line, _STARTED, number, process.pid)
     return [line]
 
 

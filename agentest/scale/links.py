@@ -12,6 +12,7 @@ import json
 import pickle
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, reduce
 from io import BytesIO
@@ -85,6 +86,12 @@ class Link(asyncio.Protocol):
         self._flush()
         self._transport.close()
         await self._closed.wait()
+
+    def end_reading(self) -> None:
+        """Read what the other end has sent until now, and no more: it disconnects then."""
+        end = self._transport.get_extra_info("socket")
+        with suppress(OSError):  # it is closed
+            end.shutdown(socket.SHUT_RD)
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport

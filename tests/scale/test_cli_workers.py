@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -435,3 +436,16 @@ def test_auto_runs_anywhere(project: Project) -> None:
     handled(project)
     scenarios(project, a="x", b="y")
     assert project.run("--workers", "auto").returncode == 0
+
+
+def test_what_a_killed_worker_has_forked_hides_no_death(project: Project) -> None:
+    """A process of the user that lives on with the worker's end of the line: nobody waits for it."""
+    handled(project)
+    config = project.root / "agentest.config.py"
+    left = "Path('died').exists() or os.fork() == 0 and __import__('time').sleep(30) or died("
+    config.write_text(config.read_text().replace("os.kill(", left, 1) + DIE_ONCE)
+    scenarios(project, a="hello", b="die")
+    done = project.run("--workers", "2", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert done.returncode == 0
+    (held,) = project.scenario_result("b")["conversations"]
+    assert held["conversationId"] == "b-1-retry1"
