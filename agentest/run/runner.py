@@ -114,21 +114,23 @@ class _Ongoing:
     async def again(self) -> None:
         if self._has_place:
             return
-        await self._places.acquire()
-        if self._place is not self._places:
-            await self._stand_in_line()
+        if self._place is self._places:
+            await self._places.acquire()
+        else:
+            async with self._runner.into_line:
+                await self._stand_in_line()
         self._has_place = True
 
     async def _stand_in_line(self) -> None:
         """With a place among all: those that stand in the line may have left theirs."""
         while True:
+            await self._places.acquire()
             try:
                 self._place.acquire_nowait()
             except anyio.WouldBlock:
                 self._places.release()  # who is before us may want one
                 async with self._place:
                     pass
-                await self._places.acquire()
             else:
                 self._has_another = True
                 return
@@ -164,6 +166,8 @@ class _Runner:
         self.report = emit
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
+        self.into_line = anyio.Lock()
+        """For who stands in a line once more: two that try by turns would be in each other's way for ever."""
         self._free: defaultdict[str, anyio.Semaphore] = defaultdict(_one_at_a_time)
         """Of each exclusive agent: also after its line, when what was lost is held again."""
         self._lines: dict[str, _Line] = {}

@@ -47,7 +47,6 @@ from agentest.scale.messages import (
     Leave,
     Note,
     OfOwnAgent,
-    PlaceGiven,
     PlaceLeft,
     PlaceWanted,
     Ready,
@@ -166,7 +165,10 @@ class Crew:
             last = attempt == MOST_ATTEMPTS - 1
             try:
                 async with self._roster.worker_alone() if last else self._worker_for(unit) as member:
-                    return await self._held_by(member, unit, number, ongoing, attempt)
+                    finished, place = await self._held_by(member, unit, number, ongoing, attempt)
+                await place.had.wait()
+                ongoing.on_held()
+                return finished
             except Lost as lost:
                 self._desks.forget(unit.scope, number)
                 problem = str(lost)
@@ -206,6 +208,9 @@ class Crew:
         )
         self._roster.members.append(member)
         self._serve(member)
+        if self._session.stop.called.is_set():  # in the meantime: there is nothing to do for it
+            member.ended = True
+            member.connection.kill()
 
     def _send_all(self, message: object) -> None:
         for member in self._roster.members:
@@ -228,7 +233,9 @@ class Crew:
     @asynccontextmanager
     async def _worker_for(self, unit: Unit) -> AsyncIterator[Member]:
         """The worker that has least to do; that of all conversations which are held one at a time."""
-        yield await self._roster.worker_for(unit.about.line or (None if self._is_parallel(unit) else unit.scope))
+        yield await self._roster.worker_for(
+            unit.about.line or (None if self._is_parallel(unit) else unit.scope)
+        )
 
     def _is_parallel(self, unit: Unit) -> bool:
         own = unit.scenario.parallel
@@ -236,8 +243,8 @@ class Crew:
 
     async def _held_by(
         self, member: Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
-    ) -> Finished:
-        """What the worker makes of the conversation. Raises Lost."""
+    ) -> tuple[Finished, Place]:
+        """What the worker makes of the conversation, and its place among all. Raises Lost."""
         hold = next(self._holds)
         one = member.holdings[hold] = Holding(ongoing, asyncio.get_running_loop().create_future())
         member.units.add(unit.scope)
@@ -263,7 +270,7 @@ class Crew:
             if member.reserved:
                 self._roster.change()
         self._desks.done(unit.scope, number)
-        return Finished(pickle.loads(done.result), done.json, done.held_again)
+        return Finished(pickle.loads(done.result), done.json, done.held_again), one.place
 
     def _receive(self, member: Member, message: Any) -> None:
         """Handle a message of a worker."""
@@ -275,7 +282,11 @@ class Crew:
             case TurnClosed() if one := member.holdings.get(message.hold):
                 one.ongoing.on_turn(message.conversation_id, message.turn_index)
             case ConversationIsHeld() if one := member.holdings.get(message.hold):
-                one.ongoing.on_held()
+                if one.place.had.is_set():
+                    one.ongoing.on_held()
+                elif self._tasks:
+                    self._roster.lose(one.place)
+                    self._tasks.start_soon(self._leave_later, one)
             case ConversationDone() if (one := member.holdings.get(message.hold)) and not one.done.done():
                 one.done.set_result(message)
             case PlaceLeft() if (one := member.holdings.get(message.hold)) and self._tasks:
@@ -331,6 +342,11 @@ class Crew:
             await place.wanted.wait()
         self._roster.has_place(member, hold, place)
 
+    async def _leave_later(self, one: Holding) -> None:
+        """It went on in another's place, and leaves its own when it has got it: others count on that."""
+        await one.place.had.wait()
+        one.ongoing.on_held()
+
     def _fail(self, problem: UsageError) -> None:
         """A worker cannot go on, nor could another one: the run does not begin, or it is stopped."""
         self._problem = problem
@@ -365,7 +381,9 @@ class Crew:
             return
         self._stillborn = 0 if member.ready else self._stillborn + 1
         if self._stillborn == MOST_ATTEMPTS:
-            self._fail(UsageError(f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did"))
+            self._fail(
+                UsageError(f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did")
+            )
             return
         try:
             await self._connect()

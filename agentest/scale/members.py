@@ -88,7 +88,7 @@ class Roster:
         """What is held one at a time → the worker that holds all of it."""
         self._changed = anyio.Event()
         """Set, and made anew, whenever workers come or go."""
-        self._one_alone = anyio.Lock()
+        self._one_is_alone = False
         self._idle = 0
         """How many conversations wait for a worker."""
         self._missed: deque[tuple[Member, int, Place]] = deque()
@@ -150,6 +150,8 @@ class Roster:
         if member is None:
             with self._waiting():
                 while member is None or not self._may_begin():
+                    if member is None:
+                        self._lend()
                     await self._changed.wait()  # where there will be none, the run is stopped
                     member = self._able(home)
         if home is not None:
@@ -166,22 +168,28 @@ class Roster:
         """A worker that has nothing else to do: who dies then has died of this conversation, and takes no
         other one along."""
         member: Member | None = None
+        mine = False
         try:
             with self._waiting():
-                await self._one_alone.acquire()
+                while self._one_is_alone:
+                    self._lend()
+                    await self._changed.wait()
+                self._one_is_alone = mine = True
                 while member is None or member.ended or member.holdings or not self._may_begin():
                     if member is None or member.ended:
                         member = self._least_busy()
                     if member:
                         member.reserved = True
+                    if member is None or member.holdings:
+                        self._lend()
                     if member is None or member.holdings or not self._may_begin():
                         await self._changed.wait()
             yield member
         finally:
             if member:
                 member.reserved = False
-            if self._one_alone.statistics().owner == anyio.get_current_task():
-                self._one_alone.release()
+            if mine:
+                self._one_is_alone = False
             self.change()
 
     @contextmanager

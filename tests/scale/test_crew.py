@@ -1,4 +1,4 @@
-"""The workers of a run in one event loop, in orders of events that real processes show once in a thousand runs."""
+"""The workers of a run in one event loop, in orders of events that are rare among real processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from crew_lab import Fate, Lab, passed, running, unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentest.errors import UsageError
 from agentest.results import Status
 
 
@@ -36,10 +37,10 @@ def test_all_conversations_are_held_once() -> None:
     assert not lab.said
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**9),
-    deaths=st.integers(0, 8),
+    deaths=st.integers(0, 6),
     concurrency=st.integers(1, 6),
     size=st.integers(1, 4),
     outside=st.sampled_from([0.0, 0.5, 1.0]),
@@ -51,24 +52,139 @@ def test_whatever_dies_all_is_held_and_counted_once(
     are under way than may be."""
     random = Random(seed)
     units = [
-        unit(f"u{n}", random.randint(1, 4), line=random.choice([None, None, "l"]), parallel=random.random() < 0.6)
+        unit(
+            f"u{n}",
+            random.randint(1, 4),
+            line=random.choice([None, None, "l"]),
+            parallel=random.random() < 0.6,
+        )
         for n in range(random.randint(1, 6))
     ]
 
     async def kill(lab: Lab) -> None:
         for _ in range(deaths):
             await anyio.sleep(random.random())
-            if lab.alive:
-                random.choice(lab.alive).die()
+            if able := [worker for worker in lab.alive if worker.ready]:
+                random.choice(able).die()
 
     fate = Fate(random, waits_outside=outside)
     lab, results = running(units, kill, concurrency=concurrency, size=size, fate=fate)
-    assert list(results) and {each.scope: each.conversations for each in units} == {
-        scope: len(result.conversations) for scope, result in results.items()
+    assert {scope: len(result.conversations) for scope, result in results.items()} == {
+        each.scope: each.conversations for each in units
     }
-    for scope, result in results.items():
-        for number, each in enumerate(result.conversations, 1):
-            assert each.conversation.conversation_id.removesuffix("-retry1").removesuffix("-retry2") == (
-                f"{scope}-{number}"
-            )
-    assert not lab.rules.broken
+    ids = [each.split("-retry")[0] for of_one in held(results).values() for each in of_one]
+    assert sorted(ids) == sorted(f"{u.scope}-{n}" for u in units for n in range(1, u.conversations + 1))
+    assert lab.rules.broken == []
+
+
+def test_one_that_kills_its_workers_takes_no_other_along() -> None:
+    """It comes to nothing after three workers; all others are held."""
+    units = [unit("kills"), *(unit(f"u{n}", 3) for n in range(4))]
+    lab, results = running(units, fate=Fate(kills=frozenset({"kills"})), concurrency=6)
+    assert results.pop("kills").verdict.status is Status.ERRORED
+    assert passed(results)
+    assert len(lab.workers) == 5
+
+
+def test_a_worker_that_dies_before_it_can_begin_is_replaced() -> None:
+    """Before the run begins, too."""
+
+    async def kill(lab: Lab) -> None:
+        await anyio.sleep(0.4)
+        lab.workers[0].die()
+
+    lab, results = running([unit("a", 4)], beforehand=kill)
+    assert passed(results)
+    assert len(lab.workers) == 3
+
+
+def test_workers_of_which_none_can_begin() -> None:
+    """Three that die one after another before they can begin end the run before it begins."""
+    with pytest.raises(UsageError, match="was killed by SIGKILL before it could begin, as 2 others did"):
+        running([unit("a")], fate=Fate(stillborn=True))
+
+
+def test_no_worker_can_take_the_place() -> None:
+    """Those that are left hold everything; when there are none, the run is stopped and says why."""
+
+    async def kill_one(lab: Lab) -> None:
+        await anyio.sleep(1.2)
+        lab.workers[0].die()
+
+    async def kill_both(lab: Lab) -> None:
+        await kill_one(lab)
+        await anyio.sleep(1.0)
+        lab.workers[1].die()
+
+    units = [unit("a", 20)]
+    lab, results = running(units, kill_one, fate=Fate(connects=2))
+    assert passed(results)
+    assert "no worker takes its place: no process can be forked any more" in lab.said
+    lab, results = running(units, kill_both, fate=Fate(connects=2))
+    assert lab.stop.reason == "no worker is left: a worker process was killed by SIGKILL"
+    assert results["a"].verdict.status is Status.ERRORED
+
+
+def test_a_stop_ends_workers_that_are_silent() -> None:
+    """A worker that is blocked keeps a run going that is stopped for some seconds, and is killed; nothing is
+    said of those that end by themselves, nor does another take a place."""
+
+    async def stop(lab: Lab) -> None:
+        await anyio.sleep(1.0)
+        lab.workers[0].silent = True
+        lab.workers[1].die()
+        await anyio.sleep(0.2)
+        lab.stop.interrupt()
+
+    lab, results = running([unit("a", 30)], stop, size=3)
+    assert results["a"].verdict.status is Status.ERRORED
+    assert lab.notes == ["a worker process did not end when it was told to"]
+    assert not lab.alive
+
+
+def test_one_that_fails_is_all_that_is_told() -> None:
+    """Of a mistake in one worker the run tells that; the others end in peace."""
+
+    async def fail(lab: Lab) -> None:
+        await anyio.sleep(1.0)
+        lab.workers[0].fail()
+
+    lab, _ = running([unit("a", 30)], fail, size=3)
+    assert lab.stop.reason == "a worker process failed: a mistake"
+    assert lab.notes == []
+
+
+def test_a_stop_while_a_worker_is_silent_at_its_end() -> None:
+    """A run that has held everything waits for a worker that does not end, until it is stopped."""
+
+    async def stop(lab: Lab) -> None:
+        await anyio.sleep(0.6)
+        lab.workers[1].silent = True
+        await anyio.sleep(100)
+        lab.stop.interrupt()
+
+    lab, _ = running([unit("a", parallel=False)], stop)
+    assert not lab.alive
+
+
+def test_a_stop_is_heard_at_any_moment() -> None:
+    """Wherever workers are, dying or being replaced: the run ends soon, and all of them."""
+    for seed in range(60):
+        random = Random(seed)
+
+        async def stop(lab: Lab, random: Random = random) -> None:
+            for _ in range(random.randint(0, 2)):
+                await anyio.sleep(random.random())
+                if able := [worker for worker in lab.alive if worker.ready]:
+                    random.choice(able).die()
+            await anyio.sleep(random.random())
+            lab.stop.interrupt()
+            began = anyio.current_time()
+            while lab.alive:
+                assert anyio.current_time() - began < 25
+                await anyio.sleep(0.5)
+
+        units = [unit("a", 30), unit("b", 5, parallel=False), unit("c", 3, line="l")]
+        lab, _ = running(units, stop, fate=Fate(random, waits_outside=0.5))
+        assert not lab.alive
+        assert not lab.notes

@@ -81,6 +81,8 @@ class Fate:
     """How many of the conversations wait for others in between."""
     connects: int = 1_000_000
     """How many workers there can ever be."""
+    stillborn: bool = False
+    """Whether workers die before they can begin."""
     kills: frozenset[str] = frozenset()
     """Scopes whose conversations kill whoever holds them."""
 
@@ -125,6 +127,7 @@ class FakeWorker:
     ) -> None:
         self.number = number
         self.alive = True
+        self.ready = False
         self.silent = False
         self._lab = lab
         self._on_message = on_message
@@ -188,7 +191,10 @@ class FakeWorker:
         with self._life:
             async with anyio.create_task_group() as life:
                 await anyio.sleep(self._lab.fate.pause(1.0))
+                if self._lab.fate.stillborn:
+                    self.die()
                 self._say(Ready())
+                self.ready = self.alive
                 conversations = await life.start(self._hold_all)
                 while True:
                     message = await self._to_worker.get()
@@ -288,8 +294,13 @@ class Lab:
         self.workers.append(worker)
         return worker
 
-    async def run(self, meddle: Callable[[Lab], Any] | None = None) -> Mapping[str, ScenarioResult]:
-        """The whole run; meanwhile, `meddle` does what it likes."""
+    async def run(
+        self, meddle: Callable[[Lab], Any] | None = None, beforehand: Callable[[Lab], Any] | None = None
+    ) -> Mapping[str, ScenarioResult]:
+        """The whole run; meanwhile, `meddle` does what it likes, and `beforehand` while workers are waited
+        for."""
+        problem: UsageError | None = None
+        results: Mapping[str, ScenarioResult] = {}
         ledger = MeasuringLedger()
         origin = Origin(make=_never)
         crew = Crew(self, self.session, origin, Desks(ledger, None), LeaseDesk(LocalGates(20)))
@@ -297,14 +308,20 @@ class Lab:
         with anyio.fail_after(LONGEST_S):
             async with anyio.create_task_group() as self._tasks:
                 try:
+                    if beforehand:
+                        self._tasks.start_soon(beforehand, self)
                     await crew.assemble()
                     if meddle:
                         self._tasks.start_soon(meddle, self)
                     results = await crew.work(in_order(self.session, crew, connections))
                     await crew.close()
+                except UsageError as error:
+                    problem = error
                 finally:
                     await crew.disconnect()
                 self._tasks.cancel_scope.cancel()
+        if problem:
+            raise problem
         return results
 
 
@@ -316,6 +333,7 @@ def running(
     units: Sequence[Unit],
     meddle: Callable[[Lab], Any] | None = None,
     *,
+    beforehand: Callable[[Lab], Any] | None = None,
     size: int = 2,
     concurrency: int = 4,
     fate: Fate | None = None,
@@ -326,7 +344,7 @@ def running(
 
     async def go() -> None:
         lab = Lab(units, size, concurrency, fate or Fate(), **more)
-        made.append((lab, await lab.run(meddle)))
+        made.append((lab, await lab.run(meddle, beforehand)))
 
     run(go)
     return made[0]
