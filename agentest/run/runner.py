@@ -31,6 +31,7 @@ from agentest.run.connections import Connections
 from agentest.run.holding import Finished, Holder
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
+from agentest.run.sharing import Sharing
 from agentest.run.stop import Stop
 from agentest.run.totals import slimmed
 from agentest.run.units import UnitDecision, UnitProgress
@@ -174,6 +175,7 @@ class _Runner:
         """Of each exclusive agent that converses now, the units that wait for that."""
         self._begun: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
+        self._sharing = Sharing()
 
     async def run(self, units: Iterable[Unit]) -> dict[str, ScenarioResult]:
         with self._stop.scope:
@@ -303,11 +305,11 @@ class _Runner:
 
     def _kept(self, unit: Unit, finished: Finished) -> ConversationResult:
         """What is kept of a reported conversation until its scenario ends."""
-        if finished.json is not None:  # the worker has sent no more than that
-            return finished.result
         # A case's scores are shown with its messages.
-        whole = self._settings.keep_conversations or unit.scenario.case is not None
-        return finished.result if whole else slimmed(finished.result)
+        if self._settings.keep_conversations or unit.scenario.case is not None:
+            return finished.result
+        by_worker = finished.json is not None  # who has slimmed it
+        return self._sharing.shared(finished.result if by_worker else slimmed(finished.result))
 
     async def _conclude(self, progress: UnitProgress) -> None:
         self._finish(progress, await self._decision.decide(progress))
