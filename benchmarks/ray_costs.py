@@ -30,13 +30,14 @@ from benchmarks.spread_work import (
 )
 from benchmarks.targets import Target
 
+REAL, ECHO = "real", "echo"
 _COUNTS = (1, 2, 4)
 _COMPUTED = 200
 _LEAST_OF_LINEAR = 0.9
 _FEW, _MANY = 500, 4500
 _FEW_ECHOES, _MANY_ECHOES = 2_000, 22_000
 _SPEED_HEAD = ("", "conversations a second", "of one worker", "CPU s of the driver", "of the workers")
-_COST_HEAD = ("", "driver µs", "workers µs", "messages out", "in", "driver could take a second")
+_COST_HEAD = ("", "driver µs", "workers µs", "messages out", "in", "a second", "driver alone")
 _START_HEAD = ("", "s to the first conversation", "of which Ray's own start")
 _RAY_STARTS = "import ray; ray.init(address='local', include_dashboard=False, log_to_driver=False)"
 _RAY_JOINS = "import ray; ray.init(address={address!r}, log_to_driver=False)"
@@ -87,6 +88,8 @@ class Cost:
     worker_s: float
     sent: float
     received: float
+    a_second: float
+    """Conversations, as they came on this machine."""
 
     def row(self, title: str) -> list[str]:
         return [
@@ -95,6 +98,7 @@ class Cost:
             f"{self.worker_s * 1e6:,.0f}" if self.worker_s else "",
             f"{self.sent:.1f}" if self.sent else "",
             f"{self.received:.1f}" if self.received else "",
+            f"{self.a_second:,.0f}",
             f"{1 / self.driver_s:,.0f}",
         ]
 
@@ -102,12 +106,12 @@ class Cost:
 def overhead(address: str) -> str:
     """CPU and messages of a conversation of next to nothing; and those of the driver alone."""
     spread = {"worker processes": workers(2), "Ray": on_cluster(address, 2)}
-    real = {name: _cost(engine, NOTHING, "real", _FEW, _MANY) for name, engine in spread.items()}
+    real = {name: _cost(engine, NOTHING, REAL, _FEW, _MANY) for name, engine in spread.items()}
     found = {
-        "one process": _cost(LOCAL, NOTHING, "real", _FEW, _MANY),
+        "one process": _cost(LOCAL, NOTHING, REAL, _FEW, _MANY),
         **real,
         **{
-            f"{name}, {what}": _cost(engine, kind, "echo", _FEW_ECHOES, _MANY_ECHOES)
+            f"{name}, {what}": _cost(engine, kind, ECHO, _FEW_ECHOES, _MANY_ECHOES)
             for name, engine in spread.items()
             for what, kind in {"echoes": NOTHING, "echoes of 4 turns": TALKING}.items()
         },
@@ -116,32 +120,41 @@ def overhead(address: str) -> str:
         f"**A conversation more, of next to nothing.** {NOTHING.title}, no model, no metric; the CPU of "
         f"one more conversation from {_FEW:,} to {_MANY:,}, two workers. In rows of *echoes* workers hold "
         f"one conversation and give it as the result of all others, up to {_MANY_ECHOES:,}: what is "
-        f"left is the driver's work, for that conversation and for one of {TALKING.title}."
+        f"left is the driver's work, for that conversation and for one of {TALKING.title}. "
+        "*Driver alone* is how many a second its CPU time is enough for, on a core of its own."
     )
     return "\n\n".join([about, table(_COST_HEAD, [cost.row(name) for name, cost in found.items()])])
 
 
 def _cost(engine: Engine, kind: Kind, mode: str, few: int, many: int) -> Cost:
-    (small, sent, received), (large, more_sent, more_received) = (
-        _counted(engine, kind, mode, count) for count in (few, many)
-    )
-    more = many - few
+    small, large = (counted(engine, kind, mode, count) for count in (few, many))
+    more, before, after = many - few, small.ran.watched, large.ran.watched
     return Cost(
-        (large.watched.driver_cpu_s - small.watched.driver_cpu_s) / more,
-        (large.watched.worker_cpu_s - small.watched.worker_cpu_s) / more,
-        (more_sent - sent) / more,
-        (more_received - received) / more,
+        (after.driver_cpu_s - before.driver_cpu_s) / more,
+        (after.worker_cpu_s - before.worker_cpu_s) / more,
+        (large.sent - small.sent) / more,
+        (large.received - small.received) / more,
+        more / (large.ran.duration_s - small.ran.duration_s),
     )
 
 
-def _counted(engine: Engine, kind: Kind, mode: str, count: int) -> tuple[Ran, int, int]:
-    """A run, and how many messages the driver has sent and received."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A run, and how many messages its driver has sent and received."""
+
+    ran: Ran
+    sent: int
+    received: int
+
+
+def counted(engine: Engine, kind: Kind, mode: str, count: int, scenarios: int = 1) -> Counted:
+    """A run whose messages are counted; with `ECHO`, of workers that only answer."""
     with tempfile.TemporaryDirectory(prefix="agentest-bench-") as made:
         file = Path(made) / "counted.json"
         program = [sys.executable, "-m", "benchmarks.counting", str(file), mode]
-        ran = spread_run(engine, kind, count, program=program, same_ids=mode == "echo")
+        ran = spread_run(engine, kind, count, scenarios=scenarios, program=program, same_ids=mode == ECHO)
         told = json.loads(file.read_text())
-    return ran, told["sent"], told["received"]
+    return Counted(ran, told["sent"], told["received"])
 
 
 def start(address: str, runs: int) -> str:
