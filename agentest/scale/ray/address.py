@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from agentest.errors import UsageError
 
@@ -26,7 +27,7 @@ def check_reachable(address: str) -> None:
     """Raise UsageError where nobody answers: Ray itself would try for minutes."""
     if address == _AUTO:
         return
-    host, port = _host_and_port(address)
+    host, port = host_and_port(address)
     try:
         socket.create_connection((host, port), timeout=_ANSWERED_WITHIN_S).close()
     except OSError as error:
@@ -37,8 +38,14 @@ def check_reachable(address: str) -> None:
         ) from None
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
-    client = address.startswith(_CLIENT)
+def is_of_clients(address: str | None) -> TypeGuard[str]:
+    """Whether it is that of a server which has the cluster's calls made for clients."""
+    return address is not None and address.startswith(_CLIENT)
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Where a cluster answers. Raises UsageError."""
+    client = is_of_clients(address)
     host, colon, port = address.removeprefix(_CLIENT).rstrip("/").rpartition(":")
     if not colon:
         return port, _CLIENT_PORT if client else _PORT

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.errors import UsageError
-from agentest.scale.ray.address import check_reachable
+from agentest.scale.ray.address import check_reachable, is_of_clients
 from agentest.scale.ray.files import Files
 from agentest.version import __version__
 
@@ -35,6 +35,8 @@ _OURS = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": r"[\s\S]?",
     # In a job of Ray's the job's own files would be in the way of the run's: they are the same, or more.
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
+    # Ray ends a process whose head node is gone for so many seconds; a run then stops by itself (`head`).
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
 }
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """With it, a cluster that Ray starts listens on loopback alone, as it always does on macOS."""
@@ -64,6 +66,8 @@ class Cluster:
     nodes: tuple[Node, ...]
     cpus: int
     local: bool
+    head: str
+    """Where its head node answers."""
 
 
 def check_installed() -> None:
@@ -102,7 +106,7 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
                 _started(ray, workers)
             else:
                 _connected(ray, address, files)
-            yield _looked_at(ray, local=address is None)
+            yield _looked_at(ray, address)
         finally:
             ray.shutdown()
 
@@ -239,16 +243,17 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _looked_at(ray: Any, *, local: bool) -> Cluster:
+def _looked_at(ray: Any, address: str | None) -> Cluster:
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
     cpus = sum(int(node["Resources"]["CPU"]) for node in alive)
     if not alive:
         raise UsageError("--engine ray: no node of the cluster has a CPU for a worker")
-    if local:
+    if address is None:
         nodes = [_node(node, here=True) for node in alive]
     else:
         nodes = _checked(ray, alive)
-    return Cluster(tuple(nodes), cpus, local)
+    head = address if is_of_clients(address) else ray.get_runtime_context().gcs_address
+    return Cluster(tuple(nodes), cpus, address is None, head)
 
 
 def _node(node: Mapping[str, Any], *, here: bool) -> Node:

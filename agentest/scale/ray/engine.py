@@ -19,6 +19,7 @@ from agentest.scale.ray.cluster import Cluster, joined
 from agentest.scale.ray.environment import needed_variables
 from agentest.scale.ray.files import check_inside, files_of
 from agentest.scale.ray.fleet import RayFleet
+from agentest.scale.ray.head import watched_head
 from agentest.scale.ray.life import Holding, Recipe
 from agentest.scale.shares import AUTO, worker_count
 
@@ -66,5 +67,8 @@ class RayEngine:
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
         """Wait until the first worker is ready (`scale.engine.Spread`). Raises UsageError."""
         fleet = RayFleet(self.cluster, self.size, self.life, self.variables, session.say)
-        async with Spread(fleet).open(session, origin) as run:
+        async with (
+            watched_head(self.cluster.head, session.stop),
+            Spread(fleet).open(session, origin) as run,
+        ):
             yield run

@@ -68,43 +68,54 @@ class RayFleet:
         self._beginning: set[asyncio.Task[None]] = set()
         self._say = say
         self._said = False
-        self._begun = 0
+        self._alive: set[int] = set()
+        """Workers that have begun, and have not ended."""
+        self._has_begun = False
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Caller:
         """One more worker. What it is sent before it has found a place waits with it."""
+        self._connected += 1
+        number = self._connected
+
+        def on_end() -> None:
+            self._alive.discard(number)
+            on_disconnect()
+
         actor = self._class.remote()
-        caller = Caller(_Actor(self._ray, actor), on_message, on_disconnect)
-        task = asyncio.create_task(self._begin(actor, on_message))
+        caller = Caller(_Actor(self._ray, actor), on_message, on_end)
+        task = asyncio.create_task(self._begin(actor, number, on_message))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
         return caller
 
-    async def _begin(self, actor: Any, on_message: OnMessage) -> None:
+    async def _begin(self, actor: Any, number: int, on_message: OnMessage) -> None:
         """Begin its life as soon as there is a place for it; who has to wait learns of that."""
-        self._connected += 1
-        life = pickle.dumps(replace(self._life, number=self._connected))
+        life = pickle.dumps(replace(self._life, number=number))
         begun = asyncio.ensure_future(_answer(actor.begin.remote(self._variables, life)))
         try:
             done, _ = await asyncio.wait([begun], timeout=_SOON_S)
             if not done:
                 self._tell_waiting()
+            while not done:
                 done, _ = await asyncio.wait([begun], timeout=_STARTED_WITHIN_S)
-            if not done and not self._begun:
-                on_message(CannotStart(f"no worker has begun in {_STARTED_WITHIN_S:.0f} s. {self._places()}"))
-                return
+                if not done and not self._alive:
+                    problem = f"no worker has begun in {_STARTED_WITHIN_S:.0f} s. {self._places()}"
+                    on_message(CannotStart(problem))
+                    return
             await begun
-            self._begun += 1
+            self._alive.add(number)
+            self._has_begun, self._said = True, False
         except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
-            if not self._begun:  # else the line to it tells of its end, and the others go on
-                problem = f"a worker could not begin: {how_it_died(str(error))}"
-                on_message(CannotStart(problem))
+            is_end = isinstance(error, self._ray.exceptions.RayActorError) and self._has_begun
+            if not (is_end or self._alive):  # else the line to it tells of its end, and the others go on
+                on_message(CannotStart(f"a worker could not begin: {how_it_died(str(error))}"))
         finally:
             begun.cancel()
 
     def _tell_waiting(self) -> None:
         if not self._said:
             self._said = True
-            self._say(f"waiting for a free CPU of the Ray cluster. {self._places()}")
+            self._say(f"waiting for workers of the Ray cluster. {self._places()}")
 
     def _places(self) -> str:
         nodes = len(self._cluster.nodes)
