@@ -10,6 +10,7 @@ from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.run.plan import Plan
 from agentest.run.prepare import Prepared, Request
+from agentest.scale.ray.environment import needed_variables
 from agentest.scale.ray.files import Files, files_of
 
 PRINTING = """
@@ -28,10 +29,14 @@ for thread in threading.enumerate():
 """
 
 
-def files_below(root: Path, output_dir: str = ".agentest") -> Files:
+def prepared_below(root: Path, output_dir: str = ".agentest") -> Prepared:
     config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}, "outputDir": output_dir})
     loaded = LoadedConfig(config, root / "agentest.config.yaml")
-    return files_of(Prepared(Request(root), loaded, Plan((), {}, False), ()))
+    return Prepared(Request(root), loaded, Plan((), {}, False), ())
+
+
+def files_below(root: Path, output_dir: str = ".agentest") -> Files:
+    return files_of(prepared_below(root, output_dir))
 
 
 def test_a_link_to_a_folder_above_it_is_not_followed(tmp_path: Path) -> None:
@@ -49,6 +54,18 @@ def test_a_link_to_a_folder_above_it_is_not_followed(tmp_path: Path) -> None:
 
 def test_the_output_stays_here_however_it_is_written(tmp_path: Path) -> None:
     assert "/out" in files_below(tmp_path, "./out/").excludes
+
+
+def test_variables_travel_that_modules_of_the_agent_read(tmp_path: Path) -> None:
+    """No scenario imports them, and the configuration need not, either."""
+    for name, variable in (("agent/tools.py", "SHOP_URL"), ("own-venv/lib/x.py", "OTHER_URL")):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True)
+        file.write_text(f'import os\nurl = os.environ["{variable}"]\n')
+    (tmp_path / "own-venv" / "pyvenv.cfg").touch()
+    environ = {"SHOP_URL": "http://shop", "OTHER_URL": "http://other", "AGENTEST_X": "1"}
+    found = needed_variables(prepared_below(tmp_path), environ)
+    assert found == {"SHOP_URL": "http://shop", "AGENTEST_X": "1"}
 
 
 def test_no_line_of_a_key_is_printed() -> None:

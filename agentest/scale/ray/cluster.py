@@ -156,7 +156,7 @@ def _largest(files: Files) -> list[str]:
             top = path.relative_to(files.root).parts[0]
             sizes[top] = sizes.get(top, 0) + (path.lstat().st_size if not path.is_symlink() else 0)
     largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
-    return [f"{name} ({sizes[name] / 1e6:.0f} MB)" for name in largest]
+    return [f"{name} ({sizes[name] / 1e6:.0f} MB)" for name in largest if sizes[name] >= 1e6]
 
 
 class _Init:

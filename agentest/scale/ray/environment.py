@@ -14,6 +14,7 @@ from dotenv import dotenv_values
 
 from agentest.llm.access import DIRECT, key_variables
 from agentest.run.prepare import Prepared
+from agentest.scale.ray.files import python_files
 
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 _READ = re.compile(r"""(?:environ(?:\.get)?|getenv)\s*[\[(]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
@@ -31,7 +32,7 @@ def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str
     """What the configuration names, `.env` sets, the models' providers read, and our own variables."""
     config = prepared.loaded.path
     names = set(_named_in(config)) | set(dotenv_values(config.parent / ".env"))
-    for file in prepared.files:
+    for file in {*prepared.files, *python_files(prepared.request.root)}:
         names |= set(_named_in(file))
     specs = (prepared.user, prepared.judge, *prepared.named.values())
     providers = {spec.name.partition("/")[0] for spec in specs if spec}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,17 @@ def _looked_through(root: Path) -> tuple[int, list[str]]:
                 loops.append(f"/{path.relative_to(root).as_posix()}")
         size += sum(_size(Path(folder, name)) for name in names)
     return size, loops
+
+
+def python_files(root: Path) -> Iterator[Path]:
+    """Those of the project; an agent's own modules are among them, which only a worker imports."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _NEVER and not _is_environment(folder, name)]
+        yield from (Path(folder, name) for name in names if name.endswith(".py"))
+
+
+def _is_environment(folder: str, name: str) -> bool:
+    return Path(folder, name, "pyvenv.cfg").exists()
 
 
 def _size(file: Path) -> int:
