@@ -169,7 +169,8 @@ class _Packer(pickle.Pickler):
         if kind is ToolCall:
             about = (value.name, value.mocked, value.turn_index)
             rest = (value.invalid_arguments, value.error, value.seen_by, value.call_id, value.also_seen_by)
-            return _tool_call, (_as_json([value.args, value.result]), *about, *rest)
+            when = (value.duration_ms, value.round)
+            return _tool_call, (_as_json([value.args, value.result]), *about, *rest, *when)
         named = value if isinstance(value, type | FunctionType) else kind
         ours = named.__module__.partition(".")[0] in ("agentest", "copyreg")
         if not ours:
