@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from agentest.results import ConversationResult, TurnEvaluation
+from agentest.support.replacing import replace
 from agentest.transcript import ToolCall, Turn, Usage
 
 _MOST = 10_000
