@@ -11,7 +11,7 @@
     │   └── UnmockedToolError     the agent called a tool that has no mock
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
     ├── SessionMismatch           the session is not the one that the scenario asks for: it is errored
-    ├── CannotSend                the agent's protocol cannot be told it, or to whom: the scenario is errored
+    ├── CannotSend                no form in the agent's protocol, or no way to it: the scenario is errored
     ├── HeldUp                    this program was held up, and it failed for that: the scenario is errored
     └── ModelError                a model could not be asked: the scenario is errored
         ├── ModelUnavailable      still no answer after the retries
@@ -98,7 +98,10 @@ class SessionMismatch(AgentestError):
 
 
 class CannotSend(AgentestError):
-    """What the user wants sent has no form in the agent's protocol, or lacks what that demands."""
+    """What the user wants sent has no form in the agent's protocol, or lacks what that demands.
+
+    Or this machine has no file descriptor, port or process left to send it with.
+    """
 
 
 class HeldUp(AgentestError):

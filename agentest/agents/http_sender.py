@@ -23,7 +23,15 @@ from agentest.errors import AgentError, AgentestError, CannotSend, HeldUp
 from agentest.http.bodies import BadBody
 from agentest.http.client import DirectResponse, Headers, Sender
 from agentest.http.guard import AddressGuard, RefusedAddress
-from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retry, retry_after, was_refused
+from agentest.http.retries import (
+    CONNECTION_ERRORS,
+    describe,
+    own_shortage,
+    pause_before_retry,
+    retry_after,
+    was_refused,
+)
+from agentest.http.shortages import shortage_told
 from agentest.http.unpacking import CODINGS
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
@@ -66,11 +74,15 @@ class Outgoing:
 class _TryAgain(Exception):
     """This attempt failed in a way that is not yet the agent's answer."""
 
-    def __init__(self, problem: str, wait: float | None = None, *, lost: bool = False) -> None:
+    def __init__(
+        self, problem: str, wait: float | None = None, *, lost: bool = False, ours: bool = False
+    ) -> None:
         super().__init__(problem)
         self.wait = wait
         self.lost = lost
         """Whether the connection was, so that there is no answer at all."""
+        self.ours = ours
+        """Whether this machine could make no connection, which says nothing of the agent."""
 
 
 class _Unfit(AgentError):
@@ -156,7 +168,7 @@ class HttpSender:
 
         Raises:
             NoReply: for every other answer, and for none; each attempt has the whole time-out.
-            CannotSend: for a header that HTTP does not allow.
+            CannotSend: for a header that HTTP does not allow, and where this machine can make no connection.
         """
         headers = self._headers_of(request, values)
         for attempt in range(1, self._retries + 2):
@@ -167,6 +179,8 @@ class HttpSender:
                 if attempt > self._retries:
                     tries = f" ({attempt} attempts)" if attempt > 1 else ""
                     problem = f"{error}{tries}"
+                    if error.ours:
+                        raise CannotSend(problem) from None
                     if error.lost and self._was_held_up(limit):
                         raise HeldUp(problem, limit.delay) from None
                     raise NoReply(problem, attempt - 1) from None
@@ -256,6 +270,8 @@ class HttpSender:
             note_request()
             return response
         except CONNECTION_ERRORS as error:
+            if shortage := own_shortage(error):
+                raise _TryAgain(shortage_told(request.url, shortage), ours=True) from None
             problem = f"{request.url}: {describe(error)}"
             if was_refused(error):
                 # Nothing of an answer has come: sending it again cannot make the agent answer twice.

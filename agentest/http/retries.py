@@ -15,6 +15,7 @@ import httpx
 from aiohttp.http_exceptions import HttpProcessingError
 
 from agentest.http.bodies import BadBody
+from agentest.http.shortages import shortage_in
 
 MAX_RETRY_AFTER_S = 30.0
 
@@ -75,6 +76,11 @@ def was_refused(error: BaseException) -> bool:
 def could_not_connect(error: BaseException) -> bool:
     """Whether no connection could be made: refused, out of reach, or a name that does not resolve."""
     return any(isinstance(e, aiohttp.ClientConnectorError) for e in _causes(error))
+
+
+def own_shortage(error: BaseException) -> OSError | None:
+    """What this machine lacks for a connection, where that is why there is none."""
+    return shortage_in(_causes(error))
 
 
 def describe(error: BaseException) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import shlex
 import sys
 from contextlib import AsyncExitStack
@@ -12,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from descriptors import no_more_than, opened
 
 from agentest import call, scenario
 from agentest.agents.command.client import open_agent
@@ -200,28 +199,14 @@ def test_no_file_descriptors_left(tmp_path: Path) -> None:
     async def start() -> tuple[str, int]:
         invocation = Invocation(words=[PYTHON], env={}, cwd=tmp_path)
         before = opened()
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        highest = max(before) + 1
-        kept = [os.dup(0) for _ in range(highest - len(before))]  # what is free below the highest
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(kept, default=highest) + 4, limits[1]))
-        try:
-            with pytest.raises(CannotSend) as caught:
-                await Program.start(invocation, NoReaper())
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            for each in kept:
-                os.close(each)
+        with no_more_than(4), pytest.raises(CannotSend) as caught:
+            await Program.start(invocation, NoReaper())
         return str(caught.value), len(opened() - before)
 
     said, lost = anyio.run(start)
     assert "Too many open files" in said
     assert "lower `concurrency`" in said
     assert lost == 0
-
-
-def opened() -> set[int]:
-    """The file descriptors of this process, one of this look among them."""
-    return {int(each.name) for each in Path("/dev/fd").iterdir()}
 
 
 class NoReaper(Reaper):

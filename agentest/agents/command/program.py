@@ -17,6 +17,7 @@ from anyio.abc import Process
 
 from agentest.errors import AgentError, CannotSend
 from agentest.http.bodies import MAX_BODY_BYTES
+from agentest.http.shortages import shortage_in, shortage_told
 from agentest.processes.groups import Reaper, end_group, search_path
 from agentest.support.terminal import without_colours
 
@@ -24,7 +25,6 @@ _PIECE_BYTES = 65536
 _LOG_CHARS = 2000
 _LAST_WORDS_S = 1.0
 _GRACE_S = 2.0
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,16 +176,13 @@ def _pipes(name: str) -> tuple[Sequence[int], Sequence[int]]:
     except OSError as error:
         for end in chain(*opened):
             os.close(end)
-        raise _not_here(name, error) from None
+        raise CannotSend(shortage_told(_cannot_start(name), error)) from None
     (stdin, into), (out, stdout), (log, stderr) = opened
     return (stdin, stdout, stderr), (into, out, log)
 
 
-def _not_here(name: str, error: OSError) -> CannotSend:
-    return CannotSend(
-        f"the command {name!r} cannot be started: this machine has no more to give ({error}); lower "
-        "`concurrency`, or allow more (`ulimit -a` shows the limits)"
-    )
+def _cannot_start(name: str) -> str:
+    return f"the command {name!r} cannot be started"
 
 
 async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
@@ -207,6 +204,6 @@ async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
                 f"the command {name!r} cannot be given the message as an argument ({error}); let it read the "
                 "message: input: stdin"
             ) from None
-        if error.errno in _SHORTAGES:
-            raise _not_here(name, error) from None
-        raise AgentError(f"the command {name!r} cannot be started: {error}") from None
+        if shortage_in([error]):
+            raise CannotSend(shortage_told(_cannot_start(name), error)) from None
+        raise AgentError(f"{_cannot_start(name)}: {error}") from None

@@ -15,7 +15,8 @@ from agentest.config.fields import check_headers
 from agentest.errors import AgentError, CannotSend
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress
-from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retry, was_refused
+from agentest.http.retries import CONNECTION_ERRORS, describe, own_shortage, pause_before_retry, was_refused
+from agentest.http.shortages import shortage_told
 from agentest.http.websockets import RedirectRefused, WebSocket
 from agentest.support.deadlines import TimeLimit
 from agentest.support.trace_context import note_request, turn_of_requests
@@ -51,7 +52,10 @@ class Connector:
             except RefusedAddress as error:
                 raise AgentError(str(error)) from None
             except CONNECTION_ERRORS as error:
-                if attempt == self._config.retries or not _may_be_repeated(error):
+                shortage, last = own_shortage(error), attempt == self._config.retries
+                if shortage and last:
+                    raise CannotSend(shortage_told(request.url, shortage)) from None
+                if last or not (shortage or _may_be_repeated(error)):
                     raise AgentError(await self._problem(request.url, error)) from None
             with limit.paused():
                 await anyio.sleep(pause_before_retry(attempt + 1))
