@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
+from difflib import SequenceMatcher
 
 from agentest import QuantitativeMetric, TurnInput
 
+_GOOD = (
+    "We are glad to help you with that. What is it about, and since when has it been so?",
+    "We have sent your refund today. It takes five days at the most. Is there anything else?",
+    "Thank you for waiting. You get your money back within five days, and need not do anything else.",
+    "We are sorry for the trouble. You get a new one within five days. Is there anything else?",
+)
 
-class Tone(QuantitativeMetric):
-    """Stands for a classifier: some milliseconds of a core a turn."""
+
+class Likeness(QuantitativeMetric):
+    """How like a reply is to the most like of good ones, from 0 to 1: some milliseconds of a core a turn."""
 
     def score(self, input: TurnInput) -> float:
-        hashlib.pbkdf2_hmac("sha256", input.agent_message.encode(), b"tone", 20_000)
-        return 1.0 if "glad" in input.agent_message or "refund" in input.agent_message else 0.0
+        ratios = [SequenceMatcher(None, input.agent_message, good, autojunk=False).ratio() for good in _GOOD]
+        return max(ratios)
