@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 
 from agentest.metrics import Range, scale_of
-from agentest.results import ConversationResult, Figure, ScenarioResult, Score
+from agentest.results import ConversationResult, Figure, ScenarioResult, Score, Status
 from agentest.support.statistics.intervals import (
     Interval,
     clustered_mean,
@@ -15,7 +16,7 @@ from agentest.support.statistics.intervals import (
     pass_hat_k,
     wilson,
 )
-from agentest.verdict import conversation_failed, conversation_passed
+from agentest.verdict import own_status
 
 _YES_OR_NO: Range = (0.0, 1.0)
 
@@ -40,8 +41,9 @@ def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
 
     Of those that are errored or invalid it is not known whether they would pass: they are not in `n`.
     """
-    passed = sum(map(conversation_passed, conversations))
-    n = passed + sum(map(conversation_failed, conversations))
+    found = Counter(map(own_status, conversations))
+    passed = found[Status.PASSED]
+    n = passed + found[Status.FAILED]
     return _figure(passed / n, n, wilson(passed, n)) if n else None
 
 

@@ -46,8 +46,9 @@ def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:
     by_calls = list(_trajectory_reasons(result))
     yield from (reason for reason in by_calls if reason.turn_index is None)
     for turn in result.turns:
-        yield from (reason for reason in by_calls if reason.turn_index == turn.turn_index)
-        yield from _check_reasons(turn.checks, id, turn.turn_index)
+        if by_calls or turn.checks:  # most turns have neither, and this is asked of every conversation
+            yield from (reason for reason in by_calls if reason.turn_index == turn.turn_index)
+            yield from _check_reasons(turn.checks, id, turn.turn_index)
     yield from _check_reasons(result.checks, id)
 
 
@@ -120,10 +121,16 @@ class HeldTrajectory:
 
 def held_trajectories(result: ConversationResult) -> Iterator[HeldTrajectory]:
     """Each trajectory by itself: those of the whole conversation, then those of its turns."""
-    held = [(None, result.trajectory), *((turn.turn_index, turn.trajectory) for turn in result.turns)]
-    for index, found in held:
-        for part in (found.parts or (found,)) if found else ():
-            yield HeldTrajectory(turn_index=index, result=part)
+    if result.trajectory:
+        yield from _held_parts(None, result.trajectory)
+    for turn in result.turns:
+        if turn.trajectory:
+            yield from _held_parts(turn.turn_index, turn.trajectory)
+
+
+def _held_parts(turn_index: int | None, found: TrajectoryResult) -> Iterator[HeldTrajectory]:
+    for part in found.parts or (found,):
+        yield HeldTrajectory(turn_index=turn_index, result=part)
 
 
 def counted_trajectories(result: ConversationResult) -> tuple[HeldTrajectory, ...]:

@@ -121,6 +121,14 @@ def conversation_passed(result: ConversationResult) -> bool:
     return not any(True for _ in conversation_reasons(result))
 
 
+def own_status(result: ConversationResult) -> Status:
+    """The status that a conversation has by itself."""
+    reasons = list(conversation_reasons(result))
+    if not reasons:
+        return Status.PASSED
+    return Status.FAILED if any_failed(reasons) else Status.ERRORED
+
+
 def conversation_failed(result: ConversationResult) -> bool:
     """Whether the conversation fails by itself, by what is known of it so far."""
     return any_failed(conversation_reasons(result))

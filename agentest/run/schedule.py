@@ -30,7 +30,7 @@ from agentest.support.statistics.sequential import (
     path_of,
 )
 from agentest.support.text import count
-from agentest.verdict import conversation_failed, conversation_passed
+from agentest.verdict import conversation_failed, own_status
 
 _SCALE = 1.0, 5.0
 _SHARE = 0.0, 1.0
@@ -106,14 +106,10 @@ def _test(name: str, least: float, repeat: Repeat, errors: Errors) -> Question:
 def values_of(name: str, results: Sequence[ConversationResult]) -> list[float]:
     """The value of each conversation that has one: its average, or whether it passed."""
     if name == PASS_RATE:
-        return [float(conversation_passed(each)) for each in results if _tells(each)]
+        statuses = map(own_status, results)
+        return [float(status is Status.PASSED) for status in statuses if status is not Status.ERRORED]
     scores = ([*_scores(name, each)] for each in results)
     return [mean(numbers) for numbers in scores if numbers]
-
-
-def _tells(result: ConversationResult) -> bool:
-    """Whether it is known if the conversation passed."""
-    return conversation_passed(result) or conversation_failed(result)
 
 
 def _scores(name: str, result: ConversationResult) -> list[float]:
