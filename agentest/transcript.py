@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from agentest.endings import Ending
@@ -65,6 +66,8 @@ UNANSWERED = "cancelled before it answered"
 """The `error` of a call that has been made, and of which no answer came yet."""
 ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
 """The `invalid_arguments` of a call of which the agent's protocol told the name and the result alone."""
+besides_values = attrgetter(*(each.name for each in fields(ToolCall) if each.name not in ("args", "result")))
+"""All that is known of a call but its arguments and result, in the order of its fields."""
 
 
 def arguments_untold(call: ToolCall) -> bool:

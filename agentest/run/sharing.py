@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from agentest.results import ConversationResult, TurnEvaluation
 from agentest.support.replacing import replace
-from agentest.transcript import ToolCall, Turn, Usage
+from agentest.transcript import ToolCall, Turn, Usage, besides_values
 
 _MOST = 10_000
 """Parts that are known at a time: where they differ, nothing is gained by knowing them."""
-_about = attrgetter(
-    "name",
-    "mocked",
-    "turn_index",
-    "invalid_arguments",
-    "error",
-    "seen_by",
-    "call_id",
-    "also_seen_by",
-    "duration_ms",
-    "round",
-)
 _NONE_USED = Usage()
 _T = TypeVar("_T", bound=object)
 
@@ -49,7 +36,7 @@ class Sharing:
     def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         if any(call.args or call.result is not None for call in calls):
             return calls
-        key = tuple((type(call.args), _about(call)) for call in calls)
+        key = tuple((type(call.args), besides_values(call)) for call in calls)
         return self._one(calls, key)
 
     def _evaluation(self, evaluation: TurnEvaluation) -> TurnEvaluation:

@@ -23,7 +23,7 @@ from typing import Any, Self
 import anyio
 
 from agentest.support.json_text import plain
-from agentest.transcript import ToolCall
+from agentest.transcript import ToolCall, besides_values
 
 _LENGTH_BYTES = 8
 _WRAPPED_LEVELS = 20
@@ -167,10 +167,7 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind is ToolCall:
-            about = (value.name, value.mocked, value.turn_index)
-            rest = (value.invalid_arguments, value.error, value.seen_by, value.call_id, value.also_seen_by)
-            when = (value.duration_ms, value.round)
-            return _tool_call, (_as_json([value.args, value.result]), *about, *rest, *when)
+            return _tool_call, (_as_json([value.args, value.result]), *besides_values(value))
         named = value if isinstance(value, type | FunctionType) else kind
         ours = named.__module__.partition(".")[0] in ("agentest", "copyreg")
         if not ours:
