@@ -31,7 +31,8 @@ class GateNumbers:
 
     def of(self, spec: ModelSpec) -> int:
         """The number of the model's gate."""
-        limits = (spec.requests_at_once(1), spec.requests_per_minute, spec.tokens_per_minute, spec.deadline_s)
+        at_once = (spec.max_concurrency, spec.local)
+        limits = (*at_once, spec.requests_per_minute, spec.tokens_per_minute, spec.deadline_s)
         return self._numbers.setdefault((*_endpoint(spec), *limits), len(self._numbers))
 
 

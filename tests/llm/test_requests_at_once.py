@@ -11,6 +11,7 @@ from model_server import ModelServer, Received, completion
 from pydantic import BaseModel
 
 from agentest.config.config import Config
+from agentest.llm.gates import LocalGates
 from agentest.llm.open import ModelTerms, open_models
 from agentest.llm.port import CallKey
 from agentest.llm.providers import ModelSpec, resolve
@@ -79,6 +80,22 @@ def test_max_concurrency_overrides() -> None:
         assert spec_of(model=model, max_concurrency=3).requests_at_once(20) == 3
         assert spec_of(model=model, maxConcurrency=300).requests_at_once(20) == 300
         assert spec_of(model=model, max_concurrency=3, judge={"max_concurrency": 7}).requests_at_once(1) == 7
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"model": "openai/gpt-5-mini"}, behind("http://127.0.0.1:8080/v1")],
+    ids=["elsewhere", "on loopback"],
+)
+@pytest.mark.parametrize("most", [1, 10])
+@pytest.mark.parametrize("first", ["user", "judge"])
+def test_each_role_keeps_its_own_max_concurrency(keys: dict[str, Any], most: int, first: str) -> None:
+    """The limit of one role is not another's that is asked for nothing, whichever was opened first."""
+    roles = {"user": spec_of(**keys), "judge": spec_of(**keys, judge={"max_concurrency": most})}
+    gates = LocalGates(20)
+    gates.of(roles[first])
+    places = {role: gates.of(spec).limiter.places for role, spec in roles.items()}
+    assert places == {"user": roles["user"].requests_at_once(20), "judge": most}
 
 
 class Answer(BaseModel):
