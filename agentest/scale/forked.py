@@ -96,6 +96,7 @@ class ForkedWorkers:
         self._nursery = nursery
         self.size = self.needed = size
         self._workers: list[_ForkedWorker] = []
+        self._ordering = anyio.Lock()
         self._heard = b""
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> _ForkedWorker:
@@ -106,19 +107,30 @@ class ForkedWorkers:
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            raise UsageError(f"no process can be forked any more: {error}") from None
-        worker = _ForkedWorker()
-        number = len(self._workers)
-        self._workers.append(worker)
-        try:
-            socket.send_fds(self._nursery, [_ORDER.pack(number)], [theirs.fileno()])
-        except OSError as error:
-            ours.close()
-            raise UsageError(f"no process can be forked any more: {error}") from None
-        finally:
-            theirs.close()  # the link ends with the worker, and not with us alone
-        worker.link = await Link.over(ours, on_message, on_disconnect)
+            raise _no_more(error) from None
+        with theirs:  # closed here, the link ends with the worker, and not with us alone
+            worker = _ForkedWorker(await Link.over(ours, on_message, on_disconnect))
+            number = len(self._workers)
+            self._workers.append(worker)
+            try:
+                await self._order(number, theirs)
+            except BaseException as error:
+                await worker.close()
+                if isinstance(error, OSError):
+                    raise _no_more(error) from None
+                raise
         return worker
+
+    async def _order(self, number: int, end: socket.socket) -> None:
+        """Have a worker forked, when there is room for the order: forking takes longer than ordering."""
+        async with self._ordering:
+            while True:
+                try:
+                    socket.send_fds(self._nursery, [_ORDER.pack(number)], [end.fileno()])
+                except BlockingIOError:
+                    await _until_writable(self._nursery)
+                else:
+                    return
 
     def _hear(self) -> None:
         """Read what the nursery tells."""
@@ -146,19 +158,18 @@ class ForkedWorkers:
 class _ForkedWorker:
     """The run's end of the line to one worker process."""
 
-    link: Link
-
-    def __init__(self) -> None:
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self._pid: int | None = None
         self._unwanted = False
         self._status: int | None = None
         self._ended = anyio.Event()
 
     def send(self, message: object) -> None:
-        self.link.send(message)
+        self._link.send(message)
 
     async def close(self) -> None:
-        await self.link.close()
+        await self._link.close()
 
     def kill(self) -> None:
         self._unwanted = True  # its process may not be known yet
@@ -177,7 +188,7 @@ class _ForkedWorker:
         if not self._ended.is_set():
             self._status = status
             self._ended.set()
-            self.link.end_reading()  # a process that it has forked may still have its end
+            self._link.end_reading()  # a process that it has forked may still have its end
 
     async def death(self) -> str:
         with anyio.move_on_after(_GRACE_S):
@@ -187,6 +198,19 @@ class _ForkedWorker:
         if self._status < 0:
             return f"was killed by {_name_of(-self._status)}"
         return f"ended with status {self._status}"
+
+
+async def _until_writable(line: socket.socket) -> None:
+    loop, writable = asyncio.get_running_loop(), anyio.Event()
+    loop.add_writer(line, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(line)
+
+
+def _no_more(error: OSError) -> UsageError:
+    return UsageError(f"no process can be forked any more: {error}")
 
 
 def _name_of(number: int) -> str:
