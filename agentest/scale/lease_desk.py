@@ -135,7 +135,8 @@ class LeaseCounter:
         """Lease → its gate's number, and what is lent."""
         self._lent: dict[int, int] = {}
         """Gate → how many are lent."""
-        self._recalled: set[int] = set()
+        self._recalled: dict[int, asyncio.TimerHandle] = {}
+        """Gate → what ends the time in which the worker has to answer its recall."""
         self._closed = False
 
     def receive(self, message: ToDesk) -> None:
@@ -171,20 +172,21 @@ class LeaseCounter:
     def recall(self, gate: int) -> None:
         """Have the worker return what it has ahead of need of this gate's."""
         if self._lent.get(gate) and gate not in self._recalled:
-            self._recalled.add(gate)
+            loop = asyncio.get_running_loop()
+            self._recalled[gate] = loop.call_later(VALID_S, self._reclaim, gate)
             self._send(Recalled(gate))
-            asyncio.get_running_loop().call_later(VALID_S, self._reclaim, gate)
 
     def _reclaim(self, gate: int) -> None:
         """Give others the places of a worker that does not hear us: it is blocked, and will not use them."""
-        if gate in self._recalled:
-            for of, spare in self._ahead.values():
-                if of == gate:
-                    spare.reclaim()
+        for of, spare in self._ahead.values():
+            if of == gate:
+                spare.reclaim()
 
     def close(self) -> None:
         """The worker has ended: what it held is for others. What it had begun counts as made."""
         self._closed = True
+        for timer in self._recalled.values():
+            timer.cancel()
         for scope in self._waiting.values():
             scope.cancel()
         for attempt in self._under_way.values():
@@ -242,8 +244,8 @@ class LeaseCounter:
         attempt.leave()
 
     def _take_back(self, returned: Returned) -> None:
-        if returned.gate is not None:
-            self._recalled.discard(returned.gate)
+        if returned.gate is not None and (timer := self._recalled.pop(returned.gate, None)):
+            timer.cancel()
         for lease in returned.leases:
             if lease in self._ahead:
                 gate, spare = self._ahead.pop(lease)

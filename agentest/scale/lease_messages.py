@@ -152,6 +152,3 @@ class ModelState(FromDesk):
     gate: int
     is_down: bool
     problem: str
-
-
-FromWorker = Wanted | Unwanted | WantedAhead | Begun | AttemptFailed | AttemptEnded | Returned | CallFailed

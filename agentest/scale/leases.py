@@ -215,6 +215,7 @@ class LeasedGate:
         else:
             lease = next(self._wire.leases)
             await self._wait(lease, call, tokens, call.limit.ends_at - now)
+            now = asyncio.get_running_loop().time()  # leases ahead are valid from when they are asked for
         self._look_ahead(now)
         return lease
 

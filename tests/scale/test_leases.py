@@ -317,3 +317,37 @@ def test_a_call_waits_for_no_lease_when_nothing_is_tight() -> None:
 
     lab = in_lab(use, model, concurrency=200)
     assert lab.waited() < 0.02 * len(model.asked_at)
+
+
+def test_a_recall_that_was_answered_ends_no_later_lease() -> None:
+    """What a worker was lent after it had answered a recall is its own as long as all else."""
+    model = Model(lasts=lambda: 0.01)
+
+    async def use(lab: Lab) -> None:
+        hoarder, other = lab.workers
+
+        async def use_up(worker: Worker, calls: int) -> None:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(calls):
+                    tasks.start_soon(worker.ask)
+
+        for _ in range(30):
+            await hoarder.ask()
+        await use_up(other, 9)
+        recalled_at = anyio.current_time()
+        assert hoarder.heard.count["Recalled"] == 1
+        await anyio.sleep(0.75)
+        for _ in range(15):
+            await hoarder.ask()
+        model.lasts = lambda: 5.0
+        async with anyio.create_task_group() as tasks:
+            hoarder.heard.held_up = True
+            tasks.start_soon(use_up, other, 9)
+            await anyio.sleep_until(recalled_at + 1.0)
+            assert hoarder.heard.count["Recalled"] == 2
+            tasks.start_soon(use_up, hoarder, 2)
+            await anyio.sleep(1.0)
+            hoarder.heard.goes_on()
+
+    in_lab(use, model, max_concurrency=8)
+    assert model.most == 8
