@@ -246,7 +246,8 @@ class Crew:
     ) -> tuple[Finished, Place]:
         """What the worker makes of the conversation, and its place among all. Raises Lost."""
         hold = next(self._holds)
-        one = member.holdings[hold] = Holding(ongoing, asyncio.get_running_loop().create_future())
+        due: asyncio.Future[ConversationDone] = asyncio.get_running_loop().create_future()
+        one = member.holdings[hold] = Holding(ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1)
         member.units.add(unit.scope)
         held = self._origin.held
         order = Hold(
@@ -371,9 +372,8 @@ class Crew:
     async def _replace(self, member: Member) -> None:
         """Tell what a worker has lost, and have another one take its place."""
         problem = f"a {self._fleet.called} {await member.connection.death()}"
-        if member.holdings:
-            lost = counted(len(member.holdings), "conversation")
-            self._session.say(f"{problem}: {lost} that it was at will be held again")
+        if lost := member.lost(stopped=self._session.stop.called.is_set()):
+            self._session.say(f"{problem}: {lost}")
         for one in [*member.holdings.values()]:
             if not one.done.done():
                 one.done.set_exception(Lost(problem))

@@ -15,6 +15,7 @@ from agentest.run.holding import Ongoing
 from agentest.scale.fleet import Connection
 from agentest.scale.lease_desk import LeaseCounter
 from agentest.scale.messages import ConversationDone, PlaceGiven
+from agentest.support.text import count as counted
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
     from agentest.scale.guests import Guests
@@ -47,6 +48,8 @@ class Holding:
 
     ongoing: Ongoing
     done: asyncio.Future[ConversationDone]
+    is_last: bool = False
+    """Whether it is not held again if its worker dies."""
     place: Place = field(default_factory=Place)
 
 
@@ -73,6 +76,18 @@ class Member:
     leases: LeaseCounter | None = None
     guests: Guests | None = None
     """Its conversations whose agents have servers beside them."""
+
+    def lost(self, *, stopped: bool) -> str:
+        """What becomes of the conversations that it was at, after its death; empty: there are none."""
+        left = [one for one in self.holdings.values() if not one.done.done()]
+        if not left:
+            return ""
+        what = f"{counted(len(left), 'conversation')} that it was at will"
+        if stopped:
+            return f"{what} not be held again, as the run is being stopped"
+        if any(one.is_last for one in left):  # it had the worker to itself
+            return f"{what} not be held again, as the last of its attempts is lost"
+        return f"{what} be held again"
 
 
 class Roster:

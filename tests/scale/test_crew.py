@@ -84,6 +84,10 @@ def test_one_that_kills_its_workers_takes_no_other_along() -> None:
     assert results.pop("kills").verdict.status is Status.ERRORED
     assert passed(results)
     assert len(lab.workers) == 5
+    own = [text for text in lab.said if "1 conversation that it was at" in text]
+    end = "will not be held again, as the last of its attempts is lost"
+    assert [text.endswith(end) for text in own][-1:] == [True]
+    assert sum(end in text for text in lab.said) == 1
 
 
 def test_a_worker_that_dies_before_it_can_begin_is_replaced() -> None:
