@@ -29,6 +29,11 @@ class Engine(Protocol):
         """Whether conversations are held in other processes than the run's own."""
         ...
 
+    @property
+    def opens(self) -> str:
+        """What is waited for until the run can begin: "agents and models to be opened"."""
+        ...
+
     def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
         """Open everything that the units need, and close it after the run. Raises UsageError."""
         ...
@@ -38,6 +43,7 @@ class InProcess:
     """Runs all units in this process."""
 
     has_workers = False
+    opens = "agents and models to be opened"
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:

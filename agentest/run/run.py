@@ -121,7 +121,7 @@ async def run_steps(
         with starting:  # a signal ends it
             origin = await mode.source.open(session, opened, tasks)
             engine = mode.engine.open(session, origin)
-            async with awaited("for agents and models to be opened", session.say):
+            async with awaited(f"for {mode.engine.opens}", session.say):
                 converse_evaluate_and_decide = await opened.enter_async_context(engine)
         if converse_evaluate_and_decide:
             frame.report_start()

@@ -21,6 +21,7 @@ class Spread:
     """The engine whose workers hold the conversations."""
 
     has_workers = True
+    opens = "workers to open agents and models"
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

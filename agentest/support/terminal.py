@@ -125,10 +125,11 @@ def say(text: str, *, end: str = "\n", environ: Mapping[str, str] = os.environ) 
     _send(Output(sys.stdout, environ), clean_rows(text) + end)
 
 
-def tell(text: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Write rows to standard error; where that cannot be written to, they are lost."""
+def tell(text: str, *, environ: Mapping[str, str] = os.environ, stream: IO[str] | None = None) -> None:
+    """Write rows to standard error, or to a stream that leads where it did before; where that cannot be
+    written to, they are lost."""
     with suppress(OutputError):
-        _send(Output(sys.stderr, environ), clean_rows(text) + "\n")
+        _send(Output(stream or sys.stderr, environ), clean_rows(text) + "\n")
 
 
 def _send(output: Output, text: str) -> None:

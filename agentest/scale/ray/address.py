@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeGuard
 
 from agentest.errors import UsageError
@@ -15,6 +17,9 @@ _PORT = 6379
 _CLIENT = "ray://"
 _CLIENT_PORT = 10001
 _ANSWERED_WITHIN_S = 5.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ELSEWHERE = "192.0.2.1"
+"""An address that nobody has (RFC 5737)."""
 
 
 def cluster_address(named: str | None, environ: Mapping[str, str]) -> str | None:
@@ -36,6 +41,47 @@ def check_reachable(address: str) -> None:
             "Is the cluster running, and may this machine reach it? HOST:6379 is its head node, "
             "ray://HOST:10001 its server for clients"
         ) from None
+
+
+def is_on_loopback_alone(address: str, environ: Mapping[str, str], own: str | None = None) -> bool:
+    """Whether the cluster's head is on loopback and nowhere else, so that Ray must be told: it takes such an
+    address for that of this machine in its network, where most clusters answer, too.
+
+    Args:
+        own: that address; None: it is looked up.
+    """
+    if address == _AUTO:
+        address = _latest(environ)
+    if not address or is_of_clients(address):
+        return False
+    host, port = host_and_port(address)
+    if host not in _LOOPBACK:
+        return False
+    own = own or _own_address()
+    try:
+        socket.create_connection((own, port), timeout=_ANSWERED_WITHIN_S).close()
+    except OSError:
+        return True
+    return own in _LOOPBACK
+
+
+def _latest(environ: Mapping[str, str]) -> str:
+    """The cluster that Ray takes for `auto`: that of RAY_ADDRESS, else the latest of this machine."""
+    if named := environ.get(VARIABLE, "").strip():
+        return "" if named == _AUTO else named
+    with suppress(OSError):  # there is none, or it is another user's
+        return Path(environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster").read_text().strip()
+    return ""
+
+
+def _own_address() -> str:
+    """That of this machine in its network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect((_ELSEWHERE, 1))  # nothing is sent
+        except OSError:  # it has no network
+            return _LOOPBACK[0]
+        return str(asked.getsockname()[0])
 
 
 def is_of_clients(address: str | None) -> TypeGuard[str]:

@@ -10,25 +10,35 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import IO, Any
 
 from agentest.errors import UsageError
-from agentest.scale.ray.address import check_reachable, is_of_clients
+from agentest.scale.ray import probe
+from agentest.scale.ray.address import check_reachable, is_of_clients, is_on_loopback_alone
 from agentest.scale.ray.files import Files
-from agentest.version import __version__
+from agentest.scale.ray.nodes import (
+    Node,
+    asked,
+    awaited_nodes,
+    checked,
+    cpus_of,
+    node_of,
+    with_room,
+)
+from agentest.scale.ray.problems import not_joined, not_whole
+from agentest.support.reminders import reminded
+from agentest.support.terminal import tell
 
 OLDEST = (2, 40)
-INSTALLED_BY = f"pip install 'agentest-sim[ray]=={__version__}'"
 _JOINED_WITHIN_S = 30.0
 """And longer where many files are sent meanwhile:"""
 _SENT_IN_A_SECOND = 1_000_000
 _MOST_SENT = 512_000_000
 """Of more, Ray says that it is too much."""
-_PROBED_WITHIN_S = 120.0
 _OURS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # What Ray prints of workers that died would stand among what we print; `--engine ray` says it itself.
@@ -39,24 +49,8 @@ _OURS = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
 }
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""With it, a cluster that Ray starts listens on loopback alone, as it always does on macOS."""
-_TOO_LARGE = re.compile(r"exceeds the maximum size|too large|max(imum)? (package )?size", re.I)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine of the cluster, where workers can run."""
-
-    id: str
-    address: str
-    host: str
-    here: bool
-    """Whether it shares its loopback with this process."""
-
-    @property
-    def shown(self) -> str:
-        """How it is named to the user."""
-        return self.address if self.host == self.address else f"{self.host} ({self.address})"
+"""With it, a cluster that Ray starts listens on loopback alone, as it always does on macOS; and one that does
+is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +64,10 @@ class Cluster:
     """Where its head node answers."""
 
 
-def check_installed() -> None:
+def check_installed(version_of: Callable[[str], str] = importlib.metadata.version) -> None:
     """Raise UsageError where Ray is missing or too old."""
     try:
-        version = importlib.metadata.version("ray")
+        version = version_of("ray")
     except importlib.metadata.PackageNotFoundError:
         raise UsageError("--engine ray needs Ray: pip install 'agentest-sim[ray]'") from None
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
@@ -97,9 +91,9 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
     check_installed()
     if address is not None:
         check_reachable(address)
-    with _environment({**_OURS, **({} if address else _LOOPBACK)}):
-        import ray
-
+    alone = address is None or is_on_loopback_alone(address, os.environ)
+    with _environment({**_OURS, **(_LOOPBACK if alone else {})}):
+        ray = _imported()
         _silence(logging.getLogger("ray"))
         try:
             if address is None:
@@ -111,10 +105,21 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
             ray.shutdown()
 
 
+def _imported() -> Any:
+    """Ray. Raises UsageError."""
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(not_whole(error)) from None
+    return ray
+
+
 def _started(ray: Any, workers: int | None) -> None:
     given: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1)} if workers else {}
     begun = _Init(ray, {**given, "address": "local", "include_dashboard": False})
     problem = begun.here()
+    if isinstance(problem, ImportError):
+        raise UsageError(not_whole(problem))
     if problem is not None:
         raise UsageError(f"--engine ray: a local Ray could not be started: {problem}{begun.printed}")
 
@@ -123,40 +128,10 @@ def _connected(ray: Any, address: str, files: Files) -> None:
     runtime_env = {"working_dir": str(files.root), "excludes": list(files.excludes)}
     begun = _Init(ray, {"address": address, "runtime_env": runtime_env})
     problem = begun.within(_JOINED_WITHIN_S + min(files.size, _MOST_SENT) / _SENT_IN_A_SECOND)
+    if isinstance(problem, ImportError):
+        raise UsageError(not_whole(problem))
     if problem is not None:
-        raise UsageError(f"--ray-address {address}: {_in_our_words(str(problem), files)}")
-
-
-def _in_our_words(problem: str, files: Files) -> str:
-    if "ersion mismatch" in problem:
-        return (
-            "the cluster has other versions of Ray or Python than this process; both must be the same. "
-            f"Ray says: {_in_a_line(problem)}"
-        )
-    if _TOO_LARGE.search(problem):
-        return (
-            f"the files of {files.root} are too large to be sent to the nodes; largest: "
-            f"{', '.join(_largest(files))}. Name what the run does not need in .rayignore "
-            "(written as in .gitignore)"
-        )
-    return f"the cluster cannot be joined: {_in_a_line(problem)}"
-
-
-def _in_a_line(text: str) -> str:
-    return " ".join(text.split())[:500]
-
-
-def _largest(files: Files) -> list[str]:
-    """The largest entries of the root, by what is below them; what is never sent is left out."""
-    sizes: dict[str, int] = {}
-    for folder, folders, names in os.walk(files.root):
-        folders[:] = [name for name in folders if name not in files.excludes]
-        for name in names:
-            path = Path(folder, name)
-            top = path.relative_to(files.root).parts[0]
-            sizes[top] = sizes.get(top, 0) + (path.lstat().st_size if not path.is_symlink() else 0)
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
-    return [f"{name} ({sizes[name] / 1e6:.0f} MB)" for name in largest if sizes[name] >= 1e6]
+        raise UsageError(f"--ray-address {address}: {not_joined(problem, files)}")
 
 
 class _Init:
@@ -172,7 +147,7 @@ class _Init:
         """What has gone wrong, if anything. A local Ray ends with the thread that has started it."""
         handler = signal.getsignal(signal.SIGTERM)
         try:
-            with _errors_kept() as kept:
+            with _errors_kept() as kept, reminded("starting Ray", kept.say):
                 self._run()
         finally:
             signal.signal(signal.SIGTERM, handler)
@@ -182,7 +157,7 @@ class _Init:
     def within(self, seconds: float) -> BaseException | None:
         """What has gone wrong, if anything; in a thread, as it takes minutes where it fails."""
         thread = threading.Thread(target=self._run, name="ray.init", daemon=True)
-        with _errors_kept() as kept:
+        with _errors_kept() as kept, reminded("joining the Ray cluster", kept.say):
             thread.start()
             thread.join(seconds)
         self.printed = kept.text
@@ -208,18 +183,20 @@ class _Init:
 class _Kept:
     text = ""
 
+    def __init__(self, shown: IO[str]) -> None:
+        self.say = partial(tell, stream=shown)
+
 
 @contextmanager
 def _errors_kept() -> Iterator[_Kept]:
     """Keep what Ray's own code writes to standard error, past Python."""
-    kept, shown = _Kept(), os.dup(2)
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile() as file, open(os.dup(2), "w", errors="replace") as shown:
+        kept = _Kept(shown)
         os.dup2(file.fileno(), 2)
         try:
             yield kept
         finally:
-            os.dup2(shown, 2)
-            os.close(shown)
+            os.dup2(shown.fileno(), 2)
             file.seek(0)
             text = file.read().decode("utf-8", "replace").strip()
             kept.text = "\n" + "\n".join(text.splitlines()[-10:]) if text else ""
@@ -244,75 +221,11 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _looked_at(ray: Any, address: str | None) -> Cluster:
-    alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-    cpus = sum(int(node["Resources"]["CPU"]) for node in alive)
-    if not alive:
-        raise UsageError("--engine ray: no node of the cluster has a CPU for a worker")
     if address is None:
-        nodes = [_node(node, here=True) for node in alive]
+        alive = with_room(ray)
+        nodes = [node_of(each, here=True) for each in alive]
     else:
-        nodes = _checked(ray, alive)
+        alive = awaited_nodes(ray)
+        nodes = checked(alive, asked(ray, alive), probe.look())
     head = address if is_of_clients(address) else ray.get_runtime_context().gcs_address
-    return Cluster(tuple(nodes), cpus, address is None, head)
-
-
-def _node(node: Mapping[str, Any], *, here: bool) -> Node:
-    return Node(node["NodeID"], node["NodeManagerAddress"], node["NodeManagerHostname"], here)
-
-
-def _checked(ray: Any, alive: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """The nodes, each with what a worker needs. Raises UsageError."""
-    from agentest.scale.ray import probe
-
-    ours = probe.look()
-    told = _probed(ray, alive)
-    nodes = [_node(node, here=told[node["NodeID"]]["network"] == ours["network"]) for node in alive]
-    lacking = [node.shown for node in nodes if told[node.id]["version"] is None]
-    if lacking:
-        raise UsageError(
-            f"--engine ray: {_some(lacking)} {_has(lacking)} no agentest. There, or in the cluster's image: "
-            f"{INSTALLED_BY}"
-        )
-    other = [f"{node.shown}: {told[node.id]['version']}" for node in nodes if _differs(told[node.id])]
-    if other:
-        raise UsageError(
-            f"--engine ray: agentest has another version than here ({__version__}) on {_some(other)}. "
-            f"There, or in the cluster's image: {INSTALLED_BY}"
-        )
-    return nodes
-
-
-def _differs(told: Mapping[str, Any]) -> bool:
-    return bool(told["version"] != __version__)
-
-
-def _probed(ray: Any, alive: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    from ray import cloudpickle
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    from agentest.scale.ray import probe
-
-    cloudpickle.register_pickle_by_value(probe)  # the node may have no agentest to import it from
-    try:
-        look = ray.remote(num_cpus=0, max_retries=1)(probe.look)
-        asked = {
-            node["NodeID"]: look.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote()
-            for node in alive
-        }
-        told = ray.get(list(asked.values()), timeout=_PROBED_WITHIN_S)
-    except Exception as error:  # noqa: BLE001 - Ray raises errors of many kinds
-        raise UsageError(f"--engine ray: a node cannot be asked: {_in_a_line(str(error))}") from None
-    finally:
-        cloudpickle.unregister_pickle_by_value(probe)
-    return dict(zip(asked, told, strict=True))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{'node' if len(names) == 1 else 'nodes'} {', '.join(names[:3])}{more}"
-
-
-def _has(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"
+    return Cluster(tuple(nodes), cpus_of(alive), address is None, head)

@@ -62,11 +62,12 @@ class RayEngine:
     life: Holding
     variables: Mapping[str, str]
     has_workers: bool = True
+    opens: str = "Ray to start workers, which open agents and models"
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
         """Wait until the first worker is ready (`scale.engine.Spread`). Raises UsageError."""
-        fleet = RayFleet(self.cluster, self.size, self.life, self.variables, session.say)
+        fleet = RayFleet(self.size, self.life, self.variables, session.say)
         async with (
             watched_head(self.cluster.head, session.stop),
             Spread(fleet).open(session, origin) as run,

@@ -11,14 +11,14 @@ from typing import Any
 from agentest.scale.fleet import OnDisconnect, OnMessage
 from agentest.scale.messages import CannotStart
 from agentest.scale.ray.boxes import Batch
-from agentest.scale.ray.cluster import Cluster
 from agentest.scale.ray.host import CALLS_AT_ONCE, Host
 from agentest.scale.ray.life import Holding
 from agentest.scale.ray.line import Caller, HasDied, OutOfReach
+from agentest.scale.ray.nodes import room
 
 _SOON_S = 5.0
 """A worker that has found no place by then waits for one, and the user learns of it."""
-_STARTED_WITHIN_S = 300.0
+_STARTED_WITHIN_S = 600.0
 """No worker at all after so long: the run cannot begin."""
 _DEATHS = {
     ("its node has died", "node was", "node is dead"): "has died with its node",
@@ -27,6 +27,8 @@ _DEATHS = {
     ("worker process has died",): "has died: its process was killed, or has crashed",
 }
 """What Ray tells → what it means."""
+_TAKEN_FOR_DEAD = "all references to the actor were removed"
+"""What Ray tells of an actor, before it has begun, whose owner does not answer."""
 
 
 class RayFleet:
@@ -45,7 +47,6 @@ class RayFleet:
 
     def __init__(
         self,
-        cluster: Cluster,
         size: int,
         life: Holding,
         variables: Mapping[str, str],
@@ -54,7 +55,6 @@ class RayFleet:
         import ray
 
         self.size = size
-        self._cluster = cluster
         self._ray: Any = ray
         self._class = ray.remote(
             num_cpus=1,
@@ -68,6 +68,8 @@ class RayFleet:
         self._beginning: set[asyncio.Task[None]] = set()
         self._say = say
         self._said = False
+        self._waiting = 0
+        """Workers that have not begun yet."""
         self._alive: set[int] = set()
         """Workers that have begun, and have not ended."""
         self._has_begun = False
@@ -92,15 +94,16 @@ class RayFleet:
         """Begin its life as soon as there is a place for it; who has to wait learns of that."""
         life = pickle.dumps(replace(self._life, number=number))
         begun = asyncio.ensure_future(_answer(actor.begin.remote(self._variables, life)))
+        self._waiting += 1
         try:
             done, _ = await asyncio.wait([begun], timeout=_SOON_S)
             if not done:
-                self._tell_waiting()
+                await self._tell_waiting()
             while not done:
                 done, _ = await asyncio.wait([begun], timeout=_STARTED_WITHIN_S)
                 if not done and not self._alive:
-                    problem = f"no worker has begun in {_STARTED_WITHIN_S:.0f} s. {self._places()}"
-                    on_message(CannotStart(problem))
+                    why = await self._why_waiting()
+                    on_message(CannotStart(f"no worker has begun in {_STARTED_WITHIN_S:.0f} s: {why}"))
                     return
             await begun
             self._alive.add(number)
@@ -108,21 +111,20 @@ class RayFleet:
         except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
             is_end = isinstance(error, self._ray.exceptions.RayActorError) and self._has_begun
             if not (is_end or self._alive):  # else the line to it tells of its end, and the others go on
-                on_message(CannotStart(f"a worker could not begin: {how_it_died(str(error))}"))
+                on_message(CannotStart(f"a worker could not begin: {why_it_never_ran(str(error))}"))
         finally:
+            self._waiting -= 1
             begun.cancel()
 
-    def _tell_waiting(self) -> None:
+    async def _tell_waiting(self) -> None:
         if not self._said:
             self._said = True
-            self._say(f"waiting for workers of the Ray cluster. {self._places()}")
+            self._say(await self._why_waiting())
 
-    def _places(self) -> str:
-        nodes = len(self._cluster.nodes)
-        return (
-            f"It has {self._cluster.cpus} CPUs on {nodes} node{'s' * (nodes != 1)}, and a worker takes one: "
-            "others may be using them (ray status tells)"
-        )
+    async def _why_waiting(self) -> str:
+        """In a thread: Ray answers when it can. Raises UsageError."""
+        now = await asyncio.to_thread(room, self._ray)
+        return now.why_waiting(self._waiting)
 
 
 class _Actor:
@@ -160,6 +162,17 @@ def how_it_died(told: str) -> str:
         if any(sign in told for sign in signs):
             return words
     return f"has died: {_in_a_line(told)}"
+
+
+def why_it_never_ran(told: str) -> str:
+    """Why a worker could not begin, by what Ray tells of its end."""
+    if _TAKEN_FOR_DEAD in told:
+        return (
+            "the cluster takes this process for dead, as it cannot reach it. From outside of its network use "
+            "ray://HOST:10001. Where it asks for no token, and you have one in ~/.ray/auth_token, set "
+            "RAY_AUTH_MODE=disabled"
+        )
+    return how_it_died(told)
 
 
 async def _answer(ref: Any) -> Any:
