@@ -1,0 +1,74 @@
+"""A cluster of several nodes on this machine, on loopback alone, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+
+_ENDS_WITHIN_S = 60
+_CLUSTER = """
+import os, sys
+import ray
+from ray.cluster_utils import Cluster
+ray.__version__ = os.environ.get("VERSION_OF_THE_TEST", ray.__version__)
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+for _ in range(int(sys.argv[1])):
+    cluster.add_node(num_cpus=1)
+print("address", cluster.address, flush=True)
+for _ in sys.stdin:
+    cluster.add_node(num_cpus=1)
+cluster.shutdown()
+"""
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # listens on loopback alone
+    "RAY_AUTH_MODE": "disabled",  # else it depends on whether this user has a token
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """A cluster; its head has no CPU for workers."""
+
+    address: str
+    _input: IO[str]
+
+    def add_node(self) -> None:
+        """One more node, with one CPU; it is there some seconds later."""
+        self._input.write("add\n")
+        self._input.flush()
+
+
+@contextmanager
+def ray_cluster(nodes: int, environment: Mapping[str, str] | None = None) -> Iterator[RayCluster]:
+    """A cluster that ends with the block.
+
+    Args:
+        nodes: beside the head, with one CPU each.
+        environment: of all of its processes.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [sys.executable, "-c", _CLUSTER, str(nodes)],
+            cwd=folder,
+            env={**os.environ, **_ENVIRONMENT, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            lines = iter(process.stdout.readline, "")
+            address = next(line.split()[1] for line in lines if line.startswith("address "))
+            yield RayCluster(address, process.stdin)
+        finally:
+            process.communicate(timeout=_ENDS_WITHIN_S)
