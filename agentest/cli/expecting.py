@@ -29,12 +29,11 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
 
 
 def _planned(unit: Unit, parallel: bool) -> Planned:
-    own = unit.scenario.parallel
     return Planned(
         name=unit.scenario.name,
         agent=unit.agent,
         conversations=unit.conversations,
-        in_turn=not (parallel if own is None else own),
+        in_turn=not unit.is_parallel(parallel),
         line=unit.about.line,
     )
 

@@ -95,6 +95,10 @@ class Unit:
         """How many conversations there are to be, those that an earlier run did not come to included."""
         return self.conversations if self.of is None else self.of
 
+    def is_parallel(self, usual: bool) -> bool:
+        """Whether its conversations may be under way at once: as its scenario says, or else as usual."""
+        return usual if self.scenario.parallel is None else self.scenario.parallel
+
     about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()

@@ -225,7 +225,7 @@ class _Runner:
         if progress.is_complete():
             tasks.start_soon(self._conclude, progress)
             return
-        if not self._is_parallel(progress.unit):
+        if not progress.unit.is_parallel(self._settings.parallel):
             tasks.start_soon(self._run_in_turn, progress, tasks)
             await self._places.acquire()
             return
@@ -241,10 +241,6 @@ class _Runner:
             await self._places.acquire()
             tasks.start_soon(self._run_conversation, progress, number, self._places)
             number += 1
-
-    def _is_parallel(self, unit: Unit) -> bool:
-        own = unit.scenario.parallel
-        return self._settings.parallel if own is None else own
 
     async def _run_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
         """Start each conversation of a unit when the one before has been held, all in one place."""

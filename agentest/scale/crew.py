@@ -38,7 +38,6 @@ from agentest.scale.messages import (
     Close,
     Closed,
     ConversationDone,
-    ConversationIsHeld,
     EndUnit,
     Enter,
     Failed,
@@ -46,18 +45,17 @@ from agentest.scale.messages import (
     Idle,
     Leave,
     Note,
+    OfConversation,
     OfOwnAgent,
-    PlaceLeft,
-    PlaceWanted,
     Ready,
     Reply,
     Secrets,
     SpansWanted,
     StopRun,
-    TurnClosed,
 )
 from agentest.scale.printed import PrintedDesk
 from agentest.scale.recorded import Recorded
+from agentest.scale.under_way import UnderWay
 from agentest.scale.usage import Used
 from agentest.support.text import count as counted
 
@@ -97,6 +95,7 @@ class Crew:
         self._stillborn = 0
         """How many have died one after another before they could begin."""
         self._tasks: TaskGroup | None = None
+        self._under_way: UnderWay | None = None
         self._closing = False
 
     async def assemble(self) -> None:
@@ -116,6 +115,7 @@ class Crew:
     async def work(self, run: RunUnits) -> Mapping[str, ScenarioResult]:
         """Run all units; their results by scope."""
         async with anyio.create_task_group() as self._tasks:
+            self._under_way = UnderWay(self._roster, self._tasks)
             for member in self._roster.members:
                 self._serve(member)
             for member in self._fallen:
@@ -199,7 +199,10 @@ class Crew:
         for member in at_work():
             self._closing = True
             member.connection.kill()
-            self._note(f"a {self._fleet.called} did not end when it was told to")
+            self._note(
+                f"a {self._fleet.called} did not end when it was told to, and was killed: code that it runs, "
+                "of an agent or a metric, gives nothing else its turn"
+            )
 
     async def _connect(self) -> None:
         member = Member(next(self._numbers))
@@ -233,13 +236,8 @@ class Crew:
     @asynccontextmanager
     async def _worker_for(self, unit: Unit) -> AsyncIterator[Member]:
         """The worker that has least to do; that of all conversations which are held one at a time."""
-        yield await self._roster.worker_for(
-            unit.about.line or (None if self._is_parallel(unit) else unit.scope)
-        )
-
-    def _is_parallel(self, unit: Unit) -> bool:
-        own = unit.scenario.parallel
-        return self._session.settings.parallel if own is None else own
+        parallel = unit.is_parallel(self._session.settings.parallel)
+        yield await self._roster.worker_for(unit.about.line or (None if parallel else unit.scope))
 
     async def _held_by(
         self, member: Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
@@ -280,21 +278,8 @@ class Crew:
                 self._desks.receive(message)
             case ToDesk() if member.leases:
                 member.leases.receive(message)
-            case TurnClosed() if one := member.holdings.get(message.hold):
-                one.ongoing.on_turn(message.conversation_id, message.turn_index)
-            case ConversationIsHeld() if one := member.holdings.get(message.hold):
-                if one.place.had.is_set():
-                    one.ongoing.on_held()
-                elif self._tasks:
-                    self._roster.lose(one.place)
-                    self._tasks.start_soon(self._leave_later, one)
-            case ConversationDone() if (one := member.holdings.get(message.hold)) and not one.done.done():
-                one.done.set_result(message)
-            case PlaceLeft() if (one := member.holdings.get(message.hold)) and self._tasks:
-                one.place = Place.left()  # now: that it is wanted may be told in the same moment
-                self._tasks.start_soon(self._wait_outside, member, message.hold, one, one.place)
-            case PlaceWanted() if one := member.holdings.get(message.hold):
-                self._roster.want_place(member, message.hold, one.place)
+            case OfConversation() if self._under_way:
+                self._under_way.receive(member, message)
             case Enter() | Leave() | Reply() | SpansWanted() if member.guests:
                 member.guests.receive(message)
             case _:
@@ -318,7 +303,7 @@ class Crew:
                 self._fail(ConfigError(message.problem))
             case Failed():
                 member.ended = True
-                self._fail(UsageError(f"a {self._fleet.called} failed: {message.problem}"))
+                self._fail_with(f"a {self._fleet.called} failed: {message.problem}")
             case StopRun():
                 session.stop(message.reason, message.status, interrupted=message.interrupted)
             case AgentDied():
@@ -338,15 +323,13 @@ class Crew:
             self._noted.add(text)
             self._session.on_note(text)
 
-    async def _wait_outside(self, member: Member, hold: int, one: Holding, place: Place) -> None:
-        async with one.ongoing.outside():
-            await place.wanted.wait()
-        self._roster.has_place(member, hold, place)
-
-    async def _leave_later(self, one: Holding) -> None:
-        """It went on in another's place, and leaves its own when it has got it: others count on that."""
-        await one.place.had.wait()
-        one.ongoing.on_held()
+    def _fail_with(self, problem: str) -> None:
+        """A worker has made a mistake. Where all is held already, the results stay, and the run failed."""
+        if self._closing:
+            self._note(problem)
+            self._session.stop(problem)
+        else:
+            self._fail(UsageError(problem))
 
     def _fail(self, problem: UsageError) -> None:
         """A worker cannot go on, nor could another one: the run does not begin, or it is stopped."""
@@ -388,7 +371,7 @@ class Crew:
         try:
             await self._connect()
         except UsageError as error:
-            if self._tasks:
+            if self._tasks and self._roster.members:
                 self._session.say(f"no worker takes its place: {error}")
-            if not (self._tasks and self._roster.members):
-                self._fail(UsageError(f"no worker is left: {problem}"))
+            else:
+                self._fail(UsageError(f"no worker is left: {problem}, and none takes its place: {error}"))

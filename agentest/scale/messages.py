@@ -1,4 +1,4 @@
-"""The messages between a run and its worker processes."""
+"""The messages between a run's own process and its workers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,17 @@ class Hold:
     """The conversation of an earlier run that is to be judged, packed; None: it is held now."""
 
 
+class OfConversation:
+    """From a worker: how a conversation goes that it holds."""
+
+    __slots__ = ()
+
+    hold: int
+    """The order's number."""
+
+
 @dataclass(frozen=True, slots=True)
-class TurnClosed:
+class TurnClosed(OfConversation):
     """From a worker: a turn of a conversation has closed."""
 
     hold: int
@@ -49,21 +58,21 @@ class TurnClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationIsHeld:
+class ConversationIsHeld(OfConversation):
     """From a worker: a conversation leaves its place; judges may still be at work."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceLeft:
+class PlaceLeft(OfConversation):
     """From a worker: a conversation waits for others, and leaves its place to them."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceWanted:
+class PlaceWanted(OfConversation):
     """From a worker: a conversation has waited, and would go on."""
 
     hold: int
@@ -77,7 +86,7 @@ class PlaceGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationDone:
+class ConversationDone(OfConversation):
     """From a worker: a conversation has been held and judged."""
 
     hold: int

@@ -125,8 +125,30 @@ def test_no_worker_can_take_the_place() -> None:
     assert passed(results)
     assert "no worker takes its place: no process can be forked any more" in lab.said
     lab, results = running(units, kill_both, fate=Fate(connects=2))
-    assert lab.stop.reason == "no worker is left: a worker process was killed by SIGKILL"
+    assert lab.stop.reason == (
+        "no worker is left: a worker process was killed by SIGKILL, and none takes its place: "
+        "no process can be forked any more"
+    )
     assert results["a"].verdict.status is Status.ERRORED
+
+
+def test_no_worker_can_take_the_place_before_the_run_begins() -> None:
+    """Why the run does not begin is told: also why no other worker has come."""
+
+    async def kill(lab: Lab) -> None:
+        await anyio.sleep(0.4)
+        lab.workers[0].die()
+
+    with pytest.raises(UsageError, match=r"was killed by SIGKILL, and none .*: no process can be forked"):
+        running([unit("a")], beforehand=kill, fate=Fate(connects=2))
+
+
+def test_a_mistake_at_the_end_is_told() -> None:
+    """What goes wrong while workers close changes no result, and the run has not ended well."""
+    lab, results = running([unit("a", 4)], fate=Fate(fails_at_end=True))
+    assert passed(results)
+    assert lab.notes == ["a worker process failed: a mistake"]
+    assert lab.stop.reason == "a worker process failed: a mistake"
 
 
 def test_a_stop_ends_workers_that_are_silent() -> None:
@@ -142,7 +164,9 @@ def test_a_stop_ends_workers_that_are_silent() -> None:
 
     lab, results = running([unit("a", 30)], stop, size=3)
     assert results["a"].verdict.status is Status.ERRORED
-    assert lab.notes == ["a worker process did not end when it was told to"]
+    assert [note.partition(":")[0] for note in lab.notes] == [
+        "a worker process did not end when it was told to, and was killed"
+    ]
     assert not lab.alive
 
 

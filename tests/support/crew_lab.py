@@ -83,6 +83,8 @@ class Fate:
     """How many workers there can ever be."""
     stillborn: bool = False
     """Whether workers die before they can begin."""
+    fails_at_end: bool = False
+    """Whether workers make a mistake when they close what they have opened."""
     kills: frozenset[str] = frozenset()
     """Scopes whose conversations kill whoever holds them."""
 
@@ -208,6 +210,8 @@ class FakeWorker:
                             given.set()
                         case StopRun():
                             self._stopped.cancel()
+                        case Close() if self._lab.fate.fails_at_end:
+                            self.fail()
                         case Close():
                             self._say(Closed())
                             self.die()
