@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest.http.retries import MAX_RETRY_AFTER_S
-from agentest.llm.limits import Limiter, Place, estimate_tokens, hold_from_headers
+from agentest.llm.limits import Limiter, Place, estimate_tokens
+from agentest.llm.rate_headers import hold_from_headers
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 NONE_LEFT = "x-ratelimit-remaining-requests"

@@ -16,9 +16,9 @@ from agentest.http.bodies import BodyTooLarge
 from agentest.http.client import Client, DirectResponse, Headers
 from agentest.http.retries import CONNECTION_ERRORS, could_not_connect, describe, retry_after
 from agentest.http.unpacking import CODINGS
-from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec, parameters
+from agentest.llm.rate_headers import hold_from_headers
 from agentest.support.redact import Redactor, header_secrets, url_secrets
 from agentest.transcript import Usage
 from agentest.version import __version__
