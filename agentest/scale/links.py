@@ -47,8 +47,6 @@ class Link(asyncio.Protocol):
         self._outgoing: list[object] = []
         self._buffer = bytearray()
         self._transport: asyncio.WriteTransport
-        self._may_write = anyio.Event()
-        self._may_write.set()
         self._closing = False
         self._closed = anyio.Event()
 
@@ -76,10 +74,6 @@ class Link(asyncio.Protocol):
             body = packed_together(messages)
             self._transport.write(len(body).to_bytes(_LENGTH_BYTES) + body)
 
-    async def drained(self) -> None:
-        """Wait until the other end has read most of what was sent."""
-        await self._may_write.wait()
-
     async def close(self) -> None:
         """Close this end when the other end has read everything."""
         self._closing = True
@@ -97,17 +91,10 @@ class Link(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._may_write.set()
         self._closed.set()
         if not self._closing:
             self._closing = True
             self._on_disconnect()
-
-    def pause_writing(self) -> None:
-        self._may_write = anyio.Event()
-
-    def resume_writing(self) -> None:
-        self._may_write.set()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -15,7 +15,7 @@ import pytest
 from project import wait_until
 
 from agentest.scale.ray.boxes import Batch, Inbox, Outbox
-from agentest.scale.ray.line import Called, Caller, HasDied, OutOfReach
+from agentest.scale.ray.line import Called, Caller, HasDied, OutOfReach, Patience
 
 
 def test_a_batch_is_the_same_until_it_is_acknowledged() -> None:
@@ -24,10 +24,8 @@ def test_a_batch_is_the_same_until_it_is_acknowledged() -> None:
     first = box.batch()
     box.add(b"two")
     assert box.batch() == first == Batch(0, (b"one",))
-    assert box.size == 6
     box.acknowledge(1)
     assert box.batch() == Batch(1, (b"two",))
-    assert box.size == 3
 
 
 def test_a_large_batch_is_divided() -> None:
@@ -93,10 +91,13 @@ class _Wire:
         self.killed += 1
 
 
+_QUICK = Patience(pause_s=0.001)
+
+
 class _Ends:
     """Both ends of a line, and what each has received."""
 
-    def __init__(self, seed: int = 0, faults: float = 0.0) -> None:
+    def __init__(self, seed: int = 0, faults: float = 0.0, patience: Patience = _QUICK) -> None:
         self.broken: list[Exception] = []
         self.here: list[Any] = []
         self.there: list[Any] = []
@@ -104,7 +105,7 @@ class _Ends:
         self.worker = Called(self.broken.append)
         self.worker.listen(self.there.append)
         self.wire = _Wire(self.worker, seed, faults)
-        self.run = Caller(self.wire, self.here.append, self.disconnected.set)
+        self.run = Caller(self.wire, self.here.append, self.disconnected.set, patience)
 
 
 async def _until(condition: Any) -> None:
@@ -112,11 +113,7 @@ async def _until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_doubled_or_mixed_up_where_calls_fail(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agentest.scale.ray.line._PAUSE_S", 0.001)
-
+def test_nothing_is_lost_doubled_or_mixed_up_where_calls_fail(seed: int) -> None:
     async def go() -> None:
         ends = _Ends(seed, faults=0.3)
         for number in range(200):
@@ -183,32 +180,12 @@ def test_a_worker_that_dies_disconnects_once_and_closing_ends() -> None:
     asyncio.run(go())
 
 
-def test_a_worker_that_stays_out_of_reach_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentest.scale.ray.line._PAUSE_S", 0.001)
-    monkeypatch.setattr("agentest.scale.ray.line._OUT_OF_REACH_S", 0.05)
-
+def test_a_worker_that_stays_out_of_reach_is_given_up() -> None:
     async def go() -> None:
-        ends = _Ends(faults=2.0)
+        ends = _Ends(faults=2.0, patience=Patience(pause_s=0.001, out_of_reach_s=0.05))
         with anyio.fail_after(10):
             assert "was out of reach" in await ends.run.death()
         await ends.run.close()
-
-    asyncio.run(go())
-
-
-def test_a_worker_that_sends_much_waits_until_it_is_read() -> None:
-    async def go() -> None:
-        called = Called(print)
-        called.send("x" * 5_000_000)
-        await anyio.lowlevel.checkpoint()
-        with anyio.move_on_after(0.05):
-            await called.drained()
-            pytest.fail("nobody has read it")
-        batch = await asyncio.to_thread(called.take, 0)
-        assert batch is not None
-        await asyncio.to_thread(called.take, batch.number + 1, 0.01)
-        with anyio.fail_after(10):
-            await called.drained()
 
     asyncio.run(go())
 

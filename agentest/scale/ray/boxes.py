@@ -33,13 +33,10 @@ class Outbox:
         """What the other end has perhaps not received."""
         self._number = 0
         self._closing = False
-        self.size = 0
-        """Bytes that the other end has perhaps not received."""
 
     def add(self, body: bytes) -> None:
         """Send it after everything else."""
         self._bodies.append(body)
-        self.size += len(body)
 
     def close(self) -> None:
         """Nothing is added from now on."""
@@ -53,7 +50,6 @@ class Outbox:
     def acknowledge(self, number: int) -> None:
         """The other end has all batches before this number."""
         if self._sent is not None and self._sent.number < number:
-            self.size -= sum(map(len, self._sent.bodies))
             self._sent = None
 
     def batch(self) -> Batch | None:

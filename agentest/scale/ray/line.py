@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any, Protocol
@@ -23,11 +24,16 @@ from agentest.scale.ray.boxes import Batch, Inbox, Outbox
 
 ANSWERED_WITHIN_S = 20.0
 """How long a worker that has nothing to say lets a question for messages wait."""
-_MUCH = 4_000_000
-"""Bytes: whoever has so much to send waits until most of it is read."""
-_PAUSE_S = 0.2
-_OUT_OF_REACH_S = 60.0
-"""A worker that cannot be called for so long is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """With a worker that cannot be called."""
+
+    pause_s: float = 0.2
+    """Before it is called again."""
+    out_of_reach_s: float = 60.0
+    """After which it is given up."""
 
 
 class OutOfReach(Exception):
@@ -64,9 +70,14 @@ class Caller:
     """
 
     def __init__(
-        self, callee: Callee, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]
+        self,
+        callee: Callee,
+        on_message: Callable[[Any], None],
+        on_disconnect: Callable[[], None],
+        patience: Patience = Patience(),
     ) -> None:
         self._callee = callee
+        self._patience = patience
         self._on_message = on_message
         self._on_disconnect = on_disconnect
         self._outgoing: list[object] = []
@@ -131,12 +142,12 @@ class Caller:
             elif batch.last:
                 return
             else:
-                await _until_reached(partial(self._callee.receive, batch))
+                await self._until_reached(partial(self._callee.receive, batch))
                 self._outbox.acknowledge(batch.number + 1)
 
     async def _ask(self) -> None:
         while True:
-            batch = await _until_reached(partial(self._callee.take, self._inbox.next))
+            batch = await self._until_reached(partial(self._callee.take, self._inbox.next))
             if batch is None:
                 continue
             if batch.last:
@@ -145,6 +156,17 @@ class Caller:
             for body in self._inbox.accept(batch):
                 for message in pickle.loads(body):
                     self._on_message(message)
+
+    async def _until_reached(self, call: Callable[[], Any]) -> Any:
+        """What a call returns, made again while the worker is out of reach. Raises HasDied."""
+        began, patience = monotonic(), self._patience
+        while True:
+            try:
+                return await call()
+            except OutOfReach as error:
+                if monotonic() - began > patience.out_of_reach_s:
+                    raise HasDied(f"was out of reach for {patience.out_of_reach_s:.0f} s: {error}") from None
+                await anyio.sleep(patience.pause_s)
 
     def _disconnect(self, how: str) -> None:
         if self._over.is_set():
@@ -160,18 +182,6 @@ class Caller:
         for task in self._tasks:
             if task is not current:
                 task.cancel()
-
-
-async def _until_reached(call: Callable[[], Any]) -> Any:
-    """What a call returns, made again while the worker is out of reach. Raises HasDied."""
-    began = monotonic()
-    while True:
-        try:
-            return await call()
-        except OutOfReach as error:
-            if monotonic() - began > _OUT_OF_REACH_S:
-                raise HasDied(f"was out of reach for {_OUT_OF_REACH_S:.0f} s: {error}") from None
-            await anyio.sleep(_PAUSE_S)
 
 
 class Called:
@@ -193,8 +203,6 @@ class Called:
         self._inbox = Inbox()
         self._changed = threading.Condition()
         self._asked = 0
-        self._little = asyncio.Event()
-        self._little.set()
         self._read = asyncio.Event()
 
     # In the event loop:
@@ -219,13 +227,7 @@ class Called:
         body = packed_together(messages)
         with self._changed:
             self._outbox.add(body)
-            if self._outbox.size > _MUCH:
-                self._little.clear()
             self._changed.notify_all()
-
-    async def drained(self) -> None:
-        """Wait until the other end has read most of what was sent."""
-        await self._little.wait()
 
     async def close(self) -> None:
         """Close this end when the other end has read everything."""
@@ -239,9 +241,7 @@ class Called:
 
     def _look(self) -> None:
         with self._changed:
-            size, done = self._outbox.size, self._outbox.done
-        if size <= _MUCH // 2:
-            self._little.set()
+            done = self._outbox.done
         if done:
             self._read.set()
 
