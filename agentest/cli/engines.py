@@ -12,8 +12,8 @@ from agentest.run.plan import Options
 from agentest.run.prepare import Prepared
 
 if TYPE_CHECKING:  # imported when a run really begins
-    from agentest.cli.recipes import Recipe
     from agentest.run.engines import Engine
+    from agentest.scale.ray.life import Recipe
 
 LOCAL, WORKERS, RAY = "local", "workers", "ray"
 

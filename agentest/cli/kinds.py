@@ -13,8 +13,8 @@ from agentest.store.kept.record import RunKind
 from agentest.transcript import Conversation
 
 if TYPE_CHECKING:  # imported when a run really begins
-    from agentest.cli.recipes import Recipe
     from agentest.run.sources import SourceFactory
+    from agentest.scale.ray.life import Recipe
 
 
 class Kind(Protocol):

@@ -1,24 +1,19 @@
-"""How a run is prepared again in another process, with the project's files in a folder there."""
+"""How a run is prepared again in another process, with the project's files in a folder there.
+
+They are what `scale.ray.life.Recipe` asks for; they can be pickled.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agentest.run.prepare import Prepared, Request
 from agentest.support.paths import moved
 
 if TYPE_CHECKING:  # imported for evaluation sets alone
     from agentest.evalset.planning import EvalRequest
-
-
-class Recipe(Protocol):
-    """It can be pickled."""
-
-    def prepared(self, root: Path) -> Prepared:
-        """The run, with the project's files in this folder. Raises UsageError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
