@@ -63,6 +63,7 @@ MOST_ATTEMPTS = 3
 """How often a conversation is held whose workers die; the last time by one that has nothing else to do."""
 _GRACE_S = 10.0
 """How long a worker may take to end what a stop has ended."""
+_WHY_IT_MAY_DIE = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
 
 
 class Lost(Exception):
@@ -173,7 +174,7 @@ class Crew:
                 self._desks.forget(unit.scope, number)
                 problem = str(lost)
                 await lost.place.had.wait()
-        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times"
+        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_WHY_IT_MAY_DIE}"
         return Finished(came_to_nothing(unit, number, told))
 
     def end(self, unit: Unit) -> None:
@@ -365,7 +366,10 @@ class Crew:
         self._stillborn = 0 if member.ready else self._stillborn + 1
         if self._stillborn == MOST_ATTEMPTS:
             self._fail(
-                UsageError(f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did")
+                UsageError(
+                    f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did: "
+                    f"{_WHY_IT_MAY_DIE}"
+                )
             )
             return
         try:
