@@ -336,7 +336,7 @@ class Crew:
         """A worker cannot go on, nor could another one: the run does not begin, or it is stopped."""
         self._problem = problem
         if self._tasks:
-            self._session.stop(str(problem))
+            self._session.stop(self._session.prepared.loaded.redact(str(problem)))
         self._roster.change()
 
     def _on_disconnect(self, member: Member) -> None:

@@ -143,6 +143,19 @@ def test_no_worker_can_take_the_place_before_the_run_begins() -> None:
         running([unit("a")], beforehand=kill, fate=Fate(connects=2))
 
 
+def test_why_a_worker_cannot_begin_shows_no_secret() -> None:
+    """What stops a run stands in its reports."""
+
+    async def kill(lab: Lab) -> None:
+        lab.session.prepared.loaded.redact.learn(["sk-very-secret"])
+        await anyio.sleep(1.2)
+        lab.workers[0].die()
+
+    lab, results = running([unit("a", 20)], kill, fate=Fate(refuses="https://me:sk-very-secret@host is down"))
+    assert lab.stop.reason == "https://[redacted]@host is down"
+    assert results["a"].verdict.status is Status.ERRORED
+
+
 def test_a_mistake_at_the_end_is_told() -> None:
     """What goes wrong while workers close changes no result, and the run has not ended well."""
     lab, results = running([unit("a", 4)], fate=Fate(fails_at_end=True))

@@ -40,6 +40,7 @@ from agentest.scale.fleet import OnDisconnect, OnMessage
 from agentest.scale.lease_desk import LeaseDesk
 from agentest.scale.links import packed
 from agentest.scale.messages import (
+    CannotStart,
     Close,
     Closed,
     ConversationDone,
@@ -83,6 +84,8 @@ class Fate:
     """How many workers there can ever be."""
     stillborn: bool = False
     """Whether workers die before they can begin."""
+    refuses: str = ""
+    """Why workers cannot begin that take the places of others."""
     fails_at_end: bool = False
     """Whether workers make a mistake when they close what they have opened."""
     kills: frozenset[str] = frozenset()
@@ -194,6 +197,9 @@ class FakeWorker:
             async with anyio.create_task_group() as life:
                 await anyio.sleep(self._lab.fate.pause(1.0))
                 if self._lab.fate.stillborn:
+                    self.die()
+                if self._lab.fate.refuses and self.number > self._lab.size:
+                    self._say(CannotStart(self._lab.fate.refuses))
                     self.die()
                 self._say(Ready())
                 self.ready = self.alive
