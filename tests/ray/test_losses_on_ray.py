@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from project import DEADLINE_S, Project, wait_until
+from ray_cluster import RayCluster, ray_cluster
 
 pytestmark = [
     pytest.mark.ray,
@@ -72,18 +72,6 @@ def test_agents_of_workers_end_with_the_run(project: Project, number: signal.Sig
     wait_until(lambda: all(map(is_gone, found)))
 
 
-CLUSTER = """
-import os, sys
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-for _ in range(2):
-    cluster.add_node(num_cpus=1)
-print("address", cluster.address, flush=True)
-sys.stdin.read()
-cluster.shutdown()
-"""
 WAITING = """
 import os
 from pathlib import Path
@@ -100,30 +88,18 @@ config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporte
 
 
 @pytest.fixture
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster of two nodes on this machine; its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER],
-        cwd=tmp_path_factory.mktemp("nodes"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        lines = iter(process.stdout.readline, "")
-        yield next(line.split()[1] for line in lines if line.startswith("address "))
-    finally:
-        process.communicate(timeout=60)
+def nodes() -> Iterator[RayCluster]:
+    """A cluster of two nodes beside its head."""
+    with ray_cluster(2) as cluster:
+        yield cluster
 
 
 def test_what_a_node_was_at_that_dies_is_held_by_another_and_counted_once(
-    project: Project, nodes: str
+    project: Project, nodes: RayCluster
 ) -> None:
     project.write("agentest.config.py", f"WHERE = {str(project.root)!r}\n{WAITING}")
     project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['hello'])")
-    command = ("--engine", "ray", "--ray-address", nodes, "--workers", "2")
-    process = project.start(*command, env={"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"})
+    process = project.start("--engine", "ray", "--ray-address", nodes.address, "--workers", "2")
 
     def at_work() -> list[list[str]]:
         return [path.name.split("-")[1:] for path in project.root.glob("at-*")]

@@ -6,13 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evalset_documents import case, eval_set, invocation, text
 from project import DEADLINE_S, Project, free_port, interrupt, wait_until
+from ray_cluster import RayCluster, ray_cluster
+from spelt import files_with, spellings
 
 from agentest.testing import ScriptedAgent
 
@@ -22,23 +24,25 @@ pytestmark = [
 ]
 
 KEY = "sk-never-to-be-seen-0123456789"
-OTHER = "in-the-environment-9876543210"
+OTHER = "in/the+environment=9876543210"
 HANDLER = """
-import os, subprocess
+import json, os, subprocess
 from pathlib import Path
+from urllib.parse import quote
 
 async def handler(messages, ctx):
     said = messages[-1]["content"]
     Path(f"{WHERE}/pid.{os.getpid()}").touch()
     print("the key is", os.environ["MY_API_KEY"], os.environ["OTHER_TOKEN"], flush=True)
-    subprocess.run(["sh", "-c", "echo $MY_API_KEY $OTHER_TOKEN"])
+    print("in a URL", quote(os.environ["OTHER_TOKEN"], safe=""), json.dumps(dict(os.environ)), flush=True)
+    subprocess.run(["sh", "-c", "echo $MY_API_KEY $OTHER_TOKEN; echo $OTHER_TOKEN >&2"])
     if said == "die" and not Path(f"{WHERE}/died").exists():
         Path(f"{WHERE}/died").touch()
         os.kill(os.getpid(), 9)
     if said == "hang":
         await __import__("anyio").sleep_forever()
     if said == "raise":
-        raise RuntimeError(f"no such key: {os.environ['MY_API_KEY']}")
+        raise RuntimeError(f"no such key: {os.environ['MY_API_KEY']} {os.environ['OTHER_TOKEN']}")
     return "fine"
 
 config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporters": ["console", "json"]}
@@ -67,15 +71,16 @@ def ray_files() -> set[Path]:
     return set(Path("/tmp/ray").glob("session_2*"))
 
 
-def processes_of_ray() -> list[str]:
-    found = []
+def processes_of_ray() -> set[str]:
+    """Ids of all of them, whoever has started them."""
+    found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if "gcs_server" in line or "raylet" in line:
-            found.append(line)
+            found.add(path.parent.name)
     return found
 
 
@@ -90,20 +95,21 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_results_are_those_of_one_process_and_no_key_is_anywhere(project: Project) -> None:
+    others = processes_of_ray()
     handled(project, "hello", "hello", "raise")
     env = {"OTHER_TOKEN": OTHER}
     one = project.run("--conversations", "3", env=env)
     alone, before = timeless(project.results), ray_files()
     command = ("--conversations", "3", "--engine", "ray", "--workers", "2")
     process = project.start(*command, env=env)
+    forms = [form.encode() for secret in (KEY, OTHER) for form in spellings(secret)]
     while process.poll() is None:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 text = path.read_bytes()
             except OSError:
                 continue
-            assert KEY.encode() not in text
-            assert OTHER.encode() not in text
+            assert not [form for form in forms if form in text]
         try:
             process.wait(0.5)
         except subprocess.TimeoutExpired:
@@ -113,11 +119,12 @@ def test_results_are_those_of_one_process_and_no_key_is_anywhere(project: Projec
     assert timeless(project.results) == alone
     assert len(list(project.root.glob("pid.*"))) >= 2  # this process, and workers
     (session,) = ray_files() - before
-    found = subprocess.run(["grep", "-rlE", f"{KEY}|{OTHER}", str(session)], capture_output=True, text=True)
-    assert found.stdout == ""
+    assert files_with([KEY, OTHER], session) == []
+    assert files_with([KEY, OTHER], project.root) == [str(project.root / ".env")]
     printed = "".join(path.read_text() for path in session.glob("logs/worker*.out"))
     assert "the key is [redacted] [redacted]" in printed  # and not that nothing was printed
-    assert not processes_of_ray()
+    assert "in a URL [redacted]" in printed
+    wait_until(lambda: processes_of_ray() <= others)
 
 
 def test_a_worker_that_dies_is_replaced_and_its_conversations_are_held_again(project: Project) -> None:
@@ -129,22 +136,24 @@ def test_a_worker_that_dies_is_replaced_and_its_conversations_are_held_again(pro
 
 
 def test_an_interrupt_ends_the_run_and_ray(project: Project) -> None:
+    others = processes_of_ray()
     handled(project, "hello", "hang")
     process = project.start("--engine", "ray", "--workers", "1", env={"OTHER_TOKEN": OTHER})
     wait_until(lambda: bool(project.finished))
     status, _, err = interrupt(process)
     assert status == 130
     assert "stopping" in err
-    wait_until(lambda: not processes_of_ray())
+    wait_until(lambda: processes_of_ray() <= others)
 
 
 def test_a_killed_driver_leaves_no_ray_and_a_journal(project: Project) -> None:
+    others = processes_of_ray()
     handled(project, "hello", "hang")
     process = project.start("--engine", "ray", "--workers", "1", env={"OTHER_TOKEN": OTHER})
     wait_until(lambda: bool(project.finished))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=DEADLINE_S)
-    wait_until(lambda: not processes_of_ray())
+    wait_until(lambda: processes_of_ray() <= others)
     assert project.finished == ["s0"]
 
 
@@ -169,61 +178,38 @@ def test_an_address_at_which_nobody_answers(project: Project) -> None:
     assert f"nobody answers at 127.0.0.1, port {port}" in done.stderr
 
 
-ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Ray takes 127.0.0.1 for this machine's address in its network, unless it is told so."""
-CLUSTER = """
-import os, sys
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-for _ in range(2):
-    cluster.add_node(num_cpus=1)
-print(cluster.address, flush=True)
-sys.stdin.read()
-cluster.shutdown()
-"""
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """A cluster of two nodes beside its head."""
+    with ray_cluster(2) as cluster:
+        yield cluster
 
 
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster of two nodes on this machine; its address."""
-    folder = tmp_path_factory.mktemp("cluster")
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        lines = iter(process.stdout.readline, "")
-        yield next(line.strip() for line in lines if line.count(":") == 1 and line.strip()[-1:].isdigit())
-    finally:
-        process.communicate(timeout=60)
-
-
-def test_a_cluster_is_joined_gets_the_files_and_is_left_as_it_was(project: Project, cluster: str) -> None:
+def test_a_cluster_is_joined_gets_the_files_and_is_left_as_it_was(
+    project: Project, cluster: RayCluster
+) -> None:
     handled(project, "hello", "hello", "raise")
     project.write("kept/secret.txt", "x")
     project.write(".rayignore", "kept\n")
-    env = {"OTHER_TOKEN": OTHER, **ON_LOOPBACK}
+    env = {"OTHER_TOKEN": OTHER}
     project.run("--conversations", "3", env=env)
     alone = timeless(project.results)
     for _ in range(2):
-        done = project.run("--conversations", "3", "--engine", "ray", "--ray-address", cluster, env=env)
+        done = project.run(
+            "--conversations", "3", "--engine", "ray", "--ray-address", cluster.address, env=env
+        )
         assert done.returncode == 1, done.stdout + done.stderr
         assert timeless(project.results) == alone
-    sessions = max(ray_files(), key=lambda path: path.stat().st_mtime)
-    found = subprocess.run(["grep", "-rlE", f"{KEY}|{OTHER}", str(sessions)], capture_output=True, text=True)
-    assert found.stdout == ""
-    sent = [str(path) for path in sessions.rglob("working_dir_files/*/*")]
+    assert files_with([KEY, OTHER], cluster.folder) == []
+    sent = [str(path) for path in cluster.folder.rglob("working_dir_files/*/*")]
     assert any(path.endswith("agentest.config.py") for path in sent)
     assert not any(path.endswith((".env", "kept", ".agentest")) for path in sent)
 
 
-def test_an_ignored_file_is_named(project: Project, cluster: str) -> None:
+def test_an_ignored_file_is_named(project: Project, cluster: RayCluster) -> None:
     handled(project, "hello")
     project.write(".rayignore", "*.sim.py\n")
-    done = project.run("--engine", "ray", "--ray-address", cluster, env={"OTHER_TOKEN": OTHER, **ON_LOOPBACK})
+    done = project.run("--engine", "ray", "--ray-address", cluster.address, env={"OTHER_TOKEN": OTHER})
     assert done.returncode == 2
     assert ".rayignore" in done.stderr or "no scenario" in done.stderr
 
@@ -237,3 +223,79 @@ def test_the_agent_may_be_a_server(project: Project) -> None:
         done = project.run("--engine", "ray", "--workers", "2")
     assert done.returncode == one.returncode == 0, done.stdout + done.stderr
     assert timeless(json.loads(json.dumps(project.results))) == alone
+
+
+def test_what_a_worker_breaks_with_shows_no_key(project: Project) -> None:
+    """It is told here, and stays out of Ray's files."""
+    before = ray_files()
+    handled(project, "hello")
+    there = "sys.argv[0].endswith('default_worker.py')"
+    broken = f"\nimport sys\nif {there}:\n    raise ValueError(str([*os.environ.values()]))\n"
+    project.write("agentest.config.py", f"{HANDLER}{broken}")
+    done = project.run("--engine", "ray", "--workers", "1", env={"OTHER_TOKEN": OTHER})
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "ValueError" in done.stderr
+    assert "[redacted]" in done.stderr
+    assert not [form for secret in (KEY, OTHER) for form in spellings(secret) if form in done.stderr]
+    (session,) = ray_files() - before
+    assert files_with([KEY, OTHER], session) == []
+
+
+AUTO = ("--engine", "ray", "--ray-address", "auto", "--workers", "2")
+
+
+def latest(cluster: RayCluster) -> dict[str, str]:
+    """The environment of someone for whom this is the latest cluster of the machine."""
+    return {"RAY_TMPDIR": str(cluster.folder), "RAY_AUTH_MODE": "disabled"}
+
+
+def test_evaluation_sets_are_held_there_too(project: Project, cluster: RayCluster) -> None:
+    cases = [case(f"c{n}", invocation(f"say {n}", f"say {n}")) for n in range(3)]
+    cases.append(case("wrong", invocation("say", "something else")))
+    project.write("sets/orders.test.json", text(eval_set("orders", *cases)))
+    command = ("eval", "sets/orders.test.json", "--num-runs", "2")
+    with ScriptedAgent(lambda body: body["messages"][-1]["content"]) as agent:
+        project.config(agent.endpoint)
+        one = project.agentest(*command)
+        alone = timeless(project.results)
+        done = project.agentest(*command, *AUTO, env=latest(cluster))
+    assert done.returncode == one.returncode == 1, done.stdout + done.stderr
+    assert timeless(project.results) == alone
+
+
+def test_finished_conversations_are_judged_there_too(project: Project, cluster: RayCluster) -> None:
+    """By what the files expect now."""
+    wished = [
+        f"scenario({name!r}, turns=[{{'user_message': 'hello', 'expect': {{'contains': 'hi'}}}}])"
+        for name in "abc"
+    ]
+    with ScriptedAgent(lambda body: "hi") as agent:
+        project.config(agent.endpoint)
+        project.scenario("\n".join(wished))
+        held = project.run()
+    assert held.returncode == 0, held.stdout + held.stderr
+    project.scenario("\n".join(wished).replace("'hi'", "'ho'"))
+    judged = project.root / ".agentest" / "judged.json"
+    one = project.agentest("judge", ".agentest/results.json")
+    alone = timeless(json.loads(judged.read_text()))
+    judged.unlink()
+    done = project.agentest("judge", ".agentest/results.json", *AUTO, env=latest(cluster))
+    assert done.returncode == one.returncode == 1, done.stdout + done.stderr
+    assert timeless(json.loads(judged.read_text())) == alone
+
+
+def test_nodes_that_are_still_to_come_are_waited_for(project: Project) -> None:
+    project.config("http://127.0.0.1:9/v1", agent={"type": "custom", "name": "h", "handler": "beside:answer"})
+    project.write("beside.py", "async def answer(messages, ctx):\n    return 'fine'\n")
+    project.scenario("scenario('a', turns=['hello'])")
+    with ray_cluster(0) as cluster:
+        process = project.start("--engine", "ray", "--ray-address", cluster.address)
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert first.startswith(
+            "agentest: no node of the Ray cluster has a CPU for a worker yet: waiting for"
+        )
+        cluster.add_node()
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, out + err
+    assert project.finished == ["a"]

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 _ENDS_WITHIN_S = 60
@@ -37,6 +38,8 @@ class RayCluster:
     """A cluster; its head has no CPU for workers."""
 
     address: str
+    folder: Path
+    """RAY_TMPDIR: where its sessions are, and the address that `auto` finds."""
     _input: IO[str]
 
     def add_node(self) -> None:
@@ -54,11 +57,11 @@ def ray_cluster(nodes: int, environment: Mapping[str, str] | None = None) -> Ite
         environment: of all of its processes.
     """
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,  # short: for sockets
         subprocess.Popen(
             [sys.executable, "-c", _CLUSTER, str(nodes)],
             cwd=folder,
-            env={**os.environ, **_ENVIRONMENT, **(environment or {})},
+            env={**os.environ, **_ENVIRONMENT, "RAY_TMPDIR": folder, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -69,6 +72,6 @@ def ray_cluster(nodes: int, environment: Mapping[str, str] | None = None) -> Ite
         try:
             lines = iter(process.stdout.readline, "")
             address = next(line.split()[1] for line in lines if line.startswith("address "))
-            yield RayCluster(address, process.stdin)
+            yield RayCluster(address, Path(folder), process.stdin)
         finally:
             process.communicate(timeout=_ENDS_WITHIN_S)
