@@ -12,12 +12,25 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from project import DEADLINE_S, answers, free_port, wait_until
+from spelt import files_with, spellings
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "ray"
 KEY = "sk-in-a-file-that-stays-here"
+OF_HEAD = "in/the+environment=of-the-head"
+PRINTS = """
+import os
+told = answer
+
+def answer(messages, ctx):
+    print("the key is", os.environ["DESK_TOKEN"], flush=True)
+    return told(messages, ctx)
+"""
+SHOWN = ("actors", "tasks", "workers", "jobs", "nodes", "runtime_envs", "objects", "cluster_events")
+"""What the dashboard's own API tells of."""
 AGENTEST = [sys.executable, "-m", "agentest"]
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
 ENVIRONMENT = {
@@ -33,15 +46,22 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def dashboard() -> Iterator[str]:
-    """A cluster of one node, with what takes jobs; its address."""
+def folder() -> Iterator[str]:
+    """Where the cluster has its files."""
     folder = tempfile.mkdtemp(prefix="ray-")  # short, as sockets are in it
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def dashboard(folder: str) -> Iterator[str]:
+    """A cluster of one node, with what takes jobs; its address."""
     ports = {name: free_port() for name in ("port", "dashboard-port", "ray-client-server-port")}
     ports["dashboard-agent-listen-port"] = free_port()
     words = [*(f"--{name}={port}" for name, port in ports.items()), "--num-cpus=2", f"--temp-dir={folder}"]
     head = subprocess.Popen(
         [*RAY, "start", "--head", "--block", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *words],
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **ENVIRONMENT, "DESK_TOKEN": OF_HEAD},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -55,7 +75,6 @@ def dashboard() -> Iterator[str]:
             head.wait(DEADLINE_S)
         finally:
             with_group(head.pid)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def with_group(process: int) -> None:
@@ -104,13 +123,30 @@ def night(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_job_leaves_its_results_where_they_stay(dashboard: str, night: Path) -> None:
+def test_a_job_leaves_its_results_where_they_stay(dashboard: str, folder: str, night: Path) -> None:
+    desk = night / "desk.py"
+    desk.write_text(desk.read_text() + PRINTS, encoding="utf-8")
     done = submitted(dashboard, night, "--conversations", "10")
     assert done.returncode == 0, done.stdout + done.stderr
     results = night.parent / "results"
     assert len(json.loads((results / "results.json").read_text())["scenarios"][0]["conversations"]) == 10
     assert {"report.html", "junit.xml", "journal.jsonl"} <= {path.name for path in results.iterdir()}
     assert KEY not in done.stdout + done.stderr
+    # Neither what the dashboard shows nor any file of Ray's has a key:
+    pages = ["api/jobs/", *(f"api/v0/{what}?detail=1" for what in SHOWN)]
+    told = "".join(shown(f"{dashboard}/{page}") for page in pages)
+    assert '"Host"' in told
+    assert not [form for secret in (KEY, OF_HEAD) for form in spellings(secret) if form in told]
+    assert files_with([KEY, OF_HEAD], Path(folder)) == []
+    printed = "".join(path.read_text() for path in Path(folder).glob("session_2*/logs/worker*.out"))
+    assert "the key is [redacted]" in printed
+
+
+def shown(url: str) -> str:
+    """What is answered there."""
+    with urlopen(url, timeout=DEADLINE_S) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 def test_a_run_that_fails_is_a_job_that_fails(dashboard: str, night: Path) -> None:
