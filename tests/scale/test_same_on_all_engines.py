@@ -166,7 +166,9 @@ def told(project: Project, *arguments: str) -> dict[str, object]:
 def _lines(text: str) -> Iterator[str]:
     """The lines of a report, without times. Which turns were the slowest is a matter of time, too."""
     for line in text.splitlines():
-        if line.strip() and not re.match(r" *[\d,.]+ (ms|s|min)  turn \d|agentest: waiting for", line):
+        if line.strip() and not re.match(
+            r" *[\d,.]+ (ms|s|min)  turn \d|agentest: (waiting for|starting Ray)", line
+        ):
             line = re.sub(r"session agentest-\S+", "session …", line)
             line = re.sub(r"runs/\d{8}-[\w-]+", "runs/…", line)
             line = re.sub(r"a conversation: .*", "a conversation: …", line)
