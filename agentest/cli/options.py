@@ -165,7 +165,7 @@ spread = _options(
         "--workers",
         callback=_workers,
         metavar="N",
-        help="Spread over N processes; auto: all cores.",
+        help="Spread over N workers; auto: as many as there are cores.",
     ),
     click.option(
         "--ray-address",

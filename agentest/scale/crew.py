@@ -117,6 +117,8 @@ class Crew:
         """Run all units; their results by scope."""
         async with anyio.create_task_group() as self._tasks:
             self._under_way = UnderWay(self._roster, self._tasks)
+            if self._problem:  # since the workers were ready
+                self._fail(self._problem)
             for member in self._roster.members:
                 self._serve(member)
             for member in self._fallen:

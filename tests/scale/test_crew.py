@@ -156,6 +156,19 @@ def test_why_a_worker_cannot_begin_shows_no_secret() -> None:
     assert results["a"].verdict.status is Status.ERRORED
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_mistake_just_before_the_run_begins_is_told(size: int) -> None:
+    """A worker that fails when all are ready stops the run, as later: it has to be waited for by nobody."""
+
+    async def fail(lab: Lab) -> None:
+        lab.workers[0].fail()
+        await anyio.sleep(1.0)
+
+    lab, results = running([unit("a", 4)], between=fail, size=size)
+    assert lab.stop.reason == "a worker process failed: a mistake"
+    assert {result.verdict.status for result in results.values()} <= {Status.ERRORED}
+
+
 def test_a_mistake_at_the_end_is_told() -> None:
     """What goes wrong while workers close changes no result, and the run has not ended well."""
     lab, results = running([unit("a", 4)], fate=Fate(fails_at_end=True))

@@ -305,10 +305,13 @@ class Lab:
         return worker
 
     async def run(
-        self, meddle: Callable[[Lab], Any] | None = None, beforehand: Callable[[Lab], Any] | None = None
+        self,
+        meddle: Callable[[Lab], Any] | None = None,
+        beforehand: Callable[[Lab], Any] | None = None,
+        between: Callable[[Lab], Any] | None = None,
     ) -> Mapping[str, ScenarioResult]:
-        """The whole run; meanwhile, `meddle` does what it likes, and `beforehand` while workers are waited
-        for."""
+        """The whole run; meanwhile, `meddle` does what it likes, `beforehand` while workers are waited for,
+        and `between` when they are ready and nothing is held yet."""
         problem: UsageError | None = None
         results: Mapping[str, ScenarioResult] = {}
         ledger = MeasuringLedger()
@@ -321,6 +324,8 @@ class Lab:
                     if beforehand:
                         self._tasks.start_soon(beforehand, self)
                     await crew.assemble()
+                    if between:
+                        await between(self)
                     if meddle:
                         self._tasks.start_soon(meddle, self)
                     results = await crew.work(in_order(self.session, crew, connections))
@@ -344,6 +349,7 @@ def running(
     meddle: Callable[[Lab], Any] | None = None,
     *,
     beforehand: Callable[[Lab], Any] | None = None,
+    between: Callable[[Lab], Any] | None = None,
     size: int = 2,
     concurrency: int = 4,
     fate: Fate | None = None,
@@ -354,7 +360,7 @@ def running(
 
     async def go() -> None:
         lab = Lab(units, size, concurrency, fate or Fate(), **more)
-        made.append((lab, await lab.run(meddle, beforehand)))
+        made.append((lab, await lab.run(meddle, beforehand, between)))
 
     run(go)
     return made[0]
