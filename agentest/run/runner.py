@@ -118,23 +118,9 @@ class _Ongoing:
         if self._place is self._places:
             await self._places.acquire()
         else:
-            async with self._runner.into_line:
-                await self._stand_in_line()
+            await self._runner.stand_in_line(self._place)
+            self._has_another = True
         self._has_place = True
-
-    async def _stand_in_line(self) -> None:
-        """With a place among all: those that stand in the line may have left theirs."""
-        while True:
-            await self._places.acquire()
-            try:
-                self._place.acquire_nowait()
-            except anyio.WouldBlock:
-                self._places.release()  # who is before us may want one
-                async with self._place:
-                    pass
-            else:
-                self._has_another = True
-                return
 
 
 async def run_units(
@@ -167,7 +153,7 @@ class _Runner:
         self.report = emit
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
-        self.into_line = anyio.Lock()
+        self._into_line = anyio.Lock()
         """For who stands in a line once more: two that try by turns would be in each other's way for ever."""
         self._free: defaultdict[str, anyio.Semaphore] = defaultdict(_one_at_a_time)
         """Of each exclusive agent: also after its line, when what was lost is held again."""
@@ -214,11 +200,29 @@ class _Runner:
     async def _run_line(self, name: str, tasks: TaskGroup) -> None:
         """Run the units of an exclusive agent one after another, all in one place."""
         line, pace = self._lines[name], Pace(self._settings.debounce_s)
+        if not line.free.value:  # one of an earlier line is held again, and may come to need our place
+            self._places.release()
+            await self.stand_in_line(line.free)
+            line.free.release()
         while line.waiting:
             await pace.wait()
             await self._hold_in_turn(self._begin(line.waiting.popleft()), line.free, tasks)
         del self._lines[name]
         self._places.release()
+
+    async def stand_in_line(self, line: anyio.Semaphore) -> None:
+        """Have the place in a line, and one among all: those that stand in the line may have left theirs."""
+        async with self._into_line:
+            while True:
+                await self._places.acquire()
+                try:
+                    line.acquire_nowait()
+                except anyio.WouldBlock:
+                    self._places.release()  # who is before us may want one
+                    async with line:
+                        pass
+                else:
+                    return
 
     async def _start_conversations(self, progress: UnitProgress, tasks: TaskGroup) -> None:
         """Start a unit's conversations from a place that is there, and return with the next one."""

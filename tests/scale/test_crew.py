@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from crew_lab import Fate, Lab, passed, running, unit
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentest.errors import UsageError
@@ -45,6 +45,7 @@ def test_all_conversations_are_held_once() -> None:
     size=st.integers(1, 4),
     outside=st.sampled_from([0.0, 0.5, 1.0]),
 )
+@example(seed=2541, deaths=3, concurrency=1, size=3, outside=0.5)  # its line begins anew
 def test_whatever_dies_all_is_held_and_counted_once(
     seed: int, deaths: int, concurrency: int, size: int, outside: float
 ) -> None:
