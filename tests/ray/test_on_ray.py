@@ -299,3 +299,29 @@ def test_nodes_that_are_still_to_come_are_waited_for(project: Project) -> None:
         out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, out + err
     assert project.finished == ["a"]
+
+
+WAITS = """
+from pathlib import Path
+import anyio
+
+async def handler(messages, ctx):
+    while not Path(f"{WHERE}/go").exists():
+        await anyio.sleep(0.05)
+    return "fine"
+
+config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporters": ["console", "json"]}
+"""
+
+
+def test_a_worker_that_finds_no_cpu_waits_and_why_is_told(project: Project, cluster: RayCluster) -> None:
+    project.write("agentest.config.py", f"WHERE = {str(project.root)!r}\n{WAITS}")
+    project.scenario("for n in range(3):\n    scenario(f's{n}', turns=['hello'])")
+    process = project.start("--engine", "ray", "--ray-address", cluster.address, "--workers", "3")
+    assert process.stderr is not None
+    told = next(line for line in iter(process.stderr.readline, "") if "1 worker to begin" in line)
+    assert "the Ray cluster has 2 on 2 nodes, none of them free" in told
+    project.write("go", "")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, out + err
+    assert len(project.finished) == 3

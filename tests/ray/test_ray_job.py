@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -67,7 +68,8 @@ def dashboard(folder: str) -> Iterator[str]:
         start_new_session=True,
     )
     try:
-        wait_until(lambda: answers(ports["dashboard-port"]))
+        for port in ("dashboard-port", "dashboard-agent-listen-port"):  # takes jobs, and begins them
+            wait_until(partial(answers, ports[port]))
         yield f"http://127.0.0.1:{ports['dashboard-port']}"
     finally:
         head.terminate()  # and with it all that it has started
