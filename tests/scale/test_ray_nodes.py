@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +29,7 @@ class FakeRay:
     def __init__(self, *looks: Sequence[dict[str, Any]], free: float = 0.0) -> None:
         self._looks = list(looks)
         self._free = free
+        self.looked: Callable[[], object] = lambda: None
         self.waits: list[object] = []
         """Tasks that wait for a CPU."""
         self.cloudpickle = SimpleNamespace(
@@ -34,6 +37,7 @@ class FakeRay:
         )
 
     def nodes(self) -> Sequence[dict[str, Any]]:
+        self.looked()
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
     def available_resources(self) -> dict[str, float]:
@@ -77,6 +81,20 @@ def test_nodes_that_are_still_to_come_are_waited_for() -> None:
 def test_those_that_come_soon_after_the_first_are_waited_for() -> None:
     ray = FakeRay([HEAD], [node("1")], [node("1"), node("2")])
     assert awaited(ray, [], others_within_s=0.2) == ["1", "2"]
+
+
+def test_a_termination_meanwhile_is_an_interrupt() -> None:
+    """Ray's own handler would print pages."""
+    before = signal.getsignal(signal.SIGTERM)
+    ray = FakeRay([HEAD])
+
+    def say(text: str) -> None:
+        ray.looked = lambda: os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        awaited_nodes(ray, say, every_s=0.0, within_s=60)
+    assert not ray.waits
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_no_node_comes() -> None:
