@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agentest.errors import UsageError
 from agentest.scale.fleet import OnDisconnect, OnMessage
 from agentest.scale.messages import CannotStart
 from agentest.scale.ray.boxes import Batch
@@ -15,6 +16,7 @@ from agentest.scale.ray.host import CALLS_AT_ONCE, Host
 from agentest.scale.ray.life import Holding
 from agentest.scale.ray.line import Caller, HasDied, OutOfReach
 from agentest.scale.ray.nodes import room
+from agentest.support.text import count
 
 _SOON_S = 5.0
 """A worker that has found no place by then waits for one, and the user learns of it."""
@@ -122,8 +124,11 @@ class RayFleet:
             self._say(await self._why_waiting())
 
     async def _why_waiting(self) -> str:
-        """In a thread: Ray answers when it can. Raises UsageError."""
-        now = await asyncio.to_thread(room, self._ray)
+        """In a thread: Ray answers when it can. That it cannot just now keeps no worker from its place."""
+        try:
+            now = await asyncio.to_thread(room, self._ray)
+        except UsageError as error:
+            return f"waiting for {count(self._waiting, 'worker')} to begin ({error})"
         return now.why_waiting(self._waiting)
 
 

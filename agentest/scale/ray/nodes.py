@@ -49,12 +49,16 @@ Alive = Sequence[Mapping[str, Any]]
 
 def with_room(ray: Any) -> Alive:
     """The nodes that have a CPU for a worker, used or not."""
+    return [node for node in _told(ray.nodes) if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+
+
+def _told(ask: Callable[[], Any]) -> Any:
+    """What the cluster tells. Raises UsageError."""
     try:
-        nodes = ray.nodes()
+        return ask()
     except Exception as error:  # noqa: BLE001 - Ray raises errors of many kinds
-        problem = f"--engine ray: the cluster does not tell its nodes: {in_a_line(str(error))}"
+        problem = f"--engine ray: the cluster does not tell what it has: {in_a_line(str(error))}"
         raise UsageError(problem) from None
-    return [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
 def cpus_of(alive: Alive) -> int:
@@ -86,7 +90,7 @@ class Room:
 def room(ray: Any) -> Room:
     """What the cluster has now. Raises UsageError."""
     alive = with_room(ray)
-    return Room(cpus_of(alive), len(alive), int(ray.available_resources().get("CPU", 0)))
+    return Room(cpus_of(alive), len(alive), int(_told(ray.available_resources).get("CPU", 0)))
 
 
 def awaited_nodes(
