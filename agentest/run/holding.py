@@ -1,13 +1,13 @@
 """One conversation of a unit: held, looked at and judged, in the process that talks with the agent.
 
 Judging a turn starts when it closes, in the conversation's own task group but outside its place among those
-that are under way: a slow judge delays no conversation.
+that are under way: a slow judge delays no conversation, until very many wait for theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -28,6 +28,9 @@ from agentest.run.user_check import Finding, user_check
 from agentest.storing import stored
 from agentest.support.replacing import replace
 from agentest.transcript import Blame, Conversation, Failure, Turn
+
+_JUDGED_FOR_EACH_PLACE = 10
+"""How many conversations that have been held may wait for judges: those of a night would fill the memory."""
 
 
 class Ongoing(Protocol):
@@ -121,6 +124,7 @@ class HeldHere:
         self._evaluation = UnitEvaluation(custom, settings, connections)
         self._check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
         self._redact = connections.redact.error
+        self._being_judged = anyio.Semaphore(_JUDGED_FOR_EACH_PLACE * settings.concurrency, fast_acquire=True)
 
     async def hold(self, unit: Unit, number: int, ongoing: Ongoing, ids_end: str = "") -> Finished:
         """Hold the conversation of this number, and have it judged.
@@ -133,7 +137,7 @@ class HeldHere:
         # Judges wait for the check of the user: what is thrown away need not be judged.
         evaluation = self._evaluation.begin(unit, number, at_end=told is not None)
         held_again = ""
-        async with anyio.create_task_group() as judging:
+        async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
                 judging.start_soon(evaluation.add_turn, turns)
@@ -142,6 +146,7 @@ class HeldHere:
                 held = await self._hold(one, judge)
             else:
                 held, held_again = await self._hold_checked(one, told)
+            await until_judged.enter_async_context(self._being_judged)
             ongoing.on_held()
             conversation = held.conversation
             if conversation.invalid is None:

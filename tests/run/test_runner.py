@@ -80,22 +80,23 @@ def test_concurrency_bounds_conversations_over_the_whole_run() -> None:
     assert 1 <= most <= 4
 
 
+class Gate:
+    """A judge that waits until it is told to go on."""
+
+    name = "gate"
+
+    def __init__(self) -> None:
+        self.open = anyio.Event()
+
+    async def complete(self, request: ChatRequest) -> Any:
+        if request.key.role == "judge":
+            await self.open.wait()
+        return await ScriptedModel().complete(request)
+
+
 def test_judging_does_not_hold_conversations_back() -> None:
     """With one place for conversations, all of them are held although no judge has answered yet."""
     talked = 0
-
-    class Gate:
-        """A judge that waits until every conversation has been held."""
-
-        name = "gate"
-
-        def __init__(self) -> None:
-            self.open = anyio.Event()
-
-        async def complete(self, request: ChatRequest) -> Any:
-            if request.key.role == "judge":
-                await self.open.wait()
-            return await ScriptedModel().complete(request)
 
     async def go() -> Any:
         nonlocal talked
@@ -120,6 +121,38 @@ def test_judging_does_not_hold_conversations_back() -> None:
 
     result = anyio.run(go)
     assert talked == 5
+    assert result.scenarios[0].verdict.passed
+
+
+def test_conversations_wait_for_judges_that_are_far_behind() -> None:
+    """Ten conversations for each place may wait for their judges: a night's would fill the memory."""
+    asked = 0
+
+    async def agent(messages: list[dict[str, Any]], ctx: Any) -> str:
+        nonlocal asked
+        asked += 1
+        return "ok"
+
+    async def go() -> Any:
+        model, results = Gate(), []
+
+        async def run() -> None:
+            one = scenario("s", turns=["x"], goal="g", conversations_per_scenario=50)
+            config = {"type": "custom", "handler": agent}
+            results.append(await arun_scenarios([one], agent=config, model=model, concurrency=2))
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                while asked < 22:
+                    await anyio.wait_all_tasks_blocked()
+                await anyio.wait_all_tasks_blocked()
+                assert asked == 22
+                model.open.set()
+        return results[0]
+
+    result = anyio.run(go)
+    assert asked == 50
     assert result.scenarios[0].verdict.passed
 
 
