@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,22 @@ def processes_of(prepared: Prepared) -> int:
     from agentest.scale.shares import AUTO, worker_count
 
     return worker_count(prepared, options.workers or AUTO)
+
+
+def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int] | None = None) -> Prepared:
+    """What was prepared, with no more at once than these processes may have connections; a note says so.
+
+    On Ray it is workers that have the connections, each by the limit of its node.
+
+    Args:
+        processes: as of `processes_of`.
+        allow: as of `run.file_descriptors.fitted`.
+    """
+    if engine_name(prepared.request.options) == RAY:
+        return prepared
+    from agentest.run import file_descriptors
+
+    return file_descriptors.fitted(prepared, processes, allow or file_descriptors.allow)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agentest.cli.afterwards import files_of, in_a_line, last_words, not_kept, status
 from agentest.cli.against import comparing, in_words, kept_comparison, with_comparison, with_regressions
-from agentest.cli.engines import opened_engine, processes_of
+from agentest.cli.engines import opened_engine, processes_of, within_limits
 from agentest.cli.keeping import Keeping, kept
 from agentest.cli.kinds import LIVE, Kind
 from agentest.errors import ExitCode
@@ -35,8 +35,6 @@ def run_once(
     prepared: Prepared, kind: Kind = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
     """Run what was prepared, with its reporters. Raises UsageError when nothing could be run."""
-    from agentest.run.file_descriptors import fitted
-
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
     if kind.resumed_by and prepared.kept is None:
@@ -46,7 +44,7 @@ def run_once(
     against = comparing(prepared, kind)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
         processes = processes_of(prepared)
-        return _Run(fitted(prepared, processes), kind, environ, keeping, against).run(processes)
+        return _Run(within_limits(prepared, processes), kind, environ, keeping, against).run(processes)
 
 
 @dataclass(frozen=True, slots=True)

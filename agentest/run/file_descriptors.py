@@ -36,10 +36,7 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
         processes: among how many it is divided.
         allow: takes how many file descriptors a process may come to need, gives how many it may have.
     """
-    conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
-    calls = _calls(prepared, conversations)
-    each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)
-    taken = conversations * each + calls
+    conversations, calls, taken = _taken(prepared)
     needed = RESERVE + -(-taken // processes)
     # No process is held to its share: a busy one has more, and who is left has all when others have died.
     allowed = allow(RESERVE + taken)
@@ -65,6 +62,19 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
         f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
     )
     return replace(lowered, notes=(*lowered.notes, note))
+
+
+def make_room(prepared: Prepared, allow: Callable[[int], int] = allow) -> None:
+    """Raise this process's limit so that it could hold everything, as far as the system lets it."""
+    allow(RESERVE + _taken(prepared)[2])
+
+
+def _taken(prepared: Prepared) -> tuple[int, int, int]:
+    """How many conversations there may be at once, calls to models, and file descriptors for both."""
+    conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
+    calls = _calls(prepared, conversations)
+    each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)
+    return conversations, calls, conversations * each + calls
 
 
 def _calls(prepared: Prepared, conversations: int) -> int:

@@ -17,12 +17,13 @@ from builders import conversation, conversation_result, failing_conversation, to
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.cli.engines import within_limits
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.config.wishes import ModelWish
 from agentest.llm.providers import ModelSpec
 from agentest.results import Unscored
-from agentest.run.file_descriptors import RESERVE, fitted
+from agentest.run.file_descriptors import RESERVE, fitted, make_room
 from agentest.run.plan import Options, Plan, Unit
 from agentest.run.prepare import Prepared, Request
 from agentest.scale.links import Link, packed
@@ -208,6 +209,22 @@ def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
     assert "9 conversations" in note
     assert "ulimit -n 1182" in note
     assert "--concurrency" in note
+
+
+def test_workers_of_ray_have_limits_of_their_own() -> None:
+    """This process has no connections then; each worker allows itself as many as its node lets it have."""
+    run = prepared(units=100, concurrency=100, user={})
+    assert within_limits(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 10
+    on_ray = replace(run, request=replace(run.request, options=replace(run.request.options, engine="ray")))
+    assert within_limits(on_ray, 1, allowing(RESERVE + 110)) == on_ray
+    asked: list[int] = []
+
+    def allow(needed: int) -> int:
+        asked.append(needed)
+        return needed
+
+    make_room(on_ray, allow)
+    assert asked == [RESERVE + 1100]
 
 
 def test_programs_need_more_file_descriptors() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentest.errors import UsageError
+from agentest.run.file_descriptors import make_room
 from agentest.run.ports import with_known_ports
 from agentest.run.prepare import Prepared
 from agentest.scale.messages import CannotStart
@@ -51,6 +52,7 @@ class Holding:
             line.send(CannotStart(output.redact(f"on {socket.gethostname()}: {error}")))
             return
         output.redact = prepared.loaded.redact
+        make_room(prepared)
         worker = Worker(prepared, number=self.number, earlier=self.earlier)
         line.listen(worker.receive)
         await worker.run(line)
