@@ -274,7 +274,7 @@ def test_what_a_worker_sends_and_nobody_can_read_ends_it() -> None:
         nonsense = Nonsense()
         run = Caller(nonsense, print, lambda: None)
         with anyio.fail_after(10):
-            assert "sent what cannot be read" in await run.death()
+            assert "sent what cannot be handled" in await run.death()
         assert nonsense.killed
         await run.close()
 

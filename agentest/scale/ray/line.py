@@ -131,7 +131,7 @@ class Caller:
             self._disconnect(str(error))
         except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
             self._callee.kill()
-            self._disconnect(f"sent what cannot be read: {type(error).__name__}: {error}")
+            self._disconnect(f"sent what cannot be handled: {type(error).__name__}: {error}")
 
     async def _hand_over(self) -> None:
         while not self._outbox.done:
