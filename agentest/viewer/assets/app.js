@@ -145,9 +145,13 @@ function drawNavigation(current, of) {
   const links = [...views].filter(([, view]) => view.nav).map(([name, view]) =>
     h("a", { href: address(name, { of }), "aria-current": name === current && "page" }, view.title),
   );
-  fill(document.querySelector("header nav"), links);
+  const bar = document.querySelector("header nav");
+  fill(bar, links);
   const marked = links.find((link) => link.hasAttribute("aria-current"));
-  if (marked) marked.scrollIntoView({ block: "nearest", inline: "nearest" });
+  if (!marked) return;
+  // By hand: after scrollIntoView, Tab goes on from the link in some browsers, past all that stands before it.
+  const [inner, outer] = [marked, bar].map((each) => each.getBoundingClientRect());
+  bar.scrollLeft += Math.min(0, inner.left - outer.left) + Math.max(0, inner.right - outer.right);
 }
 
 // --- keys
