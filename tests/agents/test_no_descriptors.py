@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import httpx
 import pytest
-from descriptors import no_more_than
-from wire import closed_port
+from aiohttp import ClientConnectorError
 
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.placeholders import TurnValues
@@ -16,15 +19,34 @@ from agentest.agents.websocket.connecting import Connector
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.errors import AgentError, CannotSend
-from agentest.http.client import Client, open_client
 from agentest.messages import UserText
 from agentest.support.deadlines import TimeLimit
-from agentest.testing import ScriptedAgent
 
 CONTEXT = TurnContext("c-1", "s", 0, lambda *_: None, session_id="x")
 
 
-async def post(client: Client, url: str, retries: int) -> object:
+class Machine:
+    """A client of a machine that has something, or nothing, to connect with."""
+
+    def __init__(self, number: int) -> None:
+        self.asked = 0
+        self._number = number
+
+    async def send_direct(self, *request: Any) -> Any:
+        try:
+            await self.open_websocket()
+        except OSError as error:
+            raise httpx.ConnectError("no connection") from error
+
+    async def open_websocket(self, *request: Any) -> Any:
+        self.asked += 1
+        key: Any = SimpleNamespace(host="bot", port=80, is_ssl=False, ssl=True)
+        told = OSError(self._number, os.strerror(self._number))
+        raise ClientConnectorError(key, told) from told
+
+
+async def post(client: Any, retries: int) -> object:
+    url = "http://bot/v1/chat/completions"
     config = ChatCompletionsAgent(type="chat_completions", endpoint=url, retries=retries)
 
     async def read(response: Any) -> None:
@@ -33,26 +55,26 @@ async def post(client: Client, url: str, retries: int) -> object:
     return await HttpSender(config, client, 5, "").post(url, {}, read)
 
 
-async def open_socket(client: Client, url: str, retries: int) -> object:
-    url = url.replace("http", "ws", 1)
-    config = WebSocketAgent(type="websocket", endpoint=url, reply="reply", retries=retries)
+async def open_socket(client: Any, retries: int) -> object:
+    config = WebSocketAgent(type="websocket", endpoint="ws://bot/", reply="reply", retries=retries)
     with TimeLimit(5) as limit:
         return await Connector(config, client).connect(TurnValues([UserText("Hi")], CONTEXT), limit)
 
 
 @pytest.mark.parametrize("way", [post, open_socket])
 @pytest.mark.parametrize("retries", [0, 1])
-def test_no_file_descriptors_for_a_connection(way: Any, retries: int) -> None:
-    async def ask(url: str) -> str:
-        async with open_client() as client:
-            with pytest.raises(AgentError):  # and everything is imported then
-                await way(client, f"http://127.0.0.1:{closed_port()}", 0)
-            with no_more_than(0), pytest.raises(CannotSend) as caught:
-                await way(client, url, retries)
-        return str(caught.value)
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL])
+def test_nothing_to_make_a_connection_with(way: Any, retries: int, number: int) -> None:
+    machine = Machine(number)
+    with pytest.raises(CannotSend) as caught:
+        anyio.run(way, machine, retries)
+    assert f"this machine has no more to give ({os.strerror(number)}); lower `concurrency`" in str(
+        caught.value
+    )
+    assert machine.asked == retries + 1
 
-    with ScriptedAgent(lambda body: "fine") as server:
-        said = anyio.run(ask, server.endpoint)
-        assert not server.requests
-    assert "this machine has no more to give (Too many open files)" in said
-    assert "lower `concurrency`" in said
+
+@pytest.mark.parametrize("way", [post, open_socket])
+def test_an_agent_that_refuses_has_failed(way: Any) -> None:
+    with pytest.raises(AgentError, match="nobody listens there"):
+        anyio.run(way, Machine(errno.ECONNREFUSED), 0)
