@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from agentest.errors import ExitCode
 from agentest.support.redact import Redactor, environment_secrets
+from agentest.support.task_errors import described, unwrapped
 from agentest.support.terminal import tell
 from agentest.version import __version__
 
@@ -23,12 +24,12 @@ def refused(error: object) -> ExitCode:
 
 def crashed(error: BaseException) -> ExitCode:
     """Print an error that nobody foresaw, without secrets; the exit status."""
-    errors = list(_unwrapped(error))
+    errors = list(unwrapped(error))
     if isinstance(errors[-1], KeyboardInterrupt):
         tell("agentest: interrupted")
         return ExitCode.INTERRUPTED
     redact = _redactor()
-    what = redact.error(f"{type(errors[-1]).__name__}: {errors[-1]}".removesuffix(": "))
+    what = redact.error(described(error).removesuffix(": "))
     rows = [_cut(redact(row)) for each in errors for row in _rows(each)]
     left_out = ["…"] if len(rows) > _MAX_LINES else []
     tell(
@@ -42,14 +43,6 @@ def crashed(error: BaseException) -> ExitCode:
         )
     )
     return ExitCode.ERRORED
-
-
-def _unwrapped(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what task groups have wrapped in it, the innermost last."""
-    yield error
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-        yield error
 
 
 def _rows(error: BaseException) -> Iterator[str]:

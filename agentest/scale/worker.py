@@ -58,6 +58,7 @@ from agentest.scale.recorded import PagesTape
 from agentest.scale.usage import SendingLedger
 from agentest.store.conversations import conversation_json
 from agentest.support.json_text import encoded
+from agentest.support.task_errors import described
 from agentest.transcript import Conversation
 
 ToHost = Wait | Begin | Question | Withdrawn | SpansTold
@@ -110,7 +111,7 @@ class Worker:
         except UsageError as error:
             line.send(CannotStart(str(error)))
         except Exception as error:  # noqa: BLE001 - the process's boundary: the run must learn of it
-            line.send(Failed(self._prepared.loaded.redact(_description(error))))
+            line.send(Failed(self._prepared.loaded.redact(described(error))))
 
     def receive(self, message: ToWorker) -> None:
         """Handle a message of the run's own process."""
@@ -224,7 +225,7 @@ class Worker:
             return self._done(order, unit, finished)
         except Exception as error:  # noqa: BLE001 - classes of the user raise what they like
             which = finished.result.conversation.conversation_id
-            problem = f"conversation {which} cannot be written: {_description(error)}"
+            problem = f"conversation {which} cannot be written: {described(error)}"
             nothing = came_to_nothing(unit, order.number, self._prepared.loaded.redact(problem))
             return self._done(order, unit, replace(finished, result=nothing))
 
@@ -270,9 +271,3 @@ class _Ongoing:
 
     async def again(self) -> None:
         """Nobody asks a worker: what is held again is a new order."""
-
-
-def _description(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"

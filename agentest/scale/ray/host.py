@@ -21,6 +21,7 @@ from agentest.scale.ray.boxes import Batch
 from agentest.scale.ray.line import Called
 from agentest.scale.ray.outputs import RedactedOutput
 from agentest.support.redact import environment_secrets
+from agentest.support.task_errors import described
 
 _OPEN_WITHIN_S = 60.0
 
@@ -72,13 +73,12 @@ async def _live(life: bytes, opened: Future[Called]) -> None:
     line = Called(on_broken=lambda error: line.send(_failed(error, output)))
     opened.set_result(line)
     try:
-        await pickle.loads(life)(line, output)
+        lived: Life = pickle.loads(life)
+        await lived(line, output)
     except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run must learn of it
         line.send(_failed(error, output))
     await line.close()
 
 
 def _failed(error: BaseException, output: RedactedOutput) -> Failed:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return Failed(output.redact(f"{type(error).__name__}: {error}"))
+    return Failed(output.redact(described(error)))
