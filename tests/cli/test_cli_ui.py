@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
+from http import HTTPStatus
 from pathlib import Path
+from urllib.request import urlopen
 
-from project import Project, free_port, interrupt
+from project import DEADLINE_S, Project, free_port, interrupt
 
 from agentest.errors import ExitCode
 
@@ -18,9 +20,9 @@ def test_the_page_is_served_until_it_is_interrupted(tmp_path: Path) -> None:
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
     assert re.fullmatch(rf"  http://127\.0\.0\.1:{port}/\?token=[\w-]{{43}}\n", lines[1])
-    with socket.create_connection(("127.0.0.1", port)):
-        status, _, err = interrupt(process)
-    assert (status, err) == (ExitCode.INTERRUPTED, "agentest: interrupted\n")
+    assert urlopen(lines[1].strip(), timeout=DEADLINE_S).status == HTTPStatus.OK  # earlier it is starting yet
+    status, _, err = interrupt(process)
+    assert (status, err) == (ExitCode.INTERRUPTED, "\nagentest: stopping; once more ends at once\n")
 
 
 def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
