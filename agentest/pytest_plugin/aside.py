@@ -11,13 +11,20 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+_STREAMS = ("stdout", "stderr")
+_STREAMS_OF_A_CAPTURE = ("_old", "tmpfile")
+"""Where nothing is captured, and where it is."""
+
 
 class Aside:
-    """Keeps what other threads than this one print, between the steps of items.
+    """Keeps what other threads than this one print while scenarios are reported.
+
+    Also during the steps of items: pytest empties what it has captured without a thought for threads that
+    print at that moment, and would lose some of it.
 
     Args:
-        capturing: pytest's plugin that captures what is printed. After each step of an item it puts back the
-            streams that it knows; these are ours, so that the real ones never stand there.
+        capturing: pytest's plugin that captures what is printed. Around each step of an item it puts back the
+            streams that it knows; these are ours, so that others never stand there.
     """
 
     def __init__(self, capturing: object) -> None:
@@ -28,25 +35,28 @@ class Aside:
     def __enter__(self) -> Aside:
         self.keep()
         for capture in self._captures:
-            if not isinstance(capture._old, _Divided):
-                capture._old = _Divided(capture._old, self.said)
+            for name in _STREAMS_OF_A_CAPTURE:
+                setattr(capture, name, self._divided(getattr(capture, name)))
         return self
 
     def __exit__(self, *error: object) -> None:
         for capture in self._captures:
-            if isinstance(capture._old, _Divided):
-                capture._old = capture._old.real
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
-            if isinstance(stream, _Divided):
-                setattr(sys, name, stream.real)
+            for name in _STREAMS_OF_A_CAPTURE:
+                setattr(capture, name, _whole(getattr(capture, name)))
+        for name in _STREAMS:
+            setattr(sys, name, _whole(getattr(sys, name)))
 
     def keep(self) -> None:
         """Stand before the streams again: each step of an item has put others in their place."""
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
-            if not isinstance(stream, _Divided):
-                setattr(sys, name, _Divided(stream, self.said))
+        for name in _STREAMS:
+            setattr(sys, name, self._divided(getattr(sys, name)))
+
+    def _divided(self, stream: TextIO | _Divided) -> _Divided:
+        return stream if isinstance(stream, _Divided) else _Divided(stream, self.said)
+
+
+def _whole(stream: TextIO | _Divided) -> TextIO:
+    return stream.real if isinstance(stream, _Divided) else stream
 
 
 def _captures(capturing: object) -> Iterator[Any]:
@@ -54,7 +64,7 @@ def _captures(capturing: object) -> Iterator[Any]:
     both = getattr(capturing, "_global_capturing", None)
     for side in (getattr(both, "out", None), getattr(both, "err", None)):
         capture = getattr(side, "syscapture", side)
-        if hasattr(capture, "_old"):
+        if all(hasattr(capture, name) for name in _STREAMS_OF_A_CAPTURE):
             yield capture
 
 
@@ -65,6 +75,11 @@ class _Divided:
         self.real = real
         self._said = said
         self._mine = threading.get_ident()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Pytest asks whether what it empties is its own."""
+        return type(self.real)
 
     def write(self, text: str) -> int:
         """Write, or keep."""

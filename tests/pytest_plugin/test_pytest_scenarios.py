@@ -409,6 +409,20 @@ def test_a_scenario_file_needs_the_option(project: pytest.Pytester) -> None:
     assert project.runpytest().ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+CHATTY = """
+def handler(messages, ctx):
+    for _ in range(100):
+        print("<a line of an agent>")
+    return "Hello."
+"""
+PRINTING = """
+from agentest import scenario
+
+for number in range(40):
+    scenario(f"s{number}", turns=[{"user_message": "Hi", "expect": {"contains": "Goodbye"}}])
+"""
+
+
 def test_what_scenarios_print_is_told_at_the_end(project: pytest.Pytester) -> None:
     """Nothing is printed between pytest's lines; where something failed, it stands below."""
     write(project, "agent.py", "def handler(messages, ctx):\n    print('I was asked')\n    return 'Hello.'\n")
@@ -420,6 +434,19 @@ def test_what_scenarios_print_is_told_at_the_end(project: pytest.Pytester) -> No
     assert after.count("I was asked") == 4
     passing = project.runpytest(*FLAGS, "-k", "greets")
     assert "I was asked" not in passing.stdout.str()
+
+
+@pytest.mark.parametrize("method", ["fd", "sys"])
+def test_nothing_of_what_scenarios_print_is_lost(project: pytest.Pytester, method: str) -> None:
+    """They go on printing while pytest reports on others, and empties what it has captured."""
+    write(project, "agent.py", CHATTY)
+    write(project, "agentest.config.yaml", "agent: {type: custom, name: salon, handler: 'agent:handler'}")
+    write(project, "scenarios/salon.sim.py", PRINTING)
+    result = project.runpytest(*FLAGS, f"--capture={method}", "scenarios")
+    result.assert_outcomes(failed=40)
+    said = "<a line of an agent>"
+    before, _, after = result.stdout.str().partition("captured output of scenarios")
+    assert (said in before, after.count(said)) == (False, 40 * 100)
 
 
 TESTS = """
