@@ -7,8 +7,8 @@ import pickle
 from collections.abc import Awaitable, Callable
 
 import anyio
+import fake_time
 import pytest
-from anyio.lowlevel import checkpoint
 
 from agentest.agents.server.output import Printed
 from agentest.scale.links import packed
@@ -36,13 +36,15 @@ class Wire:
 
 
 def run(steps: Callable[[Wire], Awaitable[None]]) -> Wire:
-    async def go() -> Wire:
-        wire = Wire()
+    made: list[Wire] = []
+
+    async def go() -> None:
+        made.append(wire := Wire())
         await steps(wire)
         wire.desk.close()
-        return wire
 
-    return anyio.run(go)
+    fake_time.run(go)
+    return made[0]
 
 
 def test_a_worker_knows_what_was_printed() -> None:
@@ -85,7 +87,7 @@ def test_much_is_not_sent(lines: int) -> None:
         until = loop.time() + 0.2
         while loop.time() < until:
             wire.api.add("\n".join(f"{n} " + "x" * (100_000 // lines) for n in range(lines)))
-            await checkpoint()
+            await anyio.sleep(0.002)
 
     wire = run(steps)
     told = [each.lines for each in wire.sent if isinstance(each, LinesPrinted)]
