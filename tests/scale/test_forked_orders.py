@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
+from project import DEADLINE_S
 
 from agentest.errors import UsageError
 from agentest.scale.forked import _ENDED, _NEWS, _ORDER, ForkedWorkers
@@ -20,7 +21,7 @@ from agentest.scale.forked import _ENDED, _NEWS, _ORDER, ForkedWorkers
 def line() -> Iterator[tuple[socket.socket, socket.socket]]:
     """The run's end, and the nursery's."""
     run, nursery = socket.socketpair()
-    nursery.settimeout(5)
+    nursery.settimeout(DEADLINE_S)
     with run, nursery:
         yield run, nursery
 
@@ -37,7 +38,7 @@ def test_many_workers_are_ordered_though_forking_takes_long(
     size, read = 400, []
 
     def fork_slowly(may_begin: threading.Event) -> None:
-        may_begin.wait(5)
+        may_begin.wait(DEADLINE_S)
         for _ in range(size):
             order, ends, _, _ = socket.recv_fds(nursery, _ORDER.size, 1)
             read.append(_ORDER.unpack(order)[0])
@@ -50,7 +51,7 @@ def test_many_workers_are_ordered_though_forking_takes_long(
             for _ in range(size):
                 connected.append(await fleet.connect(_ignore, lambda: None))
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(DEADLINE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(to_thread.run_sync, fork_slowly, may_begin)
                 tasks.start_soon(connect)
@@ -86,7 +87,7 @@ def test_a_worker_may_end_while_it_is_ordered(line: tuple[socket.socket, socket.
             if not told.wait(0.05):
                 loop.call_soon(be_slow)
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(DEADLINE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(to_thread.run_sync, fork_nobody)
                 await anyio.wait_all_tasks_blocked()
