@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import hurrying
 import pytest
 from a2a_server import (
     CARD,
@@ -114,7 +115,7 @@ class Talk:
         self.error: AgentestError | None = None
         self.notes: list[str] = []
         self.server = A2aServer(self._answer(answers), {CARD: card()} if cards is None else cards, rest)
-        anyio.run(self._go, said, at, session, config)
+        hurrying.run(self._go, said, at, session, config)
 
     def _answer(self, answers: Sequence[Any]) -> Answer:
         if len(answers) == 1 and callable(answers[0]):
@@ -556,8 +557,16 @@ def test_tasks_are_asked_for_until_they_end() -> None:
 def test_a_task_that_never_ends() -> None:
     """All asking together has the whole time-out; calls that were seen are kept, and the last state named."""
     called = message(function("function_call", id="c", name="pay", args={}), messageId="m-1")
-    talk = Talk(task("submitted"), task("working", called), timeout_s=0.2)
-    assert "the agent's task is still in the state working after 0.2 s (request_timeout_ms)" in talk.problem
+    asked: list[Any] = []
+
+    def working(request: Any) -> Any:
+        asked.append(request)
+        if len(asked) == 3:  # so the answer to the second has been read
+            hurrying.hurry()
+        return task("submitted") if len(asked) == 1 else task("working", called)
+
+    talk = Talk(working, timeout_s=60.0)
+    assert "the agent's task is still in the state working after 60 s (request_timeout_ms)" in talk.problem
     assert isinstance(talk.error, NoReply)
     assert talk.error.observed == (made("pay", {}),)
 

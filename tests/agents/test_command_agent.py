@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import hurrying
 import pytest
 from descriptors import no_more_than, opened
+from project import wait_until
+from talking import converse
 
 from agentest import call, scenario
 from agentest.agents.command.client import open_agent
@@ -23,6 +26,7 @@ from agentest.http.client import open_client
 from agentest.processes.groups import Reaper
 from agentest.results import RunResult
 from agentest.testing import run_scenarios
+from agentest.transcript import Conversation
 
 PYTHON = sys.executable
 ECHO = "import sys; print('You said:', sys.argv[-1])"
@@ -179,18 +183,17 @@ def test_an_error_in_a_dialogue() -> None:
 def test_a_program_that_does_not_end(tmp_path: Path) -> None:
     """A time-out ends the program and what it has started."""
     started = tmp_path / "pid"
-    # A shell, as Python may need the whole time only to start.
-    program = ["sh", "-c", f"sleep 600 & echo $! > {shlex.quote(str(started))}; echo working >&2; sleep 600"]
-    result = run_scenarios(
-        [scenario("s", turns=["Hi"])],
-        agent={"type": "command", "command": program},
-        request_timeout_ms=700,
-        unmocked_tools="passthrough",
-    )
-    failure = result.scenarios[0].conversations[0].conversation.failure
+    program = ["sh", "-c", f"sleep 600 & echo working >&2; echo $! > {shlex.quote(str(started))}; sleep 600"]
+
+    async def go() -> Conversation:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hurrying.hurry_when, lambda: hurrying.has_text(started))
+            return await converse({"type": "command", "command": program}, ["Hi"], [], timeout_s=60.0)
+
+    failure = hurrying.run(go).failure
     assert failure is not None
-    assert "did not answer within 0.7 s (request_timeout_ms); its log ends with:\nworking" in failure.message
-    assert not runs(int(started.read_text()))
+    assert "did not answer within 60 s (request_timeout_ms); its log ends with:\nworking" in failure.message
+    wait_until(lambda: not runs(int(started.read_text())))
 
 
 def test_no_file_descriptors_left(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def runs(pid: int) -> bool:
     """Whether a process still runs; one whose end nobody has taken note of does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

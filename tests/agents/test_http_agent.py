@@ -11,6 +11,7 @@ import anyio
 import pytest
 from aiohttp import web
 from http_agents import Handler, calls, held, opened, replies, served, settings, stream, talked
+from hurrying import hurry
 
 from agentest.config.config import Config
 from agentest.transcript import Blame, Conversation
@@ -429,14 +430,19 @@ JOB = {
 
 def test_a_job_that_never_ends() -> None:
     """It is the agent's error after the time of one request: the key is named, the last answer is shown."""
-    routes = {
-        "POST /chat": answering({"job": 1}),
-        "GET /jobs/1": answering({"state": "thinking", "calls": [PAY]}),
-    }
-    conversation = talked(routes, JOB, "Hi", timeout_s=0.05)
+    looks = Counter[str]()
+
+    async def look(request: web.Request) -> web.Response:
+        looks["n"] += 1
+        if looks["n"] == 2:  # so the answer to the first has been read
+            hurry()
+        return web.json_response({"state": "thinking", "calls": [PAY]})
+
+    routes = {"POST /chat": answering({"job": 1}), "GET /jobs/1": look}
+    conversation = talked(routes, JOB, "Hi", timeout_s=60.0)
     assert conversation.failure is not None
     assert conversation.failure.message == (
-        "the job was not done within 0.05 s (request_timeout_ms): `poll.until: state == 'done'` never held; "
+        "the job was not done within 60 s (request_timeout_ms): `poll.until: state == 'done'` never held; "
         'the last answer: {"state": "thinking", "calls": [{"name": "pay", "args": {"amount": 5}}]}'
     )
     assert calls(conversation) == [("pay", {"amount": 5}, None)]

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
+import hurrying
 from aiohttp import web
 
 from agentest.agents.open import make_agents
@@ -90,7 +90,8 @@ def talked(routes: Routes, agent: dict[str, Any], *lines: str, **options: Any) -
         async with served(routes) as url, opened(settings(url, agent), **options) as client:
             return await held(client, *lines)
 
-    return anyio.run(talk)
+    found: Conversation = hurrying.run(talk)
+    return found
 
 
 def replies(conversation: Conversation) -> list[str]:

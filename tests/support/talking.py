@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import hurrying
 from pydantic import TypeAdapter
 from wire import Answer, Request, http, wire
 
@@ -92,7 +93,8 @@ def held(
             )
             return Held(conversation, opened.requests, notes)
 
-    return anyio.run(go)
+    found: Held = hurrying.run(go)
+    return found
 
 
 async def converse(
