@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import Process
 
 _POLL_S = 0.02
-_CHILDREN_GRACE_S = 1.0
+CHILDREN_GRACE_S = 1.0
 _REAPER = Path(__file__).with_name("reaper.py")
 
 
@@ -59,13 +59,16 @@ def search_path() -> str:
     return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
 
 
-async def end_group(process: Process, grace_s: float) -> None:
-    """End the whole process group: politely, then for certain."""
+async def end_group(process: Process, grace_s: float, children_grace_s: float = CHILDREN_GRACE_S) -> None:
+    """End the whole process group: politely, then for certain.
+
+    `children_grace_s`: how long those that outlive its first process are given, within `grace_s`.
+    """
     signal_group(process.pid, signal.SIGTERM)
     with anyio.move_on_after(grace_s):
         await process.wait()
         # Its children may still be at it: a shell, for one, dies before what it started.
-        with anyio.move_on_after(_CHILDREN_GRACE_S):
+        with anyio.move_on_after(children_grace_s):
             while _group_runs(process.pid):  # noqa: ASYNC110 - their end cannot be awaited
                 await anyio.sleep(_POLL_S)
     signal_group(process.pid, signal.SIGKILL)

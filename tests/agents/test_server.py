@@ -7,15 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+import hurrying
 import pytest
 from anyio.abc import TaskGroup
+from hurrying import has_text
+from project import DEADLINE_S, wait_until
 from wire import closed_port, http, wire
 
 from agentest.agents.server.process import running_server
@@ -50,6 +52,7 @@ class Folder:
         self.port = closed_port()
         self.dead: list[str] = []
         self.grace_s = 5.0
+        self.children_grace_s = 1.0
 
     def server(self, body: str = "serve()", status: int = 200, **options: Any) -> Server:
         """A server of a few lines of Python."""
@@ -58,7 +61,7 @@ class Folder:
         given = {
             "command": [sys.executable, "-u", "server.py"],
             "ready": f"http://127.0.0.1:{self.port}/health",
-            "timeout_s": 10,
+            "timeout_s": 60,
             **options,
         }
         return Server(**given)
@@ -80,11 +83,12 @@ class Folder:
         def redact(text: str) -> str:
             return text.replace(secret, "***")
 
-        return running_server(config, self.path, client, tasks, redact, self.dead.append, self.grace_s)
+        graces = self.grace_s, self.children_grace_s
+        return running_server(config, self.path, client, tasks, redact, self.dead.append, *graces)
 
     def run(self, config: Server, inside: Callable[[], Awaitable[None]] | None = None) -> None:
         async def go() -> None:
-            with anyio.fail_after(30):
+            with anyio.fail_after(DEADLINE_S):
                 async with self.running(config):
                     if inside:
                         await inside()
@@ -126,21 +130,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within 15 s"
-        time.sleep(0.01)
-
-
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - files and lists tell nobody
             await anyio.sleep(0.01)
 
 
 def gone(pid: int) -> None:
-    wait_for(lambda: not alive(pid), f"the end of process {pid}")
+    wait_until(lambda: not alive(pid))
 
 
 # Getting ready
@@ -190,26 +187,35 @@ def test_a_slow_start(folder: Folder) -> None:
 def test_an_endless_health_page(folder: Folder) -> None:
     """The status alone makes a server ready: a body that never ends is not read."""
     body = (
-        "Handler.do_GET = lambda self: (self.send_response(200), self.end_headers(), time.sleep(60))\nserve()"
+        "Handler.do_GET = lambda self: (self.send_response(200), self.end_headers(), time.sleep(600))\n"
+        "serve()"
     )
     folder.run(folder.server(body))
 
 
 def test_never_ready(folder: Folder) -> None:
     """A server that never gets ready is an error that says what was asked, and shows what it printed last."""
-    command = "echo $$ > pid; echo starting up; printf 'waiting for hunter2'; exec sleep 60"
+    command = "echo starting up; printf 'waiting for hunter2'; echo $$ > pid; exec sleep 600"
 
-    async def go() -> None:
-        async with wire(http(b"no", "503 Service Unavailable")) as opened:
+    async def go() -> str:
+        async with wire(http(b"no", "503 Service Unavailable")) as opened, anyio.create_task_group() as tasks:
             folder.port = opened.port
-            async with folder.running(folder.server(command=command, timeout_s=0.8)):
-                raise AssertionError("unreachable")
 
-    with pytest.raises(ServerError) as caught:
-        anyio.run(go)
-    found = str(caught.value)
-    assert "exec sleep 60" in found
-    assert "was not ready within 0.8 s" in found
+            async def time_is_up() -> None:
+                await until(lambda: has_text(folder.path / "pid"))
+                asked = len(opened.requests)
+                await until(lambda: len(opened.requests) > asked + 1)  # so an answer has been read
+                hurrying.leap(60)
+
+            tasks.start_soon(time_is_up)
+            with pytest.raises(ServerError) as caught:
+                async with folder.running(folder.server(command=command, timeout_s=60)):
+                    raise AssertionError("unreachable")
+            return str(caught.value)
+
+    found = hurrying.run(go)
+    assert "exec sleep 600" in found
+    assert "was not ready within 60 s" in found
     assert f"http://127.0.0.1:{folder.port}/health: answers 503" in found
     assert found.endswith("Its last output:\nstarting up\nwaiting for ***")
     gone(folder.pid())
@@ -217,7 +223,16 @@ def test_never_ready(folder: Folder) -> None:
 
 def test_silence(folder: Folder) -> None:
     """A server that neither listens nor prints is an error that says so."""
-    found = folder.refused(folder.server(command="echo $$ > pid; exec sleep 60", timeout_s=0.5))
+
+    async def go() -> str:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hurrying.hurry_when, lambda: has_text(folder.path / "pid"))
+            with pytest.raises(ServerError) as caught:
+                async with folder.running(folder.server(command="echo $$ > pid; exec sleep 600")):
+                    raise AssertionError("unreachable")
+            return str(caught.value)
+
+    found = hurrying.run(go)
     assert "connection refused" in found
     assert found.endswith("; it printed nothing")
     gone(folder.pid())
@@ -373,16 +388,17 @@ def test_nothing_to_read(folder: Folder) -> None:
 # Ending
 
 CHILD = "subprocess.Popen([sys.executable, '-c', {code!r}])\nserve()"
-WRITES_PID = "import os, signal, time, pathlib; pathlib.Path('pid-child').write_text(str(os.getpid())); "
+IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+WRITES_PID = "import os, time, pathlib; pathlib.Path('pid-child').write_text(str(os.getpid())); "
 
 
 def test_children_are_ended(folder: Folder) -> None:
     """All that a shell started is ended with it, children of its child that ignore SIGTERM too."""
-    stubborn = WRITES_PID + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    stubborn = IGNORES + WRITES_PID + "time.sleep(600)"
     child = folder.path / "pid-child"
 
     async def inside() -> None:
-        await until(lambda: child.exists() and bool(child.read_text()))
+        await until(lambda: has_text(child))
 
     command = f"{sys.executable} server.py & wait"
     folder.run(folder.server(CHILD.format(code=stubborn), command=command), inside)
@@ -400,6 +416,7 @@ def test_time_to_say_goodbye(folder: Folder) -> None:
         "signal.signal(signal.SIGTERM, goodbye)\n"
         "serve()"
     )
+    folder.grace_s = folder.children_grace_s = 60.0
     folder.run(folder.server(body, command=f"{sys.executable} server.py & wait"))
     assert (folder.path / "goodbye").read_text() == "done"
 
@@ -413,10 +430,10 @@ def test_a_server_that_ignores_sigterm(folder: Folder) -> None:
 
 def test_a_child_that_left(folder: Folder) -> None:
     """A child that left the group and holds the output open keeps no run from ending."""
-    code = "import os; os.setsid(); " + WRITES_PID + "time.sleep(60)"
+    code = "import os; os.setsid(); " + WRITES_PID + "time.sleep(600)"
 
     async def inside() -> None:
-        await until((folder.path / "pid-child").exists)
+        await until(lambda: has_text(folder.path / "pid-child"))
 
     folder.run(folder.server(CHILD.format(code=code)), inside)
     gone(folder.pid())
@@ -447,12 +464,11 @@ def test_cancelled_while_starting(folder: Folder) -> None:
             async with anyio.create_task_group() as tasks:
 
                 async def start() -> None:
-                    async with folder.running(folder.server(status=503, timeout_s=30)):
+                    async with folder.running(folder.server(status=503, timeout_s=2 * DEADLINE_S)):
                         raise AssertionError("unreachable")
 
                 tasks.start_soon(start)
-                pid = folder.path / "pid"
-                await until(lambda: pid.exists() and bool(pid.read_text()))
+                await until(lambda: has_text(folder.path / "pid"))
                 scope.cancel()
 
     anyio.run(go)
@@ -480,15 +496,14 @@ anyio.run(main)
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_killed_run(folder: Folder, stubborn: bool) -> None:
     """When the run itself is killed by SIGKILL, the server and its children are ended all the same."""
-    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if stubborn else ""
-    child = WRITES_PID + ignore + "time.sleep(60)"
+    ignore = IGNORES if stubborn else ""
+    child = ignore + WRITES_PID + "time.sleep(600)"
     config = folder.server(ignore + "\n" + CHILD.format(code=child))
     (folder.path / "runner.py").write_text(RUNNER)
     run = subprocess.Popen([sys.executable, "runner.py", config.ready], cwd=folder.path)
     try:
-        wait_for((folder.path / "up").exists, "the run")
-        wait_for((folder.path / "pid-child").exists, "the child")
-        wait_for(lambda: bool((folder.path / "pid-child").read_text()), "the child's pid")
+        wait_until((folder.path / "up").exists)
+        wait_until(lambda: has_text(folder.path / "pid-child"))
         assert alive(folder.pid())
     finally:
         run.kill()

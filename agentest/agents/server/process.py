@@ -23,7 +23,7 @@ from agentest.errors import ServerError
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe
-from agentest.processes.groups import Reaper, end_group, search_path
+from agentest.processes.groups import CHILDREN_GRACE_S, Reaper, end_group, search_path
 from agentest.support.terminal import clean_rows, without_colours
 
 _TAIL_LINES = 30
@@ -43,6 +43,7 @@ async def running_server(
     redact: Callable[[str], str],
     on_note: Callable[[str], None],
     grace_s: float = 5.0,
+    children_grace_s: float = CHILDREN_GRACE_S,
     untold: str | None = None,
     *,
     called: str = AGENTS_SERVER,
@@ -53,7 +54,8 @@ async def running_server(
     `untold` is what only a server that we start can know: then one that is ready already is of no use.
 
     Its output is read by a task of `tasks`, which ends with the server, and given to `heard`. After `grace_s`
-    seconds a server that does not end when it is asked to is killed. Messages call it `called`.
+    seconds a server that does not end when it is asked to is killed; what it has started is, where it goes on
+    for `children_grace_s` after the server's end. Messages call it `called`.
 
     Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_note` is
     called when it was running before, and when it dies while the run goes on.
@@ -87,7 +89,7 @@ async def running_server(
     finally:
         server.ending = True
         with anyio.CancelScope(shield=True):
-            await end_group(server.process, grace_s)
+            await end_group(server.process, grace_s, children_grace_s)
             server.close()
             reaper.forget(server.process.pid)
             reaper.close()
