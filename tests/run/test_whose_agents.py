@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +59,22 @@ def test_who_looks_after_whom(tmp_path: Path, engine: str) -> None:
 def test_ports(tmp_path: Path) -> None:
     """A port of all workers is chosen once, and travels; one of each worker's own is chosen there."""
     run = run_of(tmp_path)
-    with shared_ports(run) as shared:
+    with shared_ports(run) as shared, ExitStack() as workers:
         ports = known_ports(shared)
         (port,) = ports.values()
         assert shared.plan == run.plan
         made_anew = with_known_ports(run, ports)
         found = []
         for worker in (1, 2):
-            with with_ports(in_worker(made_anew, worker)) as known:
-                agents = known.plan.agents
-                assert agents["free"].address == f"http://h:{port}/v1"
-                assert agents["own"].address == agents["twin"].address.replace("v2", "v1")
-                (own,) = per_worker_part(known).own_servers.servers
-                assert own.server == agents["own"].server
-                assert (own.log, own.printed.name) == (f"{own.name}-worker-{worker}", own.name)
-                found.append(agents["own"].address)
-                with with_ports(known) as again:
-                    assert again == known
+            # Both keep theirs: what one gave back could be the other's by chance.
+            known = workers.enter_context(with_ports(in_worker(made_anew, worker)))
+            agents = known.plan.agents
+            assert agents["free"].address == f"http://h:{port}/v1"
+            assert agents["own"].address == agents["twin"].address.replace("v2", "v1")
+            (own,) = per_worker_part(known).own_servers.servers
+            assert own.server == agents["own"].server
+            assert (own.log, own.printed.name) == (f"{own.name}-worker-{worker}", own.name)
+            found.append(agents["own"].address)
+            with with_ports(known) as again:
+                assert again == known
         assert len({*found, agents["free"].address}) == 3
