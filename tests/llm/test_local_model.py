@@ -19,7 +19,7 @@ import httpx
 import pytest
 from jsonschema import validate
 from local_model_server import weights
-from project import Project
+from project import DEADLINE_S, Project
 
 from agentest.testing import ScriptedAgent
 
@@ -57,7 +57,7 @@ def base_url() -> Iterator[str]:
     ) as process:
         assert process.stdout
         yield process.stdout.readline().strip()
-        process.communicate(timeout=20)
+        process.communicate(timeout=DEADLINE_S)
 
 
 def run(project: Project, base_url: str, model: dict[str, Any], **keys: Any) -> int:

@@ -79,7 +79,7 @@ def running(project: Project, *arguments: str, **config: Any) -> Iterator[Any]:
 
     project.scenario('scenario("quick", turns=["go"])\nscenario("slow", turns=["wait"])')
     with ScriptedAgent(answer) as agent:
-        project.config(agent.endpoint, **config)
+        project.config(agent.endpoint, request_timeout_ms=DEADLINE_S * 1000, **config)
         process = project.start(*arguments)
         try:
             assert stuck.wait(DEADLINE_S)

@@ -105,7 +105,8 @@ def project_in(root: Path) -> Folder:
         "    return 'Hi.'\n",
     )
     project.write(
-        "agentest.config.yaml", 'agent: {type: custom, handler: "agent:answer"}\nreporters: [json]\n'
+        "agentest.config.yaml",
+        'agent: {type: custom, handler: "agent:answer"}\nreporters: [json]\nrequest_timeout_ms: 3600000\n',
     )
     project.scenario(
         'expected = [call("never")]\n'
