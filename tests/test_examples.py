@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def running(command: list[str], port: int) -> Iterator[str]:
 def test_the_agents_behave_alike(command: list[str]) -> None:
     """Both agents give the recorded answer in every case, whole and streamed."""
     cases: list[dict[str, Any]] = json.loads((AGENTS / "conformance_cases.json").read_text(encoding="utf-8"))
-    with running(command, free_port()) as endpoint, httpx.Client() as client:
+    with running(command, free_port()) as endpoint, httpx.Client(timeout=DEADLINE_S) as client:
         for case in cases:
             reply = client.post(endpoint, json={"messages": case["messages"]}).json()
             message = reply["choices"][0]["message"]
@@ -57,7 +58,7 @@ def agentest(*arguments: str, command: str = "run") -> subprocess.CompletedProce
 
 def at_port(tmp_path: Path, config: str, port: int) -> str:
     """A copy of a configuration whose agents listen elsewhere, so that tests can run side by side."""
-    text = (ROOT / config).read_text(encoding="utf-8").replace("8717", str(port)).replace("8718", str(port))
+    text = re.sub("8717|8718", str(port), (ROOT / config).read_text(encoding="utf-8"))
     copy = tmp_path / "agentest.config.yaml"
     copy.write_text(text + f"\noutput_dir: {json.dumps(str(tmp_path / 'out'))}\n", encoding="utf-8")
     return str(copy)
