@@ -31,6 +31,7 @@ def _as_it_was() -> Iterator[None]:
     sys.path[:] = path
     for name in set(sys.modules) - set(modules):
         del sys.modules[name]
+    sys.modules.update(modules)  # what was forgotten, such as modules of other tests
 
 
 def write(root: Path, files: dict[str, str]) -> None:
