@@ -14,6 +14,8 @@ import pytest
 WANTED = os.environ.get("AGENTEST_BROWSER")
 """Set where these tests must run: what is missing is then a failure."""
 CHROMIUM = shutil.which(WANTED or "chromium")
+PATIENCE_MS = 60_000
+"""For what is to appear: a busy machine lets a page or a server stand still for some seconds."""
 # Tests import Playwright at their top: without it none of them can be loaded.
 collect_ignore_glob = [] if WANTED or importlib.util.find_spec("playwright") else ["test_*.py"]
 
@@ -30,8 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """The browser."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     assert CHROMIUM, f"{WANTED} is not installed"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -54,7 +57,7 @@ class Noise:
 def page(chromium: Any) -> Iterator[Any]:
     """A page in a context of its own. Errors that it reports fail the test; `page.noise` has them."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     shown = context.new_page()
     shown.noise = Noise(shown)
     yield shown

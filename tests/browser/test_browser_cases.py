@@ -61,13 +61,14 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """A project with a set of two cases, and its page."""
+def site(page: Any, tmp_path: Path) -> Iterator[Site]:
+    """A project with a set of two cases, and its page, which is closed before its server ends."""
     (tmp_path / NAME).write_text(documents.text(documents.eval_set("shop", ONE, TWO)) + "\n")
     (tmp_path / "agentest.config.yaml").write_text("agent: {endpoint: 'http://localhost:1'}\n")
     (tmp_path / "a.sim.py").write_text("from agentest import scenario\nscenario('ordering', turns=['Hi.'])\n")
     served = Site(tmp_path)
     yield served
+    page.close()  # else it asks for the server again and again, and the browser tells of that
     served.close()
 
 
@@ -297,7 +298,8 @@ def test_unsaved_changes_are_not_lost_and_hostile_names_do_nothing(page: Any, si
     page.on("dialog", answer)
     site.open(page, f"cases?file={NAME}&case=one")
     page.get_by_label("User says").fill("Not saved.")
-    page.get_by_role("link", name="two <img").click()
+    with page.expect_event("dialog"):
+        page.get_by_role("link", name="two <img").click()
     expect(page.get_by_label("User says")).to_have_value("Not saved.")
     page.get_by_role("link", name="two <img").click()
     expect(page.get_by_label("User says")).to_have_value("Bye.")

@@ -269,6 +269,7 @@ def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample
     source = Source(page, sample, **more)
     source.open(FINE)
     page.get_by_text("Spans: 5 spans, ✗ 1 failed").click()
+    page.locator(".spans").wait_for()  # they are made when the browser says that it is open
     spans = [
         re.sub(r"\s+", " ", each.inner_text())
         for each in page.locator(".spans > li > details > summary").all()
@@ -353,9 +354,9 @@ def test_five_hundred_turns_stay_usable(page: Any) -> None:
     source = Source(page, builders.run_result(sample_run.long_conversation()))
     source.open("talks for hours", turn=450)
     focused(page, "turn-450")
-    assert page.locator("#turn-450").evaluate("e => Math.round(e.getBoundingClientRect().top)") in range(
-        -2, 60
-    )
+    top = "Math.round(document.getElementById('turn-450').getBoundingClientRect().top)"
+    # It is shown again when what is above has its height.
+    page.wait_for_function(f"-2 <= {top} && {top} < 60")
     assert page.locator(".turn").count() == 100
     assert page.locator(".call dd").count() == 0
     page.get_by_role("button", name="earlier turns").click()

@@ -71,6 +71,7 @@ def test_a_few_keys_lead_from_the_file_to_the_conversation_that_failed(page: Any
     page.wait_for_url("**#/conversation?*scenario=sometimes*")
     page.locator(".view-conversation h1").wait_for()
     page.keyboard.press("n")
+    page.locator("main nav").get_by_text("Conversation 3 of 3").wait_for()
     page.wait_for_url("**id=sometimes-*")
     page.keyboard.press("u")
     expect(page.locator(".windowed tbody a").first).to_be_focused()

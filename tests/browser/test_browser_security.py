@@ -112,4 +112,5 @@ def test_a_hostile_page_reads_and_starts_nothing(page: Any, tmp_path: Path) -> N
         asked = f"fetch('/api/jobs', {{headers: {{Authorization: 'Bearer {token}'}}}}).then((a) => a.json())"
         assert page.evaluate(asked)["jobs"] == []
         assert page.evaluate("navigator.serviceWorker.register('/x.js').catch((e) => e.name)") != ""
+        page.close()  # before its server ends, for which it would ask again and again
         page.noise.problems.clear()  # of the last line: the page's policy has refused it

@@ -22,13 +22,14 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202egnp.\u202c
 
 
 @contextmanager
-def served(project: Project) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """`agentest ui`, and its first address."""
+def served(page: Any, project: Project) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`agentest ui`, and its first address. The page is closed before the server ends."""
     process = project.start("--port", "0", command="ui")
     try:
         assert process.stdout
         found = (re.search(r"http://\S+", line) for line in process.stdout)
         yield next(each[0] for each in found if each), process
+        page.close()  # else it asks for the server again and again, and the browser tells of that
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
@@ -48,7 +49,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
     with ScriptedAgent(script) as agent:
         project.config(agent.endpoint)
         project.scenario(SCENARIO)
-        with served(project) as (address, _):
+        with served(page, project) as (address, _):
             page.goto(f"{address}#/talk")
             page.get_by_label("Scenario").focus()
             page.keyboard.type("books")
@@ -85,6 +86,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
             axe.no_finding(page)
             page.reload()
             page.get_by_text("answered by hand").wait_for()
+            page.get_by_text("Your turn.").wait_for()  # the last of what the page is told again
             assert page.get_by_label("Hold tool calls").is_checked()
             page.get_by_role("button", name="Save…").focus()
             page.keyboard.press("Enter")
@@ -97,7 +99,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
             page.keyboard.press("Enter")
             page.get_by_text("agentest run by_keys.sim.py").wait_for()
             page.keyboard.press("Enter")
-            assert page.locator("dialog").count() == 0
+            page.locator("dialog").wait_for(state="detached")
     saved = (project.root / "by_keys.sim.py").read_text()
     assert '"find": {"n": 7}' in saved
     assert "turns=" in saved
@@ -115,14 +117,16 @@ def test_two_tabs_and_a_server_that_is_killed(page: Any, project: Project) -> No
         "config = {'agent': {'type': 'custom', 'handler': handler}}\n",
     )
     project.scenario(SCENARIO)
-    with served(project) as (address, process):
+    with served(page, project) as (address, process):
         begin(page, address)
         other = page.context.new_page()
         other.goto(page.url)
         other.get_by_text("Your turn.").wait_for()
         page.get_by_label("Your message").fill("hello")
         page.get_by_label("Your message").press("Enter")
-        other.get_by_text("Hi.", exact=True).wait_for()
+        for tab in (page, other):  # so that what stands there of a turn is of the next one
+            tab.get_by_text("Hi.", exact=True).wait_for()
+            tab.get_by_text("Your turn.").wait_for()
         other.get_by_label("Your message").fill("hang")
         other.get_by_role("button", name="Send").click()
         page.get_by_text("the agent is at work").wait_for()
@@ -143,7 +147,7 @@ def test_saving_shows_what_is_written(page: Any, project: Project) -> None:
         project.config(agent.endpoint)
         project.scenario(SCENARIO)
         project.write("b.sim.py", "from agentest import scenario\nscenario(\n")
-        with served(project) as (address, _):
+        with served(page, project) as (address, _):
             page.goto(f"{address}#/talk")
             page.get_by_text("b.sim.py:2: ").wait_for()
             page.get_by_role("button", name="Begin").click()

@@ -35,4 +35,5 @@ def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
         page.goto(f"{first}#/conversation?of={latest}&scenario={name}&agent=booking")
         page.get_by_role("button", name="Run it again").click()
         expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+        page.close()  # before its server ends, for which it would ask again and again
     assert asked == [{"kind": "rerun", "run": latest}, {"kind": "run", "names": [name]}]
