@@ -199,10 +199,10 @@ def test_what_a_real_tool_raises(framework: str) -> None:
 
 @each_but_adk
 def test_a_real_tool_that_hangs(framework: str) -> None:
-    """A tool that never ends is given up after the time-out; that it was called is known."""
-    settings: Any = {"unmocked_tools": "passthrough", "request_timeout_ms": 400}
+    """A tool that never ends is given up after the time-out, by when it has been called; that is known."""
+    settings: Any = {"unmocked_tools": "passthrough", "request_timeout_ms": 5_000}
     conversation = talk(shop(framework).agent, "wait", **settings)
-    assert "did not answer within 0.4 s" in why(conversation)
+    assert "did not answer within 5 s" in why(conversation)
     assert conversation.unfinished is not None
     assert [c.name for c in conversation.unfinished.tool_calls] == ["wait"]
 
