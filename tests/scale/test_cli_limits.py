@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 from model_server import Answer, ModelServer, Received, best, error, model_keys
-from project import Project
+from project import DEADLINE_S, Project
 
 from agentest.testing import ScriptedAgent
 
@@ -93,21 +94,22 @@ def test_a_key_that_is_refused_is_tried_a_few_times_by_all_workers(project: Proj
 def test_an_outage_is_told_once(project: Project) -> None:
     """A model that goes down for a while is waited for by both workers together, which is said once."""
     scenarios(project, 10)
-    lock, asked = threading.Lock(), [0, 0.0]
+    asked, over = count(1), threading.Event()
 
     def outage(request: Received) -> Answer:
-        with lock:
-            asked[0] += 1
-            if asked[0] == 30:
-                asked[1] = time.monotonic()
-        if asked[1] and time.monotonic() < asked[1] + 3:
+        if next(asked) >= 30 and not over.is_set():
             return error(503, "no upstream", {})
         return best(request)
 
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as server:
         project.config(agent.endpoint, **model_keys(server))
-        done = project.run(*WORKERS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = done.stdout + done.stderr
+        process = project.start(*WORKERS)
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        assert "waiting for it, at most" in told
+        threading.Timer(2, over.set).start()  # so long, another worker would have said it, too
+        told += process.stderr.read()
+        told += process.communicate(timeout=DEADLINE_S)[0]
+    assert process.returncode == 0, told
     assert told.count("waiting for it, at most") == 1
     assert told.count("answers again") == 1
