@@ -79,9 +79,8 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 
 ThreadingHTTPServer.daemon_threads = True
-server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
-print("up", os.getpid(), flush=True)
-server.serve_forever()
+print("up", os.getpid(), flush=True)  # before anybody can connect: what is asked may kill whoever reads this
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 WORKERS = ("--workers", "2")
 
@@ -229,8 +228,7 @@ def test_a_run_that_is_killed(project: Project) -> None:
 FIRST_ALONE = """
 import os, sys
 try:
-    with open("first", "x") as first:
-        first.write(str(os.getpid()))
+    os.symlink(str(os.getpid()), "first")  # with its text at once: the first may be killed at any moment
 except FileExistsError:
     print("no disk")
     sys.exit(3)
@@ -247,7 +245,7 @@ def test_one_that_does_not_start(project: Project) -> None:
     assert done.stderr.count("before it was ready\nIts last output:\nno disk") == 1
     assert "agentest: worker " in done.stderr
     assert "Traceback" not in done.stderr
-    wait_until(lambda: is_gone((project.root / "first").read_text()))
+    wait_until(lambda: is_gone((project.root / "first").readlink().name))
 
 
 def test_what_is_printed_stands_with_its_turn(project: Project) -> None:
