@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from fork_server import Forked, forkable
+
+from agentest.support.free_ports import free_ports
 
 COMMAND = [sys.executable, "-m", "agentest"]
 DEADLINE_S = 150
@@ -140,29 +143,25 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def free_port() -> int:
-    """A port at which nobody listens, and that no other test of this machine is given meanwhile.
+    """A port at which nobody listens, and that nobody else of this machine is given meanwhile: no other test,
+    and no agent that a run starts, which has its port from the same place.
 
-    One that the system chose could become, before it is used, the port of any connection or server: this one
-    lies below those it chooses from.
+    One that the system chose could become, before it is used, the port of any connection or server.
     """
-    for port in random.sample(_PORTS, len(_PORTS)):
-        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            claim.bind(("127.0.0.1", port))
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", port))
-        except OSError:
-            claim.close()
-            continue
-        _claims.append(claim)
-        return port
-    raise AssertionError(f"no port of {_PORTS} is free")
+    (port,) = _claims.enter_context(free_ports(1))
+    return port
 
 
-_PORTS = range(20_000, 30_000)
-_claims: list[socket.socket] = []
-"""UDP sockets with the numbers of the ports that were given away: no TCP server minds them, and the next test
-cannot take the same number. They last as long as this process."""
+_claims = ExitStack()
+"""What keeps the ports that were given away from others, as long as this process lasts."""
+atexit.register(_claims.close)
+
+
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    """A block in which somebody else listens at a port."""
+    with socket.create_server(("127.0.0.1", port)):
+        yield
 
 
 def answers(port: int) -> bool:
