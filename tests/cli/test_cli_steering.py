@@ -146,7 +146,7 @@ def test_the_last_output_of_a_server(project: Project, ending: str) -> None:
     project.scenario('scenario("s", turns=["x"])')
     project.write("output.txt", f"\x1b[32mINFO\x1b[0m started\n{HOSTILE}\n")
     port = free_port()
-    server = {"command": f"cat output.txt; {ending}", "ready": f"tcp://127.0.0.1:{port}", "timeout_s": 1}
+    server = {"command": f"cat output.txt; {ending}", "ready": f"tcp://127.0.0.1:{port}", "timeout_s": 5}
     project.config("x", agent={"endpoint": f"http://127.0.0.1:{port}/", "server": server})
     done = project.run(env=GITHUB)
     assert done.returncode == 2
