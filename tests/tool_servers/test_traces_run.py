@@ -40,20 +40,25 @@ class Agent(BaseHTTPRequestHandler):
 
     def do_POST(self):
         word, *rest = json.loads(self.rfile.read(int(self.headers["content-length"])))["message"].split()
+        if "traceparent" in self.headers:  # first: for two seconds after the reply it may stall
+            send(spans_of(word, rest, *self.headers["traceparent"].split("-")[1:3]))
         reply = json.dumps({"reply": "" if word == "hand" else f"done: {word}"}).encode()
-        self.send_response(200); self.send_header("content-length", str(len(reply))); self.end_headers()
-        self.wfile.write(reply); self.wfile.flush()
-        _, trace, parent, _ = self.headers["traceparent"].split("-")
-        root = secrets.token_hex(8)
-        spans = [] if word == "hello" else [span(trace, root, {
-            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": word,
-            "gen_ai.tool.call.arguments": json.dumps({"item": " ".join(rest)}),
-            "gen_ai.tool.call.result": '{"key": "sk-s3cret-1234567890"}',
-        })]
-        spans.append(span(trace, root, {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 5}))
-        if rest != ["slowly"]:
-            spans.append({**span(trace, parent, {}), "spanId": root})
-        send(spans)
+        self.send_response(200)
+        self.send_header("content-length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+def spans_of(word, rest, trace, parent):
+    root = secrets.token_hex(8)
+    spans = [] if word == "hello" else [span(trace, root, {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": word,
+        "gen_ai.tool.call.arguments": json.dumps({"item": " ".join(rest)}),
+        "gen_ai.tool.call.result": '{"key": "sk-s3cret-1234567890"}',
+    })]
+    spans.append(span(trace, root, {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 5}))
+    if rest != ["slowly"]:
+        spans.append({**span(trace, parent, {}), "spanId": root})
+    return spans
 
 def span(trace, parent, attributes):
     values = [{"key": key, "value": {"intValue" if isinstance(value, int) else "stringValue": value}}
