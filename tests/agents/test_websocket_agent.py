@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import hurrying
 import pytest
 import yaml
 from aiohttp import WSCloseCode, WSMsgType, web
 from anyio.from_thread import start_blocking_portal
+from talking import converse
 
 from agentest import scenario
 from agentest.agents.port import Resources, TurnContext
@@ -24,6 +26,7 @@ from agentest.http.client import open_client
 from agentest.messages import UserText
 from agentest.results import RunResult
 from agentest.testing import run_scenarios
+from agentest.transcript import Conversation
 
 Socket = web.WebSocketResponse
 Dialect = Callable[[Socket, web.Request], Awaitable[None]]
@@ -124,7 +127,6 @@ def run(
     settings: dict[str, Any],
     *turns: str,
     path: str = "/chat",
-    timeout: int = 5000,
     **options: Any,
 ) -> RunResult:
     with server(dialect) as url:
@@ -132,7 +134,7 @@ def run(
         return run_scenarios(
             [scenario("s", turns=list(turns), **options)],
             agent=agent,
-            request_timeout_ms=timeout,
+            request_timeout_ms=60_000,
             unmocked_tools="passthrough",
             concurrency=50,
         )
@@ -144,10 +146,15 @@ def replies(*args: Any, **options: Any) -> list[str]:
     return [turn.agent_message for turn in held.conversation.turns]
 
 
-def problem(*args: Any, **options: Any) -> str:
-    (held,) = run(*args, **options).scenarios[0].conversations
-    assert held.conversation.failure is not None
-    return held.conversation.failure.message
+def problem(dialect: Dialect, settings: dict[str, Any], path: str) -> str:
+    async def go() -> Conversation:
+        async with serving(dialect) as url:
+            agent = {"type": "websocket", "endpoint": url + path, **settings}
+            return await converse(agent, ["Hi"], [], timeout_s=60.0)
+
+    failure = hurrying.run(go).failure
+    assert failure is not None
+    return str(failure.message)
 
 
 def test_plain_text() -> None:
@@ -254,6 +261,7 @@ async def leaving(socket: Socket, request: web.Request) -> None:
 async def silent(socket: Socket, request: web.Request) -> None:
     while (await socket.receive()).type is WSMsgType.TEXT:
         await socket.send_json({"status": "thinking"})
+        hurrying.hurry()
 
 
 async def failing(socket: Socket, request: web.Request) -> None:
@@ -292,7 +300,7 @@ async def endless(socket: Socket, request: web.Request) -> None:
         ),
         (leaving, {}, "/", "the connection was lost before the turn was done; it sent no message"),
         (leaving, {}, "/", "it was sent plain text: where it takes JSON, `body` says which"),
-        (silent, {"reply": "reply"}, "/", "no message for which there is a `reply` within 1 s"),
+        (silent, {"reply": "reply"}, "/", "no message for which there is a `reply` within 60 s"),
         (silent, {"done": "end", "reply": "x"}, "/", "found text at `status` in its last message"),
         (
             failing,
@@ -324,7 +332,7 @@ async def endless(socket: Socket, request: web.Request) -> None:
 )
 def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, said: str) -> None:
     """Whatever the agent does wrong is its error, which says what was expected and shows what came."""
-    assert said in problem(dialect, settings, "Hi", path=path, timeout=1000 if dialect is silent else 5000)
+    assert said in problem(dialect, settings, path)
 
 
 @pytest.mark.parametrize(

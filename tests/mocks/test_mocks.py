@@ -404,7 +404,8 @@ def test_hanging_plain_functions() -> None:
     async def go() -> list[Any]:
         mocks = resolver({"tool": hang}, timeout_s=1.0)
         found = [await asyncio.gather(mocks.resolve("tool", {"n": 0}, 0), return_exceptions=True)]
-        found += [await mocks.resolve("tool", {"n": 1}, 0) for _ in range(100)]
+        patient = resolver({"tool": hang}, timeout_s=100.0)
+        found += [await patient.resolve("tool", {"n": 1}, 0) for _ in range(100)]
         return found
 
     try:
