@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -21,6 +22,7 @@ from agentest.agents.recognising import (
     recognised,
     wants_a_model,
 )
+from agentest.support.deadlines import TimeLimit
 from agentest.support.redact import MAX_ERROR_CHARS
 
 _SPEAKS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
@@ -70,7 +72,7 @@ class Advisor:
     async def _of_type(self, found: str) -> str:
         finding = None
         if found in _ROOTED:
-            with anyio.move_on_after(LONGEST_LOOK_S):
+            with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
                 finding = await ask(found, self._look)
         settings = f"type: {found}" if finding is None else as_settings(finding.settings)
         return f"this looks like {NAMES[found]}: `{settings}`"
@@ -126,7 +128,7 @@ class Advisor:
 
     async def _model(self) -> str:
         seen = None
-        with anyio.move_on_after(LONGEST_LOOK_S):
+        with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
             seen = await self._look.get("/v1/models")
         name = first_model(seen.json if seen is not None else None)
         return f"its first model is {name}: `body: {{model: {name}}}`" if name else ""

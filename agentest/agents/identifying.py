@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from importlib import import_module
 from urllib.parse import urlsplit
 
-import anyio
-
 from agentest.agents.probing import Finding, Look
 from agentest.config.agent_types import AGENT_TYPES
+from agentest.support.deadlines import TimeLimit
 
 LONGEST_LOOK_S = 5.0
 _LAST = ("http", "websocket")
@@ -42,7 +42,7 @@ async def ask(name: str, look: Look) -> Finding | None:
 async def look_around(look: Look, first: str = "") -> list[Finding]:
     """The same, as far as it is found out within a few seconds."""
     found: list[Finding] = []
-    with anyio.move_on_after(LONGEST_LOOK_S):
+    with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
         async for finding in findings(look, first):
             found.append(finding)
     return found

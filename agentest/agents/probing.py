@@ -19,6 +19,7 @@ from agentest.http.bodies import BadBody
 from agentest.http.client import Client, Headers, Sender
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS
+from agentest.support.deadlines import TimeLimit
 
 USER_AGENT = "agentest (looks what this server speaks)"
 _TIMEOUT_S = 2.0
@@ -110,7 +111,7 @@ class Look:
         headers = [(name, value) for name, value in self.headers if name not in _NOT_OF_SOCKETS]
         headers.append(("user-agent", USER_AGENT))
         try:
-            with anyio.fail_after(_TIMEOUT_S):
+            with TimeLimit(_TIMEOUT_S):
                 socket = await self.client.open_websocket(self.url, headers)
                 await socket.close()
                 return True
@@ -128,7 +129,7 @@ class Look:
         ours = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
         headers = [*((name, value) for name, value in self.headers if name not in ours), *ours.items()]
         try:
-            with anyio.fail_after(_TIMEOUT_S):
+            with TimeLimit(_TIMEOUT_S):
                 response = await self.client.send_direct(method, url, headers, content)
                 try:
                     body = b""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import anyio
+import hurrying
 import pytest
 from aiohttp import web
 from http_agents import Handler, Routes, served
@@ -273,6 +275,23 @@ def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
 
     assert anyio.run(fail, "responses", seen(b"boom", 500)) == {("GET", b"")}
     assert anyio.run(fail, "responses", NOT_THERE) == {("GET", b""), ("POST", b"{}")}
+
+
+def test_a_delay_of_this_program_is_no_silence_of_the_server() -> None:
+    """Whenever it is held up while it looks, an answer that is there is heard."""
+
+    async def look(steps: int) -> Seen | None:
+        def step(left: int) -> None:
+            if left:
+                asyncio.get_running_loop().call_soon(step, left - 1)
+            else:
+                hurrying.leap(60)
+
+        async with served({"GET /chat": answers({})}) as url, open_client() as client:
+            step(steps)
+            return await Look(url=f"{url}/chat", client=client).get()
+
+    assert all(hurrying.run(look, steps) for steps in range(12))
 
 
 def test_the_first_error_is_never_hidden() -> None:

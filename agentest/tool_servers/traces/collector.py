@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
-import anyio
-
+from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_thread
 from agentest.support.text import count
 from agentest.support.trace_context import KEY_CHARS
@@ -131,11 +130,12 @@ class Collector:
     async def _wait(self, held: Held, asked: AskedTurn) -> None:
         if not self._came and self._fruitless >= _FRUITLESS:
             return
-        with anyio.move_on_after(self.patience_s):
-            while not held.lost and not held.is_complete(asked):
-                await held.came.wait()
-            return
-        self._fruitless += 1
+        try:
+            with TimeLimit(self.patience_s):
+                while not held.lost and not held.is_complete(asked):
+                    await held.came.wait()
+        except TimeoutError:
+            self._fruitless += 1
 
     def _whose(self, span: Span) -> Held | None:
         """The conversation of a span; None: it is of none that is under way, and has been counted."""
