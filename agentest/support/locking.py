@@ -52,13 +52,16 @@ def locked_file(path: Path) -> Iterator[int]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a run has the folder now. Where the file system knows no locks, none has."""
+    """Whether a run has the folder now; others may look at the same time.
+
+    Where the file system knows no locks, none has.
+    """
     try:
         end = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return False
     try:
-        _lock(end, folder / LOCK)
+        _lock(end, folder / LOCK, shared=True)
     except (Taken, OSError):
         return True
     finally:
@@ -80,11 +83,11 @@ def _acquired(path: Path) -> int:
         os.close(end)
 
 
-def _lock(end: int, path: Path) -> None:
+def _lock(end: int, path: Path, *, shared: bool = False) -> None:
     if fcntl is None:
         return
     try:
-        fcntl.flock(end, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(end, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _TAKEN:
             raise Taken(_message(path)) from None

@@ -15,7 +15,7 @@ import pytest
 from project import DEADLINE_S, Project, interrupt, wait_until
 
 from agentest.store.kept.finding import kept_runs
-from agentest.support.locking import LOCK, Taken, locked
+from agentest.support.locking import LOCK, Taken, is_locked, locked
 from agentest.testing import ScriptedAgent
 
 
@@ -47,6 +47,24 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError), locked(tmp_path, "now"):
         pass
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_who_looks_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    """What a killed run has left is no run to any of those who look at the same time; a run is one to all."""
+    (tmp_path / LOCK).write_text("{}")
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.extend(is_locked(tmp_path) for _ in range(500))
+
+    looking = [threading.Thread(target=look) for _ in range(4)]
+    for each in looking:
+        each.start()
+    for each in looking:
+        each.join()
+    assert (len(seen), any(seen)) == (2000, False)
+    with locked(tmp_path, "now"):
+        assert is_locked(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
