@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from model_server import RESET, Answer, ModelServer, Received, completion, error
+from project import free_port
 
 from agentest.errors import ModelUnavailable
 from agentest.http.bodies import MAX_BODY_BYTES
@@ -250,10 +251,10 @@ def test_broken_connections(answer: Answer) -> None:
 
 def test_nobody_listens() -> None:
     """A server that is not there is transient, and the message says where it was looked for."""
-    with ModelServer(completion("hi")) as server:
-        pass
-    with pytest.raises(TransientError, match=r"127\.0\.0\.1.*nobody listens there") as raised:
-        ask(server)
+    nowhere = f"http://127.0.0.1:{free_port()}/v1"
+    nobody = pytest.raises(TransientError, match=r"127\.0\.0\.1.*nobody listens there")
+    with ModelServer(completion("hi")) as server, nobody as raised:
+        ask(server, base_url=nowhere)
     assert raised.value.sure
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 import tool_agents
-from project import Project
+from project import Project, free_port
 
 from agentest.endings import Ending
 from agentest.errors import UsageError
@@ -238,6 +238,7 @@ def test_an_agent_that_dies_ends_it(project: Project) -> None:
     async def nobody(held: Talked) -> None:
         del held
 
+    set_up(project, f"http://127.0.0.1:{free_port()}/")
     with pytest.raises(UsageError, match="agent"):
         talked(project.root, BOOKS, nobody)
 

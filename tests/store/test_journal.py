@@ -32,7 +32,7 @@ from builders import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from project import COMMAND, DEADLINE_S, Project, clean_environment
+from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
 from stored import read_json, to_json
 
 from agentest.errors import UsageError
@@ -606,5 +606,6 @@ def test_a_run_that_cannot_begin_leaves_the_journal(project: Project) -> None:
     with ScriptedAgent(["y"]) as agent:
         project.config(agent.endpoint)
         assert project.run().returncode == 0
-    assert project.run().returncode == 2  # nobody listens any more
+    project.config(f"http://127.0.0.1:{free_port()}/")
+    assert project.run().returncode == 2  # nobody listens there
     assert conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import anyio
 import pytest
-from project import Project
+from project import Project, free_port
 
 from agentest.evalset.formats.model import tool_responses
 from agentest.evalset.formats.reading import read_eval_set
@@ -279,6 +279,7 @@ def test_agents_that_fail(project: Project) -> None:
         assert ended["error"]
         assert ended["turns"] == []
 
+    set_up(project, f"http://127.0.0.1:{free_port()}/")
     on_page(project.root, unreachable)
 
 
@@ -296,8 +297,6 @@ def test_the_server_ends_and_leaves_nothing(project: Project) -> None:
         "open('log', 'a').write(f'{os.getpid()}\\n')\n"
         "s.serve_forever()\n",
     )
-    from project import free_port
-
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
     server = {"command": f"exec python serve.py {port}", "ready": url}
