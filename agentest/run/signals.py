@@ -9,12 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from agentest.support.interrupts import end_at_once
+from agentest.support.interrupts import STOPPING, end_at_once
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-_STOPPING = "stopping; once more ends at once"
 
 
 def unshown(text: str) -> bool:
@@ -40,10 +37,10 @@ def handled_signals(
         if received:
             end_at_once(last_words())
         received.append(number)
-        shown = show(_STOPPING)
+        shown = show(STOPPING)
         if not shown or not os.isatty(2):  # written to the terminal, it would be in the way of what shows it
             # Straight to the file: whatever is blocking may hold the lock of sys.stderr.
-            os.write(2, f"\nagentest: {_STOPPING}\n".encode())
+            os.write(2, f"\nagentest: {STOPPING}\n".encode())
         loop.call_soon_threadsafe(on_first)
 
     before = {number: signal.signal(number, handle) for number in _to_handle()}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar, TypeVarTuple, Unpack
 
@@ -14,6 +16,8 @@ from agentest.errors import ExitCode
 _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
 
+STOPPING = "stopping; once more ends at once"
+"""What is said at the first one, where what is going on takes a moment to end."""
 _SHOW_CURSOR = b"\x1b[?25h"
 _heard: list[int] = []
 _holding: list[bool] = []
@@ -56,6 +60,27 @@ def _interrupted(number: int, _: FrameType | None) -> None:
     _heard.append(number)
     if not _holding:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM is as good as Ctrl-C meanwhile: the first one interrupts, the second one ends the process."""
+    if threading.current_thread() is not threading.main_thread():  # who calls from another one has handlers
+        yield
+        return
+    terminated: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if terminated or _heard:
+            end_at_once()
+        terminated.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def end_at_once(last_words: str = "") -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 import re
-import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +29,7 @@ from agentest.scale.ray.nodes import (
     with_room,
 )
 from agentest.scale.ray.problems import not_joined, not_whole
+from agentest.support.interrupts import STOPPING, terminable
 from agentest.support.reminders import reminded
 from agentest.support.terminal import tell
 
@@ -37,6 +37,8 @@ OLDEST = (2, 40)
 _JOINED_WITHIN_S = 30.0
 """And longer where many files are sent meanwhile:"""
 _SENT_IN_A_SECOND = 1_000_000
+_STARTED_OR_ENDED_WITHIN_S = 10.0
+"""After Ctrl-C."""
 _MOST_SENT = 512_000_000
 """Of more, Ray says that it is too much."""
 _OURS = {
@@ -95,14 +97,8 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
     with _environment({**_OURS, **(_LOOPBACK if alone else {})}):
         ray = _imported()
         _silence(logging.getLogger("ray"))
-        try:
-            if address is None:
-                _started(ray, workers)
-            else:
-                _connected(ray, address, files)
+        with _started(ray, workers) if address is None else _connected(ray, address, files):
             yield _looked_at(ray, address)
-        finally:
-            ray.shutdown()
 
 
 def _imported() -> Any:
@@ -114,70 +110,88 @@ def _imported() -> Any:
     return ray
 
 
-def _started(ray: Any, workers: int | None) -> None:
+@contextmanager
+def _started(ray: Any, workers: int | None) -> Iterator[None]:
     given: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1)} if workers else {}
     begun = _Init(ray, {**given, "address": "local", "include_dashboard": False})
-    problem = begun.here()
-    if isinstance(problem, ImportError):
-        raise UsageError(not_whole(problem))
-    if problem is not None:
-        raise UsageError(f"--engine ray: a local Ray could not be started: {problem}{begun.printed}")
+    with begun.inside("starting Ray", ends_within_s=_STARTED_OR_ENDED_WITHIN_S) as problem:
+        if isinstance(problem, ImportError):
+            raise UsageError(not_whole(problem))
+        if problem is not None:
+            raise UsageError(f"--engine ray: a local Ray could not be started: {problem}{begun.printed}")
+        yield
 
 
-def _connected(ray: Any, address: str, files: Files) -> None:
+@contextmanager
+def _connected(ray: Any, address: str, files: Files) -> Iterator[None]:
     runtime_env = {"working_dir": str(files.root), "excludes": list(files.excludes)}
     begun = _Init(ray, {"address": address, "runtime_env": runtime_env})
-    problem = begun.within(_JOINED_WITHIN_S + min(files.size, _MOST_SENT) / _SENT_IN_A_SECOND)
-    if isinstance(problem, ImportError):
-        raise UsageError(not_whole(problem))
-    if problem is not None:
-        raise UsageError(f"--ray-address {address}: {not_joined(problem, files)}")
+    within_s = _JOINED_WITHIN_S + min(files.size, _MOST_SENT) / _SENT_IN_A_SECOND
+    with begun.inside("joining the Ray cluster", within_s) as problem:
+        if isinstance(problem, ImportError):
+            raise UsageError(not_whole(problem))
+        if problem is not None:
+            raise UsageError(f"--ray-address {address}: {not_joined(problem, files)}")
+        yield
 
 
 class _Init:
-    """`ray.init`, whose handler of SIGTERM does not stay."""
+    """`ray.init` in a thread of its own: it takes minutes where it fails, and a signal in its midst may leave
+    it hanging.
+
+    The thread lasts until `ray.shutdown`: a local Ray ends with the thread that has started it.
+    """
 
     def __init__(self, ray: Any, options: Mapping[str, Any]) -> None:
         self._ray = ray
         self._options = {"log_to_driver": False, "configure_logging": False, **options}
         self._problem: BaseException | None = None
+        self._done, self._over = threading.Event(), threading.Event()
         self.printed = ""
 
-    def here(self) -> BaseException | None:
-        """What has gone wrong, if anything. A local Ray ends with the thread that has started it."""
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            with _errors_kept() as kept, reminded("starting Ray", kept.say):
-                self._run()
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-        self.printed = kept.text
-        return self._problem
+    @contextmanager
+    def inside(
+        self, what: str, within_s: float | None = None, *, ends_within_s: float = 0.0
+    ) -> Iterator[BaseException | None]:
+        """What has gone wrong, if anything; and `ray.shutdown` at the end.
 
-    def within(self, seconds: float) -> BaseException | None:
-        """What has gone wrong, if anything; in a thread, as it takes minutes where it fails."""
-        thread = threading.Thread(target=self._run, name="ray.init", daemon=True)
-        with _errors_kept() as kept, reminded("joining the Ray cluster", kept.say):
-            thread.start()
-            thread.join(seconds)
-        self.printed = kept.text
-        if thread.is_alive():
-            return TimeoutError(
-                f"no answer within {seconds:.0f} s. A cluster may not answer another version of Ray, and "
-                f"both must have the same (ray --version): here it is {self._ray.__version__}, with Python "
-                f"{platform.python_version()}"
-            )
-        return self._problem
+        Args:
+            what: "starting Ray".
+            ends_within_s: how long it may go on after Ctrl-C: half a Ray cannot be shut down.
+        """
+        threading.Thread(target=self._run, name="ray.init", daemon=True).start()
+        try:
+            with _errors_kept() as kept, reminded(what, kept.say), terminable():
+                done = self._waited(within_s, ends_within_s, kept)
+            self.printed = kept.text
+            yield self._problem if done else self._late(within_s)
+        finally:
+            self._ray.shutdown()
+            self._over.set()
+
+    def _waited(self, within_s: float | None, ends_within_s: float, kept: _Kept) -> bool:
+        try:
+            return self._done.wait(within_s)
+        except KeyboardInterrupt:
+            if ends_within_s:
+                kept.say(f"agentest: {STOPPING}")
+                self._done.wait(ends_within_s)
+            raise
+
+    def _late(self, within_s: float | None) -> TimeoutError:
+        return TimeoutError(
+            f"no answer within {within_s:.0f} s. A cluster may not answer another version of Ray, and "
+            f"both must have the same (ray --version): here it is {self._ray.__version__}, with Python "
+            f"{platform.python_version()}"
+        )
 
     def _run(self) -> None:
         try:
             self._ray.init(**self._options)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001 - handed to who waits; Ray raises SystemExit, too
-            if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # Ray's handler of it
-                raise KeyboardInterrupt from None
             self._problem = error
+        self._done.set()
+        self._over.wait()
 
 
 class _Kept:

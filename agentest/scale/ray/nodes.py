@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any
 from agentest.errors import UsageError
 from agentest.scale.ray import probe
 from agentest.scale.ray.problems import in_a_line
+from agentest.support.interrupts import terminable
 from agentest.support.reminders import reminded
 from agentest.support.terminal import tell
 from agentest.support.text import count
@@ -112,7 +111,7 @@ def awaited_nodes(
         f"at most {within_s:.0f} s"
     )
     began = came = monotonic()
-    with _interruptible(), _asked_for(ray), reminded("waiting for a node of the Ray cluster with a CPU", say):
+    with terminable(), _asked_for(ray), reminded("waiting for a node of the Ray cluster with a CPU", say):
         while not alive or monotonic() - came < others_within_s:
             if not alive and monotonic() - began > within_s:
                 raise UsageError(
@@ -124,23 +123,6 @@ def awaited_nodes(
             if len(now) != len(alive):
                 alive, came = now, monotonic()
     return alive
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM is an interrupt meanwhile: Ray's own handler would end the process with pages of addresses."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # who calls from another one has handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
