@@ -68,13 +68,20 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> int:
 
 
 def cut_short(
-    project: Project, gate: Gate, requests: int, *arguments: str, by: signal.Signals = signal.SIGKILL
+    project: Project,
+    gate: Gate,
+    requests: int,
+    *arguments: str,
+    by: signal.Signals = signal.SIGKILL,
+    finished: int = 0,
 ) -> Counter[tuple[str, int]]:
-    """A run that is ended when the agent has answered so often; what its journal holds."""
+    """A run that is ended when the agent has answered so often, and so many conversations are in the journal:
+    the next one asks while the last one is still judged. What its journal holds."""
     before = len(journals(project))
     gate.let(requests)
     process = project.start(*arguments)
     wait_until(lambda: gate.waiting.is_set() or process.poll() is not None)
+    wait_until(lambda: not finished or len(held(journals(project)[-1])) >= finished)
     end(process, by)
     gate.let(10_000)
     found = journals(project)
@@ -123,7 +130,7 @@ def test_what_changed_runs_anew_and_nothing_left_is_said(project: Project) -> No
     project.scenario('scenario("b", turns=["b"])\nscenario("c", turns=["c", "c"])', "b.sim.py")
     with ScriptedAgent(gate.answer) as agent:
         project.config(agent.endpoint, concurrency=1)
-        assert len(cut_short(project, gate, 3)) == 3
+        assert len(cut_short(project, gate, 3, finished=3)) == 3
         project.scenario('scenario("a", turns=["a2"])')
         done = project.run("--resume", "--concurrency", "3")
         assert "1 of 4 conversations of run" in done.stderr
@@ -150,7 +157,7 @@ def test_a_part_of_a_run_is_gone_on_with_as_a_part(project: Project) -> None:
     project.scenario('scenario("a", turns=["a"])\nscenario("b", turns=["b"])\nscenario("c", turns=["c"])')
     with ScriptedAgent(gate.answer) as agent:
         project.config(agent.endpoint, concurrency=1)
-        cut_short(project, gate, 1, "--scenario", "=a", "--scenario", "=b", by=signal.SIGINT)
+        cut_short(project, gate, 1, "--scenario", "=a", "--scenario", "=b", by=signal.SIGINT, finished=1)
         listed = project.run("--resume", "--list")
         done = project.run("--resume", "a.sim.py::a")
         assert "left out, as it is not selected now: 'b'" in done.stderr
