@@ -230,6 +230,7 @@ def test_a_killed_shard_is_gone_on_with_as_that_shard(project: Project) -> None:
         project.config(agent.endpoint, reporters=["json"], concurrency=1)
         process = project.start("--shard", "1/2")
         wait_until(lambda: waiting.is_set() or process.poll() is not None)
+        wait_until(lambda: len(project.finished) == 1)  # judged, while the next one asks
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)
         assert project.run("--shard", "2/2").returncode == 0
