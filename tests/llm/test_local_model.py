@@ -79,7 +79,7 @@ def run(project: Project, base_url: str, model: dict[str, Any], **keys: Any) -> 
 
 def counters(base_url: str) -> Counter[str]:
     """What the server itself has counted."""
-    text = httpx.get(base_url.removesuffix("/v1") + "/metrics").text
+    text = httpx.get(base_url.removesuffix("/v1") + "/metrics", timeout=DEADLINE_S).text
     lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
     names = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
     found = {name.removeprefix("llamacpp:"): round(float(value)) for name, value in lines}

@@ -14,6 +14,7 @@ import httpx
 import page_at
 import pytest
 import sample_run
+from project import DEADLINE_S
 from report_file import read_report
 
 from agentest.analysis.comparison.as_json import as_json
@@ -135,8 +136,9 @@ def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:
         parts = urlsplit(first)
         url = f"{parts.scheme}://{parts.netloc}/api/compare"
         token = parse_qs(parts.query)["token"][0]
-        assert httpx.get(url).status_code == 403
-        found = httpx.get(url, params={"of": kept[1][1]}, headers={"Authorization": f"Bearer {token}"})
+        assert httpx.get(url, timeout=DEADLINE_S).status_code == 403
+        right = {"Authorization": f"Bearer {token}"}
+        found = httpx.get(url, params={"of": kept[1][1]}, headers=right, timeout=DEADLINE_S)
     assert found.json()["comparison"]["verdict"]["status"] == "skipped"
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
+from project import DEADLINE_S, wait_until
 from project import Project as Folder
-from project import wait_until
 from ui_server import Client, with_server
 
 from agentest.errors import UsageError
@@ -204,14 +204,14 @@ def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
     address = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
     origin, _, token = address.partition("/?token=")
     asked: dict[str, Any] = {"json": {"kind": "run"}, "headers": {"Authorization": f"Bearer {token}"}}
-    assert httpx.post(f"{origin}/api/jobs", timeout=30, **asked).status_code == 201
+    assert httpx.post(f"{origin}/api/jobs", timeout=DEADLINE_S, **asked).status_code == 201
     wait_until((tmp_path / "waits").exists)
     (tmp_path / "hangs.sim.py").write_text("import time\nopen('hangs', 'w')\ntime.sleep(3600)\n")
     with suppress(httpx.TimeoutException):
         httpx.get(f"{origin}/api/labels", timeout=0.1, headers=asked["headers"])
     wait_until((tmp_path / "hangs").exists)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, "once more ends at once" in said) == (130, True), said
     (run,) = kept_runs(tmp_path / ".agentest")
     assert run.state == "interrupted"

@@ -13,6 +13,7 @@ import builders
 import httpx
 import page_at
 import pytest
+from project import DEADLINE_S
 
 from agentest.analysis.calibration.judged import NOT_ASKED, judged
 from agentest.analysis.calibration.label_file import read_labels
@@ -32,10 +33,12 @@ class Client:
     token: str
 
     def get(self, path: str, **query: Any) -> httpx.Response:
-        return httpx.get(f"{self.address}{path}?{urlencode(query)}", headers=self.headers)
+        address = f"{self.address}{path}?{urlencode(query)}"
+        return httpx.get(address, headers=self.headers, timeout=DEADLINE_S)
 
     def post(self, **body: Any) -> httpx.Response:
-        return httpx.post(f"{self.address}/api/labels", json=body, headers=self.headers)
+        address = f"{self.address}/api/labels"
+        return httpx.post(address, json=body, headers=self.headers, timeout=DEADLINE_S)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -139,9 +142,11 @@ def test_what_is_refused_tells_nothing_and_writes_nothing(client: Client) -> Non
         assert SECRET not in response.text
     gone = client.post(**{**given, "turn": 7})
     assert (gone.status_code, SECRET in gone.text) == (404, False)
-    text = httpx.post(f"{client.address}/api/labels", content=json.dumps(given), headers=client.headers)
+    text = httpx.post(
+        f"{client.address}/api/labels", content=json.dumps(given), headers=client.headers, timeout=DEADLINE_S
+    )
     assert text.status_code == 415
-    stranger = httpx.post(f"{client.address}/api/labels", json=given)
+    stranger = httpx.post(f"{client.address}/api/labels", json=given, timeout=DEADLINE_S)
     assert stranger.status_code == 403
     assert not (client.root / "labels.jsonl").exists()
 
