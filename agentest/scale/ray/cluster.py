@@ -159,9 +159,9 @@ class _Init:
             what: "starting Ray".
             ends_within_s: how long it may go on after Ctrl-C: half a Ray cannot be shut down.
         """
-        threading.Thread(target=self._run, name="ray.init", daemon=True).start()
         try:
             with _errors_kept() as kept, reminded(what, kept.say), terminable():
+                threading.Thread(target=self._run, name="ray.init", daemon=True).start()
                 done = self._waited(within_s, ends_within_s, kept)
             self.printed = kept.text
             yield self._problem if done else self._late(within_s)
@@ -220,6 +220,7 @@ def _silence(logger: logging.Logger) -> None:
     logger.handlers.clear()
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
+    logger.setLevel(logging.ERROR)  # `ray.init` drops the handlers
 
 
 @contextmanager
