@@ -51,6 +51,7 @@ from agentest.results.verdicts import (
     Status,
     Verdict,
 )
+from agentest.results.warnings import VerdictWarning, WarningCode
 
 __all__ = [
     "DECIDED",
@@ -95,4 +96,6 @@ __all__ = [
     "TurnEvaluation",
     "Unscored",
     "Verdict",
+    "VerdictWarning",
+    "WarningCode",
 ]

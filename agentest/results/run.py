@@ -11,6 +11,7 @@ from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
 from agentest.results.figures import Figure
 from agentest.results.verdicts import MetricVerdict, ReasonKind, Status, Verdict
+from agentest.results.warnings import VerdictWarning
 from agentest.sight import Sight
 from agentest.transcript import TimeSpent, Usage
 
@@ -115,6 +116,8 @@ class ScenarioResult:
     """After how many conversations the verdict was decided, where there is `repeat`; None: it was not."""
     warnings: tuple[str, ...] = ()
     """What the user should look at even if the scenario passed: mocks that do not take the agent's calls."""
+    verdict_warnings: tuple[VerdictWarning, ...] = ()
+    """What questions the verdict."""
     intervals: Mapping[str, Figure] = field(default_factory=dict)
     """Metric → its average with n and interval: the metrics of `averages`."""
     pass_rate: Figure | None = None

@@ -1,0 +1,35 @@
+"""Warnings that question a verdict: the scenario may not have passed or failed for the reason it seems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class WarningCode(StrEnum):
+    """What questions a verdict."""
+
+    ONLY_REPLIES = "only-replies"
+    """The only check was that the agent replied."""
+    UNKNOWN_TOOL = "unknown-tool"
+    """A ban, limit or expectation names a tool that no mock, schema or call of the run knows."""
+    MOCK_NEVER_CALLED = "mock-never-called"
+    MOCK_RAISED = "mock-raised"
+    """A mock's own code raised by mistake."""
+    PARTIAL_VISIBILITY = "partial-visibility"
+    """Only some of the agent's tool calls can be seen."""
+    NO_CALL_SEEN = "no-call-seen"
+    """No tool call of the agent was seen in the whole run, though its scenarios are about calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictWarning:
+    """One reason to question the verdict of a scenario. In strict mode it makes the scenario errored."""
+
+    code: WarningCode
+    scenario: str
+    """The scenario's name."""
+    message: str
+    agent: str = ""
+    file: str = ""
+    line: int = 0
