@@ -16,7 +16,7 @@ from agentest.support.statistics.intervals import (
     pass_hat_k,
     wilson,
 )
-from agentest.verdict import own_status
+from agentest.verdict import conversation_status
 
 _YES_OR_NO: Range = (0.0, 1.0)
 
@@ -41,7 +41,7 @@ def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
 
     Of those that are errored or invalid it is not known whether they would pass: they are not in `n`.
     """
-    found = Counter(map(own_status, conversations))
+    found = Counter(map(conversation_status, conversations))
     passed = found[Status.PASSED]
     n = passed + found[Status.FAILED]
     return _figure(passed / n, n, wilson(passed, n)) if n else None

@@ -34,16 +34,28 @@ def goal_outcome(result: ConversationResult) -> GoalOutcome | None:
     return score.outcome or (GoalOutcome.REACHED if score.number else GoalOutcome.NOT_REACHED)
 
 
+def missed_goal(result: ConversationResult) -> bool:
+    """True if the judge says that the goal was not reached, or reached wrongly."""
+    outcome = goal_outcome(result)
+    return outcome is not None and not outcome.value_of_goal
+
+
 def goal_reason(result: ConversationResult) -> str:
     """What decided about the conversation's goal."""
     score = result.metrics.get(GOAL)
     return score.reason if isinstance(score, Score) else ""
 
 
+def missed_goal_message(result: ConversationResult) -> str:
+    """Why the goal of a conversation counts as missed: the outcome, and the judge's reason."""
+    why = shortened(goal_reason(result), _REASON_CHARS)
+    return f"goal {goal_outcome(result)}" + (f": {why}" if why else "")
+
+
 def missed_goals(conversations: Iterable[ConversationResult]) -> str:
     """Rows, each begun by a line break: of the first conversations that missed their goal how they ended, and
     what decided."""
-    missed = [each for each in conversations if goal_outcome(each) is GoalOutcome.NOT_REACHED]
+    missed = [each for each in conversations if missed_goal(each)]
     rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
     if missed[_SHOWN_MISSES:]:
         rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it")
@@ -54,7 +66,7 @@ def _missed_goal(result: ConversationResult) -> str:
     conversation = result.conversation
     ended = IN_WORDS[conversation.ending]
     why = shortened(goal_reason(result), _REASON_CHARS)  # in one row: it must not begin another one
-    return f"{conversation.conversation_id}: goal not reached; {ended}: {why}"
+    return f"{conversation.conversation_id}: goal {goal_outcome(result)}; {ended}: {why}"
 
 
 def criterion_message(criterion: CriterionResult) -> str:

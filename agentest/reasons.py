@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from agentest.metrics import TRAJECTORY_METRICS
-from agentest.outcomes import criterion_message, unasked_message
+from agentest.metrics import GOAL, TRAJECTORY_METRICS
+from agentest.outcomes import criterion_message, missed_goal, missed_goal_message, unasked_message
 from agentest.results import (
     CheckResult,
     ConversationResult,
@@ -24,7 +24,10 @@ from agentest.transcript import Blame
 
 
 def conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
-    """Why a conversation did not pass, by itself; none: it passed."""
+    """Why a conversation did not pass: agent errors, checks, criteria and the goal.
+
+    What groups of failures and metrics without a score add is in `verdict.conversation_status`.
+    """
     id = result.conversation.conversation_id
     if result.invalid is not None:
         yield Reason(
@@ -37,6 +40,9 @@ def conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
     certain = list(_certain_reasons(result))
     yield from certain
     yield from _criterion_reasons(result, failed=any_failed(certain))
+    if missed_goal(result):
+        message = missed_goal_message(result)
+        yield Reason(Status.FAILED, ReasonKind.GOAL, message, conversation_id=id, metric=GOAL)
 
 
 def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:

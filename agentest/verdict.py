@@ -7,12 +7,13 @@ reporters show it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from statistics import mean
 
-from agentest.metrics import GOAL, PASS_RATE
+from agentest.metrics import GOAL, METRICS, PASS_RATE
 from agentest.outcomes import missed_goals
 from agentest.reasons import any_failed, conversation_reasons
 from agentest.results import (
@@ -70,18 +71,24 @@ def decide(
     """The verdict on a scenario, with every reason why it did not pass; the failing ones first.
 
     Args:
+        conversations: all of the scenario's, with or without `with_severe_failures`.
         exact: compare averages with thresholds to the last digit, as ADK does.
     """
-    by_conversation = [list(conversation_reasons(c)) for c in conversations]
+    deduplication = with_failing_groups(deduplication, fail_on)
+    conversations = with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
     # What says nothing of the agent is part of no rate.
-    telling = [each for c, each in zip(conversations, by_conversation, strict=True) if c.invalid is None]
+    telling = [each for each in conversations if each.invalid is None]
     rate = thresholds.get(PASS_RATE)
-    reasons = [reason for each in by_conversation for reason in each]
+    reasons = [
+        *(reason for each in conversations for reason in _decisive(conversation_reasons(each), thresholds)),
+        *_error_reasons(deduplication),
+    ]
     if rate is not None:
         missed = _missed_rate(telling, rate)
         # With a rate, single conversations may fail; their reasons count only when too many do.
-        reasons = [*missed, *reasons] if missed else _unknown_for_rate(by_conversation)
-    reasons += _error_reasons(deduplication, fail_on)
+        reasons = [*missed, *reasons] if missed else _unknown_for_rate(conversations)
+    if deduplication.error:
+        reasons.append(_ungrouped_reason(deduplication.error))
     # Where no conversation tells anything, nothing else is missing.
     held_to = thresholds if telling or not conversations else {}
     by_threshold = list(_threshold_reasons(conversations, held_to, exact))
@@ -116,36 +123,68 @@ def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> Me
     return _metric_verdict(name, threshold, score, 0.0)
 
 
-def conversation_passed(result: ConversationResult) -> bool:
-    """Whether nothing in this conversation alone speaks against it."""
-    return not any(True for _ in conversation_reasons(result))
+def conversation_status(result: ConversationResult) -> Status:
+    """The status of a conversation by itself: what every rate, repetition and comparison counts.
 
-
-def own_status(result: ConversationResult) -> Status:
-    """The status that a conversation has by itself."""
+    It is errored if nothing failed but something is unknown: a metric that could not be scored, or the
+    severity of a failure.
+    """
     reasons = list(conversation_reasons(result))
-    if not reasons:
-        return Status.PASSED
-    return Status.FAILED if any_failed(reasons) else Status.ERRORED
+    if any_failed(reasons) or result.severe_failures:
+        return Status.FAILED
+    if reasons or result.severity_unknown or _has_unscored_metric(result):
+        return Status.ERRORED
+    return Status.PASSED
+
+
+def conversation_passed(result: ConversationResult) -> bool:
+    """True if the conversation passed, by what is known of it so far."""
+    return conversation_status(result) is Status.PASSED
 
 
 def conversation_failed(result: ConversationResult) -> bool:
-    """Whether the conversation fails by itself, by what is known of it so far."""
-    return any_failed(conversation_reasons(result))
+    """True if the conversation failed, by what is known of it so far."""
+    return bool(result.severe_failures) or any_failed(conversation_reasons(result))
 
 
-def conversation_status(result: ConversationResult, reasons: Sequence[Reason]) -> Status:
-    """The status of one conversation.
+def fails_scenario(result: ConversationResult, thresholds: Mapping[str, float]) -> bool:
+    """True if this conversation alone fails a scenario that has no pass rate.
+
+    With an explicit threshold on the goal, missed goals count by that threshold alone.
+    """
+    return bool(result.severe_failures) or any_failed(_decisive(conversation_reasons(result), thresholds))
+
+
+def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Deduplication:
+    """The groups, each marked if its severity is high enough to fail a scenario."""
+    if not deduplication.groups:
+        return deduplication
+    groups = (replace(group, fails=group.severity >= fail_on) for group in deduplication.groups)
+    return replace(deduplication, groups=tuple(groups))
+
+
+def with_severe_failures(
+    conversations: Sequence[ConversationResult], groups: Iterable[ErrorGroup], *, graded: bool = True
+) -> tuple[ConversationResult, ...]:
+    """The conversations, each with those of its failures that belong to a failing group.
 
     Args:
-        reasons: those of the scenario's verdict that name this conversation. There may be none although it
-            failed, where a pass rate lets single conversations fail.
+        groups: the scenario's, marked by `with_failing_groups`.
+        graded: whether the severity of the groups is known.
     """
-    if any_failed(reasons):
-        return Status.FAILED
-    if reasons:
-        return Status.ERRORED
-    return Status.PASSED if conversation_passed(result) else Status.FAILED
+    severe = {id for group in groups if group.fails for id in group.occurrences}
+    if not severe and graded:
+        return tuple(conversations)
+    return tuple(
+        replace(
+            each,
+            severe_failures=tuple(failure.id for failure in each.failures if failure.id in severe),
+            severity_unknown=not graded,
+        )
+        if each.failures
+        else each
+        for each in conversations
+    )
 
 
 def threshold_status(metric: str, verdict: Verdict) -> Status:
@@ -183,19 +222,34 @@ def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tup
         yield from conversation.metric_results
 
 
-def _unknown_for_rate(by_conversation: Sequence[Sequence[Reason]]) -> list[Reason]:
+def _has_unscored_metric(result: ConversationResult) -> bool:
+    """True if one of Agentest's metrics has no score; a custom one counts by its threshold alone."""
+    return any(isinstance(found, Unscored) and name in METRICS for name, found in result.metric_results)
+
+
+def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Iterator[Reason]:
+    """The reasons that count for the scenario: missed goals do not where a threshold decides about them."""
+    return (reason for reason in reasons if reason.kind is not ReasonKind.GOAL or GOAL not in thresholds)
+
+
+def _unknown_for_rate(conversations: Iterable[ConversationResult]) -> list[Reason]:
     """Why it is not known of conversations whether they passed; of one that has failed, it is."""
-    return [reason for reasons in by_conversation if not any_failed(reasons) for reason in reasons]
+    return [
+        reason
+        for each in conversations
+        if not conversation_failed(each)
+        for reason in conversation_reasons(each)
+    ]
 
 
-def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> list[Reason]:
+def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> list[Reason]:
     """The reason that too few conversations passed; those that could not be judged do not count as failed."""
-    total = len(by_conversation)
-    failed = sum(map(any_failed, by_conversation))
+    statuses = Counter(map(conversation_status, conversations))
+    total, failed = len(conversations), statuses[Status.FAILED]
     if not total or (total - failed) / total >= rate - _TOLERANCE:
         return []
     # Of those that passed or failed, as the rate of reports is; less than with the unknown ones as passed.
-    passed = sum(not reasons for reasons in by_conversation)
+    passed = statuses[Status.PASSED]
     known = passed + failed
     unknown = f" ({total - known} could not be judged)" if known < total else ""
     message = f"{PASS_RATE}: {passed} of {known} conversations passed{unknown}, the threshold is {rate:g}"
@@ -211,15 +265,15 @@ def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> li
     ]
 
 
-def _error_reasons(deduplication: Deduplication, fail_on: Severity) -> Iterator[Reason]:
+def _error_reasons(deduplication: Deduplication) -> Iterator[Reason]:
     for group in deduplication.groups:
-        if group.severity >= fail_on:
+        if group.fails:
             yield Reason(Status.FAILED, ReasonKind.ERROR, _group_message(group), group=group)
-    if deduplication.error:
-        message = (
-            f"errors could not be grouped, so a worse severity cannot be ruled out: {deduplication.error}"
-        )
-        yield Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message)
+
+
+def _ungrouped_reason(error: str) -> Reason:
+    message = f"errors could not be grouped, so a worse severity cannot be ruled out: {error}"
+    return Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message)
 
 
 def _group_message(group: ErrorGroup) -> str:

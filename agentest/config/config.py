@@ -70,7 +70,7 @@ class Config(Section):
     cassettes: str | None = None
     """Folder of recorded model answers; None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough"] = "error"
-    fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "critical"
+    fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "high"
 
     @model_validator(mode="before")
     @classmethod

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, create_model
 
 from agentest.errors import ModelError
 from agentest.evaluate.dedup_prompts import chosen, dedup_messages
@@ -22,9 +22,9 @@ class Group(BaseModel):
     model_config = UNDESCRIBED
 
     label: str
+    explanation: str
     severity: Literal["low", "medium", "high", "critical"]
     occurrences: list[str]
-    explanation: str
 
 
 class Groups(BaseModel):
@@ -33,6 +33,27 @@ class Groups(BaseModel):
     model_config = UNDESCRIBED
 
     groups: list[Group]
+
+
+def groups_of(ids: Collection[str]) -> type[Groups]:
+    """The shape of an answer about the failures with these ids.
+
+    An answer that names another id, or groups none of them, is invalid: the model is asked again.
+    """
+
+    def checked(groups: list[Group]) -> list[Group]:
+        named = [id for group in groups for id in group.occurrences]
+        if unknown := [id for id in named if id not in ids]:
+            raise ValueError(
+                f"occurrences: {unknown[0]!r} is not the id of a failure; copy ids exactly as given"
+            )
+        if not named:
+            raise ValueError("groups: put every failure into a group")
+        return groups
+
+    return create_model(
+        "Groups", __base__=Groups, groups=(Annotated[list[Group], AfterValidator(checked)], ...)
+    )
 
 
 async def deduplicate(
@@ -44,7 +65,9 @@ async def deduplicate(
     *,
     instructions: str = "",
 ) -> Deduplication:
-    """The failures in groups; each failure is in exactly one. No failure, no call.
+    """The failures in groups; each failure is in exactly one.
+
+    No failure needs no call, and neither does a single one whose severity is known.
 
     Args:
         conversations: those in which the failures occurred, for what became of them.
@@ -54,22 +77,26 @@ async def deduplicate(
         return Deduplication()
     if model is None:
         return group_by_label(failures)
+    if len(failures) == 1 and failures[0].severity is not None:
+        return Deduplication((_alone(failures[0], failures[0].severity),))
     shown, unshown = chosen(failures)
     messages = dedup_messages(scenario, shown, conversations, instructions=instructions)
     try:
-        answer = await model.ask(messages, Groups, CallKey("dedup", scope))
+        shape = groups_of([failure.id for failure in shown])
+        answer = await model.ask(messages, shape, CallKey("dedup", scope))
     except ModelError as error:
-        return replace(group_by_label(failures), error=str(error))
+        return replace(group_by_label(failures), error=str(error), graded=False)
     except Exception as error:  # noqa: BLE001 - the boundary of the stage: no failure is lost by it
-        return replace(group_by_label(failures), error=f"internal error: {type(error).__name__}: {error}")
+        problem = f"internal error: {type(error).__name__}: {error}"
+        return replace(group_by_label(failures), error=problem, graded=False)
     return Deduplication(_with_unshown(settle(answer.groups, shown), shown, unshown))
 
 
 def settle(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
-    """The model's groups made to add up.
+    """The model's groups, with each failure in exactly one.
 
-    Ids that are no failure's are dropped; one that is in several groups stays in the most severe; those that
-    the model left out come back in a group of their own.
+    An id in several groups stays in the most severe one. Ids that the model left out come back in a group of
+    their own.
     """
     left = {failure.id: failure for failure in failures}
     settled = []
@@ -108,6 +135,10 @@ def _with_more(group: ErrorGroup, ids: Sequence[str]) -> ErrorGroup:
         occurrences=(*group.occurrences, *ids),
         explanation=f"{group.explanation} ({note}.)",
     )
+
+
+def _alone(failure: LabelledFailure, severity: Severity) -> ErrorGroup:
+    return ErrorGroup(failure.label, severity, (failure.id,), f"{failure.metric}: {failure.reason}")
 
 
 def _ungrouped(failures: Sequence[LabelledFailure]) -> ErrorGroup:

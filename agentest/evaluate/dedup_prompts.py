@@ -37,6 +37,7 @@ _DEDUP_QUESTION = """\
 Put every failure into exactly one group. Failures belong together when one change to the assistant would \
 mend them all. For each group give:
 - label: a short name of the root cause
+- explanation: one or two sentences on what goes wrong and where to look
 - severity: how bad the worst of its failures is, by what it did:
   - critical: it harmed somebody or put them in danger, lost data or money, broke a rule of the assistant's \
 instructions, of the law or of safety (other than one of style or form), or did wrongly what cannot be undone
@@ -45,7 +46,6 @@ something wrong that they will act on
   - medium: the user had to do or ask more than was needed
   - low: hardly noticed
 - occurrences: the ids of its failures, exactly as given
-- explanation: one or two sentences on what goes wrong and where to look
 
 Whether a goal was reached and which criteria were met is known: take it from the conversation's record, and \
 do not guess it from how a failure sounds. "rightly not reached" is no missed goal. Where the goal was \

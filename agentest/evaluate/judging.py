@@ -14,7 +14,7 @@ from agentest.evaluate.judge import Answers, Judge, at_once
 from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.evaluate.shown import conversation_context, turn_context
 from agentest.llm.port import CallKey
-from agentest.metrics import ABOUT_CALLS, BUILTIN, MetricLevel
+from agentest.metrics import ABOUT_CALLS, BUILTIN, GOAL, MetricLevel
 from agentest.results import (
     NO_MODEL,
     CriterionOutcome,
@@ -26,6 +26,11 @@ from agentest.results import (
 from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.model import Scenario
 from agentest.transcript import Conversation, Turn
+
+_NO_JUDGE_OF_OUTCOME = (
+    f"the scenario has an `expected_outcome`, but {NO_MODEL}; name one (`model`, --model), or check the "
+    "outcome without a judge (`trajectory`, `expect`, `final_state`)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,8 @@ class Judging:
 
     def _metric(self, question: JudgeQuestion, found: Found) -> MetricResult:
         if isinstance(found, NotAsked):
+            if found.why == NO_MODEL and question.name == GOAL and self.scenario.expected_outcome:
+                return Unscored(_NO_JUDGE_OF_OUTCOME)
             return Skipped(found.why)
         if not found.usable:
             return Unscored(self.redact(found.problem))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -11,7 +11,7 @@ UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: sche
 """The settings of an answer whose docstring is for us: it would be sent to the model as a `description`."""
 
 
-@cache
+@lru_cache(maxsize=256)  # some shapes are made for one request
 def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
     """The JSON Schema of an answer in the subset that strict structured output takes."""
     schema = answer.model_json_schema()

@@ -253,6 +253,8 @@ class LabelledFailure:
     metric: str
     label: str
     reason: str
+    severity: Severity | None = None
+    """How bad the judge says that it is; None: no judge was asked."""
 
 
 class CriterionOutcome(StrEnum):
@@ -331,6 +333,10 @@ class ConversationResult:
     """How the simulated user broke its role (`user.check`): the conversation says nothing of the agent."""
     checks: tuple[CheckResult, ...] = ()
     """What the scenario says of the whole conversation: `says`, `never_says`, `final_state`, `check`."""
+    severe_failures: tuple[str, ...] = ()
+    """Ids of its failures that belong to a group at or above `fail_on_error_severity`."""
+    severity_unknown: bool = False
+    """True if it has failures that could not be grouped, so that a severe one cannot be ruled out."""
 
     @property
     def metric_results(self) -> Iterator[tuple[str, MetricResult]]:
@@ -363,6 +369,8 @@ class ErrorGroup:
     explanation: str
     examples: tuple[ErrorExample, ...] = ()
     """At most three of the turns in which it occurred."""
+    fails: bool = False
+    """True if its severity is at or above `fail_on_error_severity`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,3 +379,5 @@ class Deduplication:
 
     groups: tuple[ErrorGroup, ...] = ()
     error: str | None = None
+    graded: bool = True
+    """False if nobody could be asked how severe the failures are."""

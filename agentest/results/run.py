@@ -100,6 +100,8 @@ class ScenarioResult:
     information: tuple[str, ...] = ()
     """The metrics whose scores decide nothing."""
     errors: tuple[ErrorGroup, ...] = ()
+    severity_unknown: bool = False
+    """True if nobody could tell how severe the failures in `errors` are."""
     skipped_metrics: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     duration_ms: float = 0.0

@@ -23,6 +23,7 @@ class ReasonKind(StrEnum):
     TRAJECTORY = "trajectory"
     CHECK = "check"
     CRITERION = "criterion"
+    GOAL = "goal"
     ERROR = "error"
     THRESHOLD = "threshold"
     PASS_RATE = "pass_rate"

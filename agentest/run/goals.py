@@ -1,8 +1,8 @@
-"""Whether a goal was reached, where calls or a state say it: they decide, and the judge stands beside."""
+"""Warnings about goals and expected outcomes: where the judge contradicts checks, or was never asked."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from agentest.metrics import ABOUT_CALLS, BUILTIN, GOAL
 from agentest.outcomes import goal_outcome, goal_reason
@@ -12,10 +12,10 @@ from agentest.scenarios.model import Scenario
 _FINAL_STATES = ("final_session_state", "final_state")
 
 
-def decided_without_judge(scenario: Scenario) -> bool:
-    """Whether a required call or a final state, of the session or of the mocks, says if the goal was reached.
+def _checks_the_goal(scenario: Scenario) -> bool:
+    """True if a required call or a final state (of session or mocks) shows if the goal was reached.
 
-    Beside an expected outcome a call does not: it may be a mere look-up, and its author says what success is.
+    With an expected outcome, a call alone does not show it: the call may be a mere look-up.
     """
     # `within` lets every expected call be left out.
     requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
@@ -23,36 +23,14 @@ def decided_without_judge(scenario: Scenario) -> bool:
     return state or (requires_call and not scenario.expected_outcome)
 
 
-def general_thresholds(scenario: Scenario, configured: Mapping[str, float]) -> dict[str, float]:
-    """The configuration's thresholds that are for this scenario.
-
-    That on the goal is not where something surer than a judge decides about it.
-    """
-    surer = decided_without_judge(scenario)
-    return {name: least for name, least in configured.items() if not (surer and name == GOAL)}
-
-
 def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Warnings where calls and state say of the goal another thing than the judge: one for each way."""
-    if not decided_without_judge(scenario):
+    """Warnings where the judge contradicts required calls or a final state: one for each way."""
+    if not _checks_the_goal(scenario):
         return ()
     found = [(each, _reached(each), goal_outcome(each)) for each in conversations]
     missed = [each for each, reached, said in found if reached is True and said is GoalOutcome.NOT_REACHED]
     reached = [each for each, reached, said in found if reached is False and said is GoalOutcome.REACHED]
     return (*_warning(missed, _DONE), *_warning(reached, _UNDONE))
-
-
-def missed_without_say(
-    scenario: Scenario, thresholds: Mapping[str, float], conversations: Sequence[ConversationResult]
-) -> tuple[str, ...]:
-    """A warning where an expected outcome did not come about, and nothing in the verdict hangs on it.
-
-    Who writes down what should happen takes a scenario that passed for one in which it did.
-    """
-    if not scenario.expected_outcome or GOAL in thresholds or decided_without_judge(scenario):
-        return ()
-    missed = [each for each in conversations if goal_outcome(each) is GoalOutcome.NOT_REACHED]
-    return tuple(_warning(missed, _NO_SAY))
 
 
 def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
@@ -82,16 +60,12 @@ def unasked(scenario: Scenario, conversations: Sequence[ConversationResult]) -> 
 
 
 _DONE = (
-    "the judge says that the goal was not reached{where}, though calls and state, which decide, are as "
+    "the judge says that the goal was not reached{where}, but the required calls and the final state are as "
     "expected: {why}"
 )
 _UNDONE = (
-    "the judge says that the goal was reached{where}, though calls or state, which decide, are not as "
+    "the judge says that the goal was reached{where}, but the required calls or the final state are not as "
     "expected: {why}"
-)
-_NO_SAY = (
-    "the judge says that the expected outcome did not come about{where}; the scenario passes all the same, "
-    'as it has no threshold, like thresholds={{"goal_completion": 1}}: {why}'
 )
 
 

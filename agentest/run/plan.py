@@ -14,11 +14,10 @@ from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
-from agentest.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS
+from agentest.metrics import BUILTIN, GOAL, PASS_RATE, TRAJECTORY_METRICS
 from agentest.repeat import Repeat
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
-from agentest.run.goals import general_thresholds
 from agentest.run.kept import NOTHING, KeptPart
 from agentest.run.known_tools import served_beside
 from agentest.run.measures import check_metrics, check_thresholds, load_custom_metrics
@@ -221,13 +220,12 @@ def _unit(
     )
     metrics = options.metrics or (config.metrics if scenario.metrics is None else scenario.metrics)
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
+    if scenario.expected_outcome and not options.metrics and GOAL not in chosen:
+        chosen = (*chosen, GOAL)  # the scenario's author says what success is: somebody must judge it
     chosen = scenario.judged_by(chosen)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
     judged = {*chosen, *custom, *credited, PASS_RATE}
     own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
-    general = general_thresholds(scenario, config.thresholds)
-    # What decides about the goal in place of the judge's word takes the configuration's threshold from it.
-    surer = [name for name in config.thresholds if name in judged and name not in {*general, *own}]
     return Unit(
         scenario=scenario,
         agent=agent,
@@ -241,11 +239,10 @@ def _unit(
         metrics=chosen,
         # A threshold of the configuration is for the scenarios in which its metric is judged at all.
         thresholds={
-            **{name: least for name, least in general.items() if name in judged},
+            **{name: least for name, least in config.thresholds.items() if name in judged},
             **own,
         },
         metrics_named=metrics is not None,
-        information=tuple(surer),
     )
 
 

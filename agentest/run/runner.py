@@ -227,7 +227,7 @@ class _Runner:
     async def _start_conversations(self, progress: UnitProgress, tasks: TaskGroup) -> None:
         """Start a unit's conversations from a place that is there, and return with the next one."""
         if progress.is_complete():
-            tasks.start_soon(self._conclude, progress)
+            tasks.start_soon(self._conclude_or_go_on, progress, tasks)
             return
         if not progress.unit.is_parallel(self._settings.parallel):
             tasks.start_soon(self._run_in_turn, progress, tasks)
@@ -238,6 +238,13 @@ class _Runner:
             tasks.start_soon(self._run_conversation, progress, number, self._places)
             await self._places.acquire()
         tasks.start_soon(self._run_further, progress, first, tasks)
+
+    async def _conclude_or_go_on(self, progress: UnitProgress, tasks: TaskGroup) -> None:
+        """Conclude a unit that an earlier run had finished, or run the conversations that it still wants."""
+        if not await self._conclude(progress):
+            await self._places.acquire()
+            await self._start_conversations(progress, tasks)
+            self._places.release()
 
     async def _run_further(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
         """Start the conversations from this number on that turn out to be needed."""
@@ -253,8 +260,7 @@ class _Runner:
 
     async def _hold_in_turn(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
         """Start each conversation of a unit when the one before has been held; return when all have been."""
-        if progress.is_complete():
-            await self._conclude(progress)
+        if progress.is_complete() and await self._conclude(progress):
             return
         kept, number = frozenset(progress.results), 1
         while await progress.wants(number):
@@ -311,9 +317,14 @@ class _Runner:
         by_worker = finished.json is not None  # who has slimmed it
         return self._sharing.shared(finished.result if by_worker else slimmed(finished.result))
 
-    async def _conclude(self, progress: UnitProgress) -> None:
-        self._finish(progress, await self._decision.decide(progress))
+    async def _conclude(self, progress: UnitProgress) -> bool:
+        """Decide a unit and report it; return False if it wants more conversations first."""
+        result = await self._decision.decide(progress)
+        if result is None:
+            return False
+        self._finish(progress, result)
         self._stop_after_failure(progress.unit)
+        return True
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope

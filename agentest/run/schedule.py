@@ -17,7 +17,7 @@ from statistics import mean
 
 from agentest.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS, Kind
 from agentest.repeat import MOST, Repeat
-from agentest.results import ConversationResult, ReasonKind, Score, Status, Verdict
+from agentest.results import ConversationResult, Score, Status, Verdict
 from agentest.support.statistics.sequential import (
     Errors,
     Look,
@@ -30,7 +30,7 @@ from agentest.support.statistics.sequential import (
     path_of,
 )
 from agentest.support.text import count
-from agentest.verdict import conversation_failed, own_status
+from agentest.verdict import conversation_status, fails_scenario
 
 _SCALE = 1.0, 5.0
 _SHARE = 0.0, 1.0
@@ -64,20 +64,18 @@ class Schedule:
         return left if soonest is None else min(left, soonest)
 
     def decided_after(self, results: Sequence[ConversationResult], verdict: Verdict) -> int | None:
-        """After how many conversations the verdict was decided; None: it is not decided.
-
-        An error that is too severe decides by itself.
-        """
+        """After how many conversations the verdict was decided; None: it is not decided."""
         standing = self._look(results).standing
-        severe = any(reason.kind is ReasonKind.ERROR for reason in verdict.reasons)
         decided = {
             Status.PASSED: standing is Standing.HOLDS,
-            Status.FAILED: standing is Standing.MISSED or severe,
+            Status.FAILED: standing is Standing.MISSED,
         }
         return len(results) if decided.get(verdict.status) else None
 
     def _look(self, results: Sequence[ConversationResult]) -> Look:
-        if PASS_RATE not in self.thresholds and any(map(conversation_failed, results)):
+        if PASS_RATE not in self.thresholds and any(
+            fails_scenario(each, self.thresholds) for each in results
+        ):
             return Look(standing=Standing.MISSED, fewest=0)
         values = {name: values_of(name, results) for name in self.thresholds}
         return look(tests_of(self.repeat, self.thresholds), values, self.repeat.max - len(results))
@@ -106,7 +104,7 @@ def _test(name: str, least: float, repeat: Repeat, errors: Errors) -> Question:
 def values_of(name: str, results: Sequence[ConversationResult]) -> list[float]:
     """The value of each conversation that has one: its average, or whether it passed."""
     if name == PASS_RATE:
-        statuses = map(own_status, results)
+        statuses = map(conversation_status, results)
         return [float(status is Status.PASSED) for status in statuses if status is not Status.ERRORED]
     scores = ([*_scores(name, each)] for each in results)
     return [mean(numbers) for numbers in scores if numbers]

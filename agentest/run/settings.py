@@ -19,7 +19,7 @@ class Settings:
     parallel: bool = True
     """Whether conversations of one scenario may be under way at once, unless the scenario says it."""
     debounce_s: float = 0.0
-    fail_on: Severity = Severity.CRITICAL
+    fail_on: Severity = Severity.HIGH
     samples: int = 1
     batch: Batch = Batch.OFF
     skip_decided: bool = False

@@ -27,7 +27,7 @@ from agentest.results import (
 )
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason, with_wishes
-from agentest.run.goals import disagreements, missed_without_say, unasked, unjudged
+from agentest.run.goals import disagreements, unasked, unjudged
 from agentest.run.kept import joined
 from agentest.run.known_agents import agent_without_judge, known_agent
 from agentest.run.plan import Unit
@@ -36,7 +36,13 @@ from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import held_again, idle_user, tools_without_model, warnings_of
 from agentest.totals import totals_of
-from agentest.verdict import averages, decide, skipped_metrics
+from agentest.verdict import (
+    averages,
+    decide,
+    skipped_metrics,
+    with_failing_groups,
+    with_severe_failures,
+)
 
 
 @dataclass(slots=True)
@@ -67,15 +73,38 @@ class UnitProgress:
         return number <= self.wanted
 
     def is_complete(self) -> bool:
-        """Whether the conversations that have finished are all that are to be held. It may want more now."""
+        """True if all conversations that are wanted have finished. It may want more from now on.
+
+        Failures whose severity is not known yet are taken for harmless: `close` looks again.
+        """
         # What an earlier run had finished may be several batches.
         while self._schedule and len(self.results) >= self.wanted:
-            more = self._schedule.more(self.ordered)
-            self.wanted = len(self.results) + more
-            self._schedule = self._schedule if more else None
-            looked, self._looked = self._looked, anyio.Event()
-            looked.set()
+            if not self._wants_more(self._schedule, self.ordered):
+                return True
         return len(self.results) >= self.wanted
+
+    def close(self, graded: Sequence[ConversationResult]) -> bool:
+        """Want no more conversations, unless severe failures leave the verdict open; return True if closed.
+
+        Args:
+            graded: the results with the severity of their failures (`verdict.with_severe_failures`).
+        """
+        if self._schedule and self._wants_more(self._schedule, graded):
+            return False
+        self._schedule = None
+        self._wake()
+        return True
+
+    def _wants_more(self, schedule: Schedule, results: Sequence[ConversationResult]) -> bool:
+        more = schedule.more(results)
+        if more:
+            self.wanted = len(results) + more
+            self._wake()
+        return more > 0
+
+    def _wake(self) -> None:
+        looked, self._looked = self._looked, anyio.Event()
+        looked.set()
 
     @property
     def left(self) -> list[int]:
@@ -152,16 +181,20 @@ class UnitDecision:
         self._ledger = connections.ledger
         self._redact = connections.redact
 
-    async def decide(self, progress: UnitProgress) -> ScenarioResult:
-        """The result of a unit whose conversations have all finished."""
-        return self._result(progress, await self._deduplicate(progress), _missing(progress.unit))
+    async def decide(self, progress: UnitProgress) -> ScenarioResult | None:
+        """The result of a unit whose conversations have all finished; None if it wants more of them now."""
+        deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
+        if not progress.close(_graded(progress.ordered, deduplication)):
+            return None
+        return self._result(progress, deduplication, _missing(progress.unit))
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
         """The result of a unit that a stop has ended, from the conversations that had finished."""
-        # Groups would cost another call to the model: the failures keep their labels, at medium severity.
+        # Groups would cost another call to the model, so how severe the failures are stays unknown.
         failures = [failure for result in progress.results.values() for failure in result.failures]
         reason = stop_reason(stop, len(progress.results), progress.unit)
-        return self._result(progress, group_by_label(failures), reason)
+        groups = replace(group_by_label(failures), graded=not failures)
+        return self._result(progress, with_failing_groups(groups, self._fail_on), reason)
 
     async def _deduplicate(self, progress: UnitProgress) -> Deduplication:
         unit = progress.unit
@@ -179,7 +212,7 @@ class UnitDecision:
     def _result(
         self, progress: UnitProgress, deduplication: Deduplication, stopped: Reason | None
     ) -> ScenarioResult:
-        unit, conversations = progress.unit, progress.ordered
+        unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
         thresholds = _thresholds_of_a_part(unit.thresholds) if stopped else unit.thresholds
         exact = unit.scenario.case is not None
         deduplication = with_examples(deduplication, conversations, self._redact)
@@ -191,8 +224,6 @@ class UnitDecision:
             *unasked(unit.scenario, conversations),
             *(() if self._user else tools_without_model(unit.scenario, conversations)),
         )
-        if verdict.status is Status.PASSED:
-            warnings += missed_without_say(unit.scenario, thresholds, conversations)
         result = scenario_result(
             unit,
             _cut_short(verdict, stopped) if stopped else verdict,
@@ -200,6 +231,7 @@ class UnitDecision:
             conversations=conversations,
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
+            severity_unknown=not deduplication.graded,
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=joined(unit.kept.usage, self._ledger.of(unit.scope)),
@@ -207,6 +239,12 @@ class UnitDecision:
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
         return with_figures(with_wishes(result, unit, self._redact), conversations)
+
+
+def _graded(
+    conversations: Sequence[ConversationResult], deduplication: Deduplication
+) -> tuple[ConversationResult, ...]:
+    return with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
 
 
 def _decided(

@@ -77,6 +77,8 @@ def stored_conversation(result: ConversationResult) -> StoredConversation:
         mock_state=conversation.mock_state,
         inexact_state=conversation.inexact_state,
         user_calls=conversation.user_calls,
+        severe_failures=result.severe_failures,
+        severity_unknown=result.severity_unknown,
     )
 
 
@@ -111,6 +113,8 @@ def result_of(stored: StoredConversation) -> ConversationResult:
         criteria=stored.criteria,
         invalid=stored.invalid,
         checks=tuple(map(_check, stored.checks)),
+        severe_failures=stored.severe_failures,
+        severity_unknown=stored.severity_unknown,
     )
 
 
@@ -247,6 +251,7 @@ def _stored_failure(failure: LabelledFailure) -> StoredFailure:
         metric=failure.metric,
         label=failure.label,
         reason=failure.reason,
+        severity=failure.severity,
     )
 
 
@@ -258,4 +263,5 @@ def _failure(stored: StoredFailure, conversation_id: str) -> LabelledFailure:
         metric=stored.metric,
         label=stored.label,
         reason=stored.reason,
+        severity=stored.severity,
     )

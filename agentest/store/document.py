@@ -11,6 +11,7 @@ from agentest.store.conversations import conversation_json, with_vacuous
 from agentest.store.layouts import CODECS
 from agentest.store.runs import silent_agents, stored_head
 from agentest.store.scenarios import stored_scenario
+from agentest.store.severity import severe_failures, with_severity
 from agentest.store.shapes import (
     ComparedScenario,
     StoredComparison,
@@ -52,11 +53,14 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
 
 
 def completed_by(result: RunResult, conversations: Conversations) -> Conversations:
-    """The conversations with what is known only at the end of the run."""
+    """The conversations with what is known only at the end of their scenario, or of the run."""
     silent = silent_agents(result)
 
     def completed(scenario: ScenarioResult) -> Iterable[bytes]:
         pieces = conversations(scenario)
+        severe, unknown = severe_failures(scenario.errors), scenario.severity_unknown
+        if severe or unknown:
+            pieces = (encoded(with_severity(json.loads(each), severe, unknown=unknown)) for each in pieces)
         return map(_with_vacuous, pieces) if scenario.agent in silent else pieces
 
     return completed

@@ -11,7 +11,7 @@ from agentest.store.conversations import result_of
 from agentest.store.layouts import CODECS
 from agentest.store.shapes import AdkCase, Repeated, StoredEntry, StoredScenario
 from agentest.totals import totals_of
-from agentest.verdict import metric_verdicts
+from agentest.verdict import metric_verdicts, with_severe_failures
 
 
 def stored_scenario(result: ScenarioResult) -> StoredScenario:
@@ -33,6 +33,7 @@ def stored_scenario(result: ScenarioResult) -> StoredScenario:
         skipped_metrics=result.skipped_metrics,
         information=result.information,
         errors=result.errors,
+        severity_unknown=result.severity_unknown,
         failures=_messages(result.verdict.reasons),
         reasons=result.verdict.reasons,
         warnings=result.warnings,
@@ -56,7 +57,10 @@ def _messages(reasons: Sequence[Reason]) -> tuple[str, ...]:
 
 def scenario_of(entry: StoredEntry) -> ScenarioResult:
     """A stored scenario with its conversations."""
-    stored, conversations = entry.scenario, tuple(map(result_of, entry.conversations))
+    stored = entry.scenario
+    conversations = with_severe_failures(
+        tuple(map(result_of, entry.conversations)), stored.errors, graded=not stored.severity_unknown
+    )
     result = ScenarioResult(
         name=stored.name,
         agent=stored.agent,
@@ -68,6 +72,7 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         thresholds=stored.thresholds,
         metric_verdicts=metric_verdicts(stored.averages, stored.thresholds, exact=stored.adk is not None),
         errors=stored.errors,
+        severity_unknown=stored.severity_unknown,
         skipped_metrics=stored.skipped_metrics,
         information=stored.information,
         tags=stored.tags,

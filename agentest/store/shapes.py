@@ -25,6 +25,7 @@ from agentest.results import (
     ModelUsage,
     Reason,
     RunWarning,
+    Severity,
     Status,
     TrajectoryScore,
 )
@@ -135,6 +136,7 @@ class StoredFailure:
     metric: str
     label: str
     reason: str
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +170,8 @@ class StoredConversation:
     mock_state: Mapping[str, Any] | None = None
     inexact_state: tuple[str, ...] = ()
     user_calls: tuple[ToolCall, ...] = ()
+    severe_failures: tuple[str, ...] = ()
+    severity_unknown: bool = False
     adk: AdkInvocations | None = None
     """Set for a case of an evaluation set."""
 
@@ -209,6 +213,7 @@ class StoredScenario:
     skipped_metrics: Mapping[str, str]
     information: tuple[str, ...] = ()
     errors: tuple[ErrorGroup, ...]
+    severity_unknown: bool = False
     failures: tuple[str, ...]
     """The messages of the verdict's reasons."""
     reasons: tuple[Reason, ...] = ()

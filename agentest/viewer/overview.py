@@ -132,6 +132,9 @@ def _why(conversation: Json) -> str:
     for criterion in conversation.get("criteria", ()):
         if criterion["result"] != "met":
             return f"{criterion['text']}: {criterion['reason']}"
+    goal = conversation["evaluation"].get("goalCompletion") or {}
+    if goal.get("value") == 0:
+        return f"goal {goal.get('outcome', 'not reached')}: {goal['reason']}"
     for failure in conversation["labelledFailures"]:
         return f"{failure['metric']}: {failure['label']}. {failure['reason']}"
     return ""

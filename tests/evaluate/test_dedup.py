@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -89,23 +90,65 @@ def test_without_a_model_metric_and_label_are_the_groups(found: list[tuple[str, 
     assert all(g.severity is Severity.MEDIUM for g in made.groups)
 
 
-def test_unknown_ids_are_dropped_and_forgotten_ones_come_back() -> None:
-    """An invented id is in no group, and failures left out are in a group of their own, `medium`."""
-    answer = [
-        {"label": "a", "severity": "high", "occurrences": ["c-1-F1", "c-9-F9", "c-1-F1"], "explanation": "e"},
-        {"label": "ghost", "severity": "critical", "occurrences": ["c-8-F8"], "explanation": "e"},
-    ]
-    made = asked(ScriptedModel(groups=answer), [failure("c-1-F1"), failure("c-1-F2", "unsafe state")])
+TWO = [failure("c-1-F1"), failure("c-1-F2", "unsafe state")]
+
+
+def group(*ids: str, label: str = "a") -> dict[str, Any]:
+    return {"label": label, "explanation": "e", "severity": "high", "occurrences": list(ids)}
+
+
+def test_forgotten_ids_come_back_in_a_group_of_their_own() -> None:
+    """Its severity is `medium`; an id that is given twice counts once."""
+    made = asked(ScriptedModel(groups=[group("c-1-F1", "c-1-F1")]), TWO)
     assert [(g.label, g.severity, g.occurrences) for g in made.groups] == [
         ("a", Severity.HIGH, ("c-1-F1",)),
         ("ungrouped: unsafe state", Severity.MEDIUM, ("c-1-F2",)),
     ]
+    assert made.graded
 
 
-def test_an_answer_of_no_groups_erases_nothing() -> None:
-    """A model that finds no groups leaves every failure in the one of those left out."""
-    made = asked(ScriptedModel(groups=[]), [failure("c-1-F1"), failure("c-2-F1")])
-    assert [g.occurrences for g in made.groups] == [("c-1-F1", "c-2-F1")]
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        ([], "put every failure into a group"),
+        ([group()], "put every failure into a group"),
+        ([group("c-1-F1", "c-9-F9")], "'c-9-F9' is not the id of a failure"),
+        ([group("F1", "F2")], "'F1' is not the id of a failure"),
+    ],
+    ids=["no groups", "an empty group", "an unknown id", "shortened ids"],
+)
+def test_a_reply_that_loses_failures_is_repaired_or_fails(groups: list[Any], problem: str) -> None:
+    """The model is told what was wrong. If it never gets it right, the severity stays unknown."""
+    model = ScriptedModel(groups=groups)
+    made = asked(model, TWO)
+    assert len(model.requests) == 3
+    assert problem in model.requests[1].messages[-1]["content"]
+    assert not made.graded
+    assert made.error
+    assert problem in made.error
+    assert sorted(id for g in made.groups for id in g.occurrences) == ["c-1-F1", "c-1-F2"]
+
+
+def test_a_repaired_reply_counts() -> None:
+    """An unknown id in the first reply costs one more request and nothing else."""
+    replies = iter([[group("F1")], [group("c-1-F1", "c-1-F2")]])
+    made = asked(ScriptedModel(answer=lambda _: {"groups": next(replies)}), TWO)
+    assert [g.occurrences for g in made.groups] == [("c-1-F1", "c-1-F2")]
+    assert made.graded
+
+
+def test_a_single_failure_of_known_severity_needs_no_call() -> None:
+    """The judge said how severe it is when it gave the label."""
+    model = ScriptedModel()
+    known = replace(failure("c-1-F1"), severity=Severity.CRITICAL)
+    [found] = asked(model, [known]).groups
+    assert (found.label, found.severity, found.occurrences) == (
+        "repetition",
+        Severity.CRITICAL,
+        ("c-1-F1",),
+    )
+    assert model.requests == []
+    assert len(asked(ScriptedModel(), [failure("c-1-F1")]).groups) == 1  # unknown: the model is asked
 
 
 def test_no_failure_no_call() -> None:
@@ -201,8 +244,8 @@ def test_a_run_asks_once_a_scenario_and_keeps_every_id() -> None:
     found = run(model)
     assert sum(r.key.role == "dedup" for r in model.requests) == 1
     assert sorted(found.errors[0].occurrences) == ["s-1-F1", "s-1-F2", "s-2-F1", "s-2-F2"]
-    assert found.verdict.status is Status.PASSED
-    assert run(model, fail_on_error_severity="high").verdict.status is Status.FAILED
+    assert found.verdict.status is Status.FAILED
+    assert run(model, fail_on_error_severity="critical").verdict.status is Status.PASSED
 
 
 def test_a_scenario_whose_failures_could_not_be_grouped_is_errored() -> None:

@@ -1,4 +1,4 @@
-"""Where calls or a state say whether the goal was reached, they decide, and the judge stands beside them."""
+"""The goal decides, whatever calls and states say; warnings about goals and expected outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.run.goals import decided_without_judge, disagreements
+from agentest.run.goals import disagreements
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.transcript import Conversation, Turn
 
@@ -26,8 +26,10 @@ BOOKS = {"match_mode": "contains", "expected": ["book"]}
 WITHIN = {"match_mode": "within", "expected": ["book"]}
 
 
-def ran(goal: int, agent: list[Any], trajectory: Any = BOOKS, **options: Any) -> ScenarioResult:
-    """A scenario whose judge gives the goal 1 or 0, under a configuration that wants all goals reached."""
+def ran(
+    goal: int, agent: list[Any], trajectory: Any = BOOKS, threshold: float | None = None, **options: Any
+) -> ScenarioResult:
+    """A scenario whose judge gives the goal 1 or 0; the configuration has a threshold on the goal or none."""
     made = scenario(
         "books",
         goal="Book.",
@@ -38,7 +40,8 @@ def ran(goal: int, agent: list[Any], trajectory: Any = BOOKS, **options: Any) ->
     )
     model = ScriptedModel(scores={"goal_completion": goal})
     with ScriptedAgent(agent) as opened:
-        result = run_scenarios([made], agent=opened, model=model, thresholds={"goal_completion": 1})
+        thresholds = {} if threshold is None else {"goal_completion": threshold}
+        result = run_scenarios([made], agent=opened, model=model, thresholds=thresholds)
     return result.scenarios[0]
 
 
@@ -49,28 +52,36 @@ DOES, FAILS = [tool_call("book"), "Booked."], ["Booked."]
     ("goal", "agent", "options", "status", "warns"),
     [
         (1, DOES, {}, Status.PASSED, None),
-        (0, DOES, {}, Status.PASSED, "the goal was not reached in books-1, though calls and state"),
-        (1, FAILS, {}, Status.FAILED, "the goal was reached in books-1, though calls or state"),
+        (0, DOES, {}, Status.FAILED, "the goal was not reached in books-1, but the required calls"),
+        (1, FAILS, {}, Status.FAILED, "the goal was reached in books-1, but the required calls"),
         (0, FAILS, {}, Status.FAILED, None),
-        (0, DOES, {"thresholds": {"goal_completion": 1}}, Status.FAILED, "though calls and state"),
         (0, DOES, {"trajectory": WITHIN}, Status.FAILED, None),
         (0, DOES, {"trajectory": {"max_calls": 3}}, Status.FAILED, None),
     ],
-    ids=["both", "judge says no", "judge says yes", "neither", "own threshold", "may call", "limits calls"],
+    ids=["both", "judge says no", "judge says yes", "neither", "may call", "limits calls"],
 )
-def test_a_required_call_decides(
-    goal: int, agent: list[Any], options: Any, status: Status, warns: str | None
+@pytest.mark.parametrize("threshold", [None, 1])
+def test_a_missed_goal_fails_whatever_the_calls_say(
+    goal: int, agent: list[Any], options: Any, status: Status, warns: str | None, threshold: float | None
 ) -> None:
-    """The configuration's threshold on the goal gives way to a required call, the scenario's own does not."""
-    found = ran(goal, agent, **options)
+    """A required call overrules neither the default nor a configured threshold; it only explains."""
+    found = ran(goal, agent, threshold=threshold, **options)
     assert found.verdict.status is status
+    assert found.totals.passed == (status is Status.PASSED)
     assert len(found.warnings) == (warns is not None)
     if warns:
         assert warns in found.warnings[0]
         assert found.warnings[0].endswith(": scripted")
-    without = "goal_completion" not in found.thresholds
-    assert found.information == (("goal_completion",) if without else ())
     assert found.averages["goal_completion"] == goal
+
+
+def test_a_met_threshold_forgives_missed_goals() -> None:
+    """The threshold decides alone; the conversation still counts as not passed."""
+    found = ran(0, DOES, threshold=0)
+    assert found.verdict.status is Status.PASSED
+    assert found.totals.passed == 0
+    assert found.pass_rate is not None
+    assert found.pass_rate.value == 0
 
 
 def judged(
@@ -94,8 +105,8 @@ REACHED, RIGHTLY, MISSED = GoalOutcome.REACHED, GoalOutcome.RIGHTLY_NOT_REACHED,
 @pytest.mark.parametrize(
     ("found", "warns"),
     [
-        (judged(MISSED, state=check(passed=True)), "not reached in s-1, though"),
-        (judged(REACHED, state=check(passed=False)), "reached in s-1, though"),
+        (judged(MISSED, state=check(passed=True)), "not reached in s-1, but"),
+        (judged(REACHED, state=check(passed=False)), "reached in s-1, but"),
         (judged(RIGHTLY, state=check(passed=True)), None),
         (judged(RIGHTLY, state=check(passed=False)), None),
         (judged(MISSED, state=check(passed=False)), None),
@@ -113,54 +124,49 @@ def test_what_is_a_disagreement(found: ConversationResult, warns: str | None) ->
 
 def test_an_outcome_without_a_goal_has_its_threshold() -> None:
     """A script with an expected outcome alone is held to the configuration's threshold on the goal."""
-    assert decided_without_judge(BY_STATE)
     by_outcome = scenario("s", turns=["hi"], expected_outcome="It is refused.")
-    assert not decided_without_judge(by_outcome)
     with ScriptedAgent(["no"]) as agent:
         run = run_scenarios([by_outcome], agent=agent, thresholds={"goal_completion": 1, "helpfulness": 4})
     assert dict(run.scenarios[0].thresholds) == {"goal_completion": 1}
 
 
 @pytest.mark.parametrize(
-    ("goal", "options", "status", "warns"),
-    [
-        (0, {}, Status.PASSED, True),
-        (1, {}, Status.PASSED, False),
-        (0, {"thresholds": {"goal_completion": 1}}, Status.FAILED, False),
-        (0, {"turns": [{"user_message": "hi", "expect": {"contains": "yes"}}]}, Status.FAILED, False),
-        (0, {"expected_outcome": None, "goal": "Be told."}, Status.PASSED, False),
-    ],
-    ids=["missed", "came about", "threshold", "failed otherwise", "goal alone"],
+    ("goal", "metrics", "status"),
+    [(0, None, Status.FAILED), (1, None, Status.PASSED), (0, ["helpfulness"], Status.FAILED)],
+    ids=["missed", "came about", "missed, metric not named"],
 )
-def test_an_expected_outcome_that_decides_nothing(
-    goal: int, options: dict[str, Any], status: Status, warns: bool
-) -> None:
-    """A scenario that passes though what its author expects did not come about says what is missing."""
-    made = scenario("refused", **{"turns": ["hi"], "expected_outcome": "It is refused.", **options})
+def test_an_expected_outcome_decides(goal: int, metrics: list[str] | None, status: Status) -> None:
+    """It is judged even if `metrics` leaves the goal out: its author says what success is."""
+    made = scenario("refused", turns=["hi"], expected_outcome="It is refused.", metrics=metrics)
     model = ScriptedModel(scores={"goal_completion": goal})
     with ScriptedAgent(["no"]) as agent:
         [found] = run_scenarios([made], agent=agent, model=model).scenarios
     assert found.verdict.status is status
-    assert [GIVE in text and "in refused-1;" in text for text in found.warnings] == [True] * warns
 
 
-GIVE = 'thresholds={"goal_completion": 1}: scripted'
+def test_an_expected_outcome_without_a_model_is_errored() -> None:
+    """Nobody can judge it: the scenario has not passed, and the conversation counts in no rate."""
+    made = scenario("refused", turns=["hi"], expected_outcome="It is refused.")
+    with ScriptedAgent(["no"]) as agent:
+        [found] = run_scenarios([made], agent=agent).scenarios
+    assert found.verdict.status is Status.ERRORED
+    assert (
+        "the scenario has an `expected_outcome`, but no model configured" in found.verdict.reasons[0].message
+    )
+    assert found.pass_rate is None
 
 
 @pytest.mark.parametrize(
     ("options", "settings", "warning"),
     [
-        ({"goal": "Money back.", "metrics": ["helpfulness"]}, {}, "goal_completion is not among"),
-        ({"goal": "Money back."}, {"metrics": ["helpfulness"]}, "goal_completion is not among"),
         ({"thresholds": {"goal_completion": 0}}, {}, None),
-        ({"trajectory": {"expected": ["x"]}}, {}, "did not come about"),
         (
             {"metrics": ["helpfulness", "goal_completion"]},
             {"thresholds": {"goal_completion": 0}},
             "no `goal`",
         ),
     ],
-    ids=["own metrics", "metrics", "threshold", "required call", "no goal"],
+    ids=["threshold", "no goal"],
 )
 def test_what_nobody_judges_is_told(
     options: dict[str, Any], settings: dict[str, Any], warning: str | None

@@ -26,6 +26,7 @@ from agentest.results import (
     Deduplication,
     ErrorGroup,
     GoalOutcome,
+    LabelledFailure,
     MetricResult,
     ReasonKind,
     RunResult,
@@ -283,13 +284,22 @@ def test_a_conversation_that_failed_before_its_model_did_has_failed() -> None:
     assert decided([broken], pass_rate=0.5).status is Status.FAILED
 
 
-def test_a_pass_rate_forgives_conversations_and_nothing_else() -> None:
-    """Errors and averages fail a scenario whatever share of its conversations passed."""
+def test_a_pass_rate_forgives_conversations_but_not_averages() -> None:
+    """An average below its threshold fails a scenario whatever share of its conversations passed."""
     talks = [talk(turn(helpfulness=5)), talk(turn(helpfulness=2, ok=False))]
     assert decided(talks, pass_rate=0.5).status is Status.PASSED
     assert decided(talks, pass_rate=0.5, helpfulness=4).status is Status.FAILED
-    assert decided(talks, group(Severity.CRITICAL), pass_rate=0.5).status is Status.FAILED
     assert [conversation_passed(t) for t in talks] == [True, False]
+
+
+def test_a_severe_failure_counts_against_the_pass_rate() -> None:
+    """The conversation with the failure did not pass; the group fails nothing else."""
+    rude = replace(talk(turn()), failures=(LabelledFailure("s-1-F1", "s-1", 0, "m", "rude", "r"),))
+    severe = group(Severity.HIGH)
+    assert decided([rude, GOOD], severe, Severity.HIGH, pass_rate=0.5).status is Status.PASSED
+    missed = decided([rude, GOOD], severe, Severity.HIGH, pass_rate=0.9)
+    assert [r.kind for r in missed.reasons] == [ReasonKind.PASS_RATE, ReasonKind.ERROR]
+    assert decided([rude, GOOD], severe, Severity.CRITICAL, pass_rate=0.9).status is Status.PASSED
 
 
 def test_no_conversation_is_no_pass() -> None:
@@ -388,7 +398,7 @@ def test_reasons_carry_what_they_are_about() -> None:
     absent = reasons[ReasonKind.THRESHOLD, Status.ERRORED]
     assert (absent.metric, absent.expected, absent.actual) == ("goal_completion", 0.5, None)
     assert reasons[ReasonKind.UNSCORED, Status.ERRORED].metric == "tone"
-    assert reasons[ReasonKind.ERROR, Status.FAILED].group == groups.groups[0]
+    assert reasons[ReasonKind.ERROR, Status.FAILED].group == replace(groups.groups[0], fails=True)
     assert reasons[ReasonKind.CHECK, Status.FAILED].check == wrong.turns[0].checks[0]
     assert reasons[ReasonKind.TRAJECTORY, Status.FAILED].trajectory is MISSED
 
@@ -426,12 +436,10 @@ def test_the_status_of_a_metric_in_one_turn(
 def test_the_status_of_a_conversation(trajectory: TrajectoryResult | None) -> None:
     """It is that of its reasons; one that a pass rate forgives has failed all the same."""
     result = talk(turn(), trajectory=trajectory)
-    reasons = decided([result]).reasons
     expected = trajectory_status(trajectory) if trajectory else Status.PASSED
-    assert conversation_status(result, reasons) == expected
+    assert conversation_status(result) == expected
     if trajectory is MISSED:
         assert decided([result], pass_rate=0.0).reasons == ()
-        assert conversation_status(result, ()) is Status.FAILED
 
 
 VIOLATED, UNTOLD_CRITERION, MET = (

@@ -9,7 +9,7 @@ from agentest.endings import Ending
 from agentest.metrics import METRICS, NO_FAILURE, Kind
 from agentest.results import ConversationResult, ModelUsage, RunResult, ScenarioResult, Score, Status
 from agentest.support.statistics.mean_difference import Cluster
-from agentest.verdict import own_status
+from agentest.verdict import conversation_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ _PASSED = {Status.PASSED: True, Status.FAILED: False}
 
 
 def _measured(result: ConversationResult, information: Iterable[str]) -> MeasuredConversation:
-    passed = _PASSED.get(own_status(result))
+    passed = _PASSED.get(conversation_status(result))
     left_out = {*information, *_AMOUNTS}
     sums: dict[str, Cluster] = {}
     for name, score in result.metric_results:

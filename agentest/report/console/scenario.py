@@ -171,12 +171,11 @@ def _error_groups(result: ScenarioResult, look: Look) -> Iterator[Line]:
 
 
 def _error_group(group: ErrorGroup, result: ScenarioResult, look: Look) -> Iterator[Line]:
-    failing = any(reason.group == group for reason in result.verdict.reasons)
-    mark: Part = look.mark(Status.FAILED) if failing else " " * len(look.glyphs.marks[Status.FAILED])
+    mark: Part = look.mark(Status.FAILED) if group.fails else " " * len(look.glyphs.marks[Status.FAILED])
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
     yield Line(
-        ("    ", mark, " "), ((severity, (what, "bold" if failing else "")), (_ids(group.occurrences),))
+        ("    ", mark, " "), ((severity, (what, "bold" if group.fails else "")), (_ids(group.occurrences),))
     )
     if result.verdict.status is not Status.PASSED or look.verbose:
         for row in rows_of(group.explanation):
@@ -278,7 +277,7 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
             _ending(conversation),
         )
     )
-    mark = look.mark(conversation_status(result, reasons))
+    mark = look.mark(conversation_status(result))
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(result, reasons, look)
     yield from _counted(result, look)

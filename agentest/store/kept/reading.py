@@ -23,6 +23,7 @@ from agentest.store.lines import ConversationLine, EndLine, PlannedConversations
 from agentest.store.reading import read_results
 from agentest.store.runs import entries
 from agentest.store.scenarios import stored_scenario
+from agentest.store.severity import with_severity
 from agentest.store.shapes import SCHEMA_VERSION, RunHead, StoredConversation, StoredScenario
 from agentest.support.json_text import Json, encoded
 from agentest.version import __version__
@@ -55,6 +56,24 @@ class KeptScenario:
     rows: dict[int, Json] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     """Number of a conversation → its position in the index's list of places."""
+
+    def end(self, scenario: Json) -> None:
+        """Note what it came to, and which conversations did not pass by the severity of their failures."""
+        self.scenario = scenario
+        unknown = scenario.get("severityUnknown", False)
+        groups = [each for each in scenario["errors"] if unknown or each.get("fails")]
+        failed = {id.rpartition("-")[0] for group in groups for id in group["occurrences"]}
+        for row in self.rows.values():
+            if row.get("conversationId") in failed:
+                row["passed"] = False
+
+    def graded(self, conversation: Json) -> Json:
+        """A conversation of it, as stored, with the severity of its failures."""
+        if self.scenario is None:
+            return conversation
+        groups = [each for each in self.scenario["errors"] if each.get("fails")]
+        severe = {id for group in groups for id in group["occurrences"]}
+        return with_severity(conversation, severe, unknown=self.scenario.get("severityUnknown", False))
 
     def lost(self) -> Json:
         """What stands for it where its run was killed before its end."""
@@ -185,7 +204,7 @@ class RunIndex:
                 self._places.extend((self._offset, length))
             case ScenarioLine():
                 stored = CODECS.write(CODECS.read(StoredScenario, _dict(read.scenario)))
-                self._at(stored["name"], stored["agent"]).scenario = stored
+                self._at(stored["name"], stored["agent"]).end(stored)
             case EndLine():
                 head = CODECS.read(RunHead, _dict(read.run))
                 self._silent = frozenset(name for name, each in head.agents.items() if each.no_call_seen)
@@ -257,9 +276,9 @@ class RunIndex:
     def conversation(self, name: str, agent: str, number: int) -> Json:
         """One conversation, as results.json has it. Raises UsageError where it cannot be read any more."""
         try:
-            position = self.scenarios[name, agent].places[number]
+            scenario = self.scenarios[name, agent]
             with self.path.open("rb") as journal:
-                found = self._read(journal, position)
+                found = scenario.graded(self._read(journal, scenario.places[number]))
         except (OSError, *_UNREADABLE) as error:
             raise UsageError(f"{self.path}: the conversation cannot be read any more ({error})") from None
         if agent not in self._silent:
