@@ -140,7 +140,7 @@ def test_escaping_loses_nothing(text: str) -> None:
 @pytest.mark.parametrize("injection", INJECTIONS)
 def test_judges_and_grouping_are_asked_with_injections_escaped(injection: str) -> None:
     """In a run, what user, agent and tool say reaches every model call escaped, inside a block."""
-    model = ScriptedModel(scores={"agent_behavior_failure": "repetition"}, groups=[])
+    model = ScriptedModel(scores={"agent_behavior_failure": "repetition"})
     made = scenario(
         "s", goal=injection, turns=[injection], tools={"look": {"found": injection}}, profile=injection
     )

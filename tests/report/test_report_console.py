@@ -60,7 +60,7 @@ from agentest.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.verdict import averages, decide, skipped_metrics
+from agentest.verdict import averages, decide, skipped_metrics, with_failing_groups
 
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
 CHECKED = ToolCall("check_availability", {"date": "2026-01-06"}, {"slots": ["09:00"]}, True, 0)
@@ -114,7 +114,7 @@ def scenario(
 ) -> ScenarioResult:
     failures = [f.id for c in conversations for f in c.failures]
     groups = (ErrorGroup("false information", severity, tuple(failures), "It invented a price."),)
-    found = Deduplication(groups if failures else ())
+    found = with_failing_groups(Deduplication(groups if failures else ()), Severity.CRITICAL)
     limits = thresholds or {}
     return ScenarioResult(
         name=name,
@@ -626,7 +626,7 @@ def test_verbose_shows_everything_that_was_said() -> None:
 
 
 VERBOSE = """\
-    ✓ slot-1  1 turn · 1 tool call · the user was done
+    ! slot-1  1 turn · 1 tool call · the user was done
         turn 0  100 ms, 2 retries
           user   A haircut, please
           tool   book(at='9')

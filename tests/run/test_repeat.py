@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import anyio
@@ -349,3 +350,43 @@ def test_from_the_command_line(tmp_path: Any) -> None:
     refused = project.run("--repeat", "4..20", "--conversations", "3")
     assert refused.returncode == 2
     assert "--repeat and --conversations exclude each other" in refused.stderr
+
+
+def graded(severe: str, severity: str = "high", **options: Any) -> tuple[ScenarioResult, int]:
+    """A scenario repeated up to 20 times in which the judge finds a failure (s) or none (-), as planted.
+
+    Returns the result and how often the failures were grouped.
+    """
+
+    def answer(request: ChatRequest) -> Any:
+        if request.key.role == "dedup":
+            ids = sorted(set(re.findall(r"s-\d+-F\d+", request.messages[-1]["content"])))
+            return {"groups": [{"label": "l", "explanation": "e", "severity": severity, "occurrences": ids}]}
+        failed = severe[min(request.key.conversation, len(severe)) - 1] == "s"
+        return {"reason": "r", "value": "repetition" if failed else "no failure"}
+
+    judge = ScriptedModel(answer=answer)
+    made = scenario("s", turns=["hi"], goal="g", repeat="4..20", thresholds=RATE, **options)
+    result = run([made], Planted(s="p"), model=judge, metrics=["agent_behavior_failure"]).scenarios[0]
+    return result, sum(request.key.role == "dedup" for request in judge.requests)
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_severe_failures_count_against_the_rate_and_ask_for_more(parallel: bool) -> None:
+    """The rate looks decided until the failures are grouped; then more conversations are run."""
+    harmless, once = graded("ss------------------", "low", parallel=parallel)
+    assert (harmless.verdict.status, harmless.totals.passed, once) == (Status.PASSED, harmless.planned, 1)
+    severe, calls = graded("ss------------------", parallel=parallel)
+    assert severe.planned > harmless.planned
+    assert severe.totals.passed == severe.planned - 2
+    assert 1 < calls <= 4
+
+
+def test_missed_goals_count_in_repeated_scenarios() -> None:
+    """Six missed goals of six are no pass rate of 100 %."""
+    made = scenario("s", turns=["hi"], goal="g", repeat="4..6", thresholds={"pass_rate": 0.9})
+    model = ScriptedModel(scores={"goal_completion": "not reached"})
+    result = run([made], Planted(s="p"), model=model).scenarios[0]
+    assert result.verdict.status is Status.FAILED
+    assert (result.totals.passed, result.pass_rate and result.pass_rate.value) == (0, 0.0)
+    assert result.decided_after == result.planned

@@ -5,7 +5,7 @@ The oracle says in its own words what passing means; it shares no code with `age
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -204,3 +204,21 @@ def test_the_verdict_is_the_one_of_the_oracle(plan: Plan) -> None:
     assert rate == (known.count(True) / len(known) if known else None)
     if found.verdict.status is Status.PASSED and plan.pass_rate is None and plan.goal_threshold is None:
         assert all(passes)
+
+
+def test_a_failure_of_unknown_severity_is_not_passed() -> None:
+    """The grouping model is down: the scenario is errored, and no conversation with a failure counts."""
+    fine = Talk("fine", "reached", fails=False, criterion="met")
+    plan = Plan(
+        talks=(fine, replace(fine, fails=True)),
+        severity="low",
+        grouping="down",
+        fail_on="high",
+        pass_rate=None,
+        goal_threshold=None,
+        required=True,
+        nonsense="",
+    )
+    found = ran(plan)
+    assert found.verdict.status is Status.ERRORED
+    assert (found.totals.passed, found.pass_rate and found.pass_rate.n) == (1, 1)
