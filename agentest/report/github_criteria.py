@@ -53,7 +53,7 @@ def criterion_annotations(scenario: ScenarioResult) -> Iterator[tuple[str, str]]
             yield level, f"{criterion_name(each)}: {counts}{criterion_example(each)}"
 
 
-_OF_CONVERSATIONS = (ReasonKind.CRITERION, ReasonKind.TRAJECTORY, ReasonKind.CHECK)
+_OF_CONVERSATIONS = (ReasonKind.CRITERION, ReasonKind.TRAJECTORY, ReasonKind.CHECK, ReasonKind.GOAL)
 
 
 def grouped(reasons: list[Reason]) -> Iterator[tuple[Reason, str]]:
@@ -64,7 +64,9 @@ def grouped(reasons: list[Reason]) -> Iterator[tuple[Reason, str]]:
     """
     alike: dict[object, list[Reason]] = {}
     for number, reason in enumerate(reasons):
-        same = reason.criterion.text if reason.criterion else (reason.message, reason.turn_index)
+        same: object = reason.criterion.text if reason.criterion else (reason.message, reason.turn_index)
+        if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
+            same = reason.kind
         alike.setdefault(same if reason.kind in _OF_CONVERSATIONS else number, []).append(reason)
     for first, *others in alike.values():
         yield first, f" (and {count(len(others), 'more conversation')})" if others else ""
@@ -99,12 +101,13 @@ def _missed(reasons: list[Reason]) -> str:
 
 def story_lines(scenario: ScenarioResult, result: ConversationResult) -> Iterator[tuple[str, str]]:
     """Label and text: how a conversation ended, and of goal and criteria what its reasons do not say."""
-    goal = unreached_goal(result)
-    if goal:
-        yield "ended: ", IN_WORDS[result.conversation.ending]
-        yield "goal: ", goal
     id = result.conversation.conversation_id
-    told = [reason.criterion for reason in scenario.verdict.reasons if reason.conversation_id == id]
+    reasons = [reason for reason in scenario.verdict.reasons if reason.conversation_id == id]
+    if goal := unreached_goal(result):
+        yield "ended: ", IN_WORDS[result.conversation.ending]
+        if not any(reason.kind is ReasonKind.GOAL for reason in reasons):
+            yield "goal: ", goal
+    told = [reason.criterion for reason in reasons]
     for each in result.criteria:
         if each.result is not CriterionOutcome.MET and each not in told:
             yield "" if each.required else "not required: ", criterion_message(each)

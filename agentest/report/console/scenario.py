@@ -261,6 +261,8 @@ def _signature(reason: Reason) -> tuple[object, ...]:
     by_turn = reason.kind in (ReasonKind.CHECK, ReasonKind.TRAJECTORY)
     if reason.criterion:
         return reason.status, reason.kind, reason.criterion.text
+    if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
+        return reason.status, reason.kind
     return reason.status, reason.kind, message, reason.turn_index if by_turn else None
 
 
@@ -281,7 +283,8 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(result, reasons, look)
     yield from _counted(result, look)
-    if (goal := unreached_goal(result)) and not look.verbose:
+    has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
+    if not (look.verbose or has_goal) and (goal := unreached_goal(result)):
         yield line(8, goal, lead=(("goal: ", "dim"),))
     if look.verbose:
         yield from transcript_lines(result, look, 8, faults=not reasons)
