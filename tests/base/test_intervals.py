@@ -88,6 +88,17 @@ def test_shares_of_clusters_that_differ_are_less_sure() -> None:
     assert width(many) > 10 * width(alone)
 
 
+def test_few_clusters_take_students_quantile() -> None:
+    """Four scenarios of five, two all passed and two all failed, are worth three draws.
+
+    With Student's quantile 3.182 for three degrees of freedom, Wilson's interval is 0.5 ± 0.439; with 1.96 it
+    would be 0.5 ± 0.375.
+    """
+    found = clustered_share([(5, 5), (0, 5), (5, 5), (0, 5)])
+    assert found
+    assert (found.low, found.high) == pytest.approx((0.0608, 0.9392), abs=0.0005)
+
+
 def test_means_are_students() -> None:
     """Three means 3, 4, 5 have the standard error 1 / sqrt(3), and Student's quantile for them is 4.303."""
     half = 4.303 / sqrt(3)

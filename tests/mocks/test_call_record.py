@@ -225,3 +225,23 @@ def test_snapshots_of_a_growing_history(turns: list[list[tuple[str, int]]], sour
         plain.observe(new)
     assert snapshots.calls == plain.calls
     assert [c.call_id for c in snapshots.calls] == [c.call_id for c in plain.calls]
+
+
+def test_a_call_that_a_retold_history_adds_takes_its_place_in_the_turn() -> None:
+    """The history is told again with a call between two known ones: that is where it stands."""
+    record = CallRecord()
+    first, last = seen("look", id="c1"), seen("pay", id="c3")
+    record.observe([first, last])
+    record.observe([first, seen("ask", id="c2"), last], retold=True)
+    assert [call.name for call in record.calls] == ["look", "ask", "pay"]
+    assert [call.name for call in record.of_turn(0)] == ["look", "ask", "pay"]
+
+
+def test_a_span_is_the_first_of_two_equal_calls_also_if_the_first_was_told_late() -> None:
+    """Calls of a turn are compared in the order in which they were made, not in which they became known."""
+    record = CallRecord()
+    second = seen("pay", id="c2")
+    record.observe([second])
+    record.observe([seen("pay", id="c1"), second], retold=True)
+    record.observe([seen("pay", SPANS)])
+    assert shown(record) == ["pay c1 agent+spans", "pay c2 agent"]
