@@ -34,6 +34,11 @@ def goal_outcome(result: ConversationResult) -> GoalOutcome | None:
     return score.outcome or (GoalOutcome.REACHED if score.number else GoalOutcome.NOT_REACHED)
 
 
+def is_missed(outcome: GoalOutcome | None) -> bool:
+    """Whether a goal counts as not reached: it was missed, or reached wrongly."""
+    return outcome is not None and not outcome.value_of_goal
+
+
 def goal_reason(result: ConversationResult) -> str:
     """What decided about the conversation's goal."""
     score = result.metrics.get(GOAL)
@@ -41,12 +46,12 @@ def goal_reason(result: ConversationResult) -> str:
 
 
 def missed_goals(conversations: Iterable[ConversationResult]) -> str:
-    """Rows, each begun by a line break: of the first conversations that missed their goal how they ended, and
-    what decided."""
-    missed = [each for each in conversations if goal_outcome(each) is GoalOutcome.NOT_REACHED]
+    """Rows, each begun by a line break: of the first conversations that missed their goal, or reached it
+    wrongly, how they ended, and what decided."""
+    missed = [each for each in conversations if is_missed(goal_outcome(each))]
     rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
     if missed[_SHOWN_MISSES:]:
-        rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it")
+        rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it rightly")
     return "".join(f"\n{row}" for row in rows)
 
 
@@ -54,7 +59,7 @@ def _missed_goal(result: ConversationResult) -> str:
     conversation = result.conversation
     ended = IN_WORDS[conversation.ending]
     why = shortened(goal_reason(result), _REASON_CHARS)  # in one row: it must not begin another one
-    return f"{conversation.conversation_id}: goal not reached; {ended}: {why}"
+    return f"{conversation.conversation_id}: goal {goal_outcome(result)}; {ended}: {why}"
 
 
 def criterion_message(criterion: CriterionResult) -> str:

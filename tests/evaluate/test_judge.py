@@ -146,8 +146,24 @@ def test_the_evidence_of_a_falsehood() -> None:
         (["not reached"], 0, "not reached"),
         (["reached", "rightly not reached", "not reached"], 1, "reached"),
         (["reached", "not reached", "not reached"], 0, "not reached"),
+        (["reached wrongly"], 0, "reached wrongly"),
+        (["reached", "reached", "reached wrongly"], 1, "reached"),
+        (["reached", "reached wrongly", "not reached"], 0, "reached wrongly"),
+        (["not reached", "reached wrongly", "not reached"], 0, "not reached"),
+        (["rightly not reached", "reached", "reached wrongly", "reached", "not reached"], 1, "reached"),
     ],
-    ids=["reached", "rightly", "not", "most-say-one", "most-say-not"],
+    ids=[
+        "reached",
+        "rightly",
+        "not",
+        "most-say-one",
+        "most-say-not",
+        "wrongly",
+        "one-says-wrongly",
+        "tie-of-misses",
+        "most-misses",
+        "four-outcomes",
+    ],
 )
 def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) -> None:
     """A goal that was rightly not reached counts as reached, and is marked; samples vote."""

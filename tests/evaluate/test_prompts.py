@@ -204,6 +204,7 @@ def test_every_question_names_all_values(name: str) -> None:
     else:
         assert re.findall(r"^- ([a-z ]+):", text, re.M) == [
             "reached",
+            "reached wrongly",
             "rightly not reached",
             "not reached",
         ]
@@ -217,9 +218,24 @@ SAID = {
         "41 tests passed",
         "doses, amounts, prices and deadlines",
     ),
-    "goal_completion": ("A promise is not completion", "proves nothing", "block expected_outcome"),
-    "agent_behavior_failure": ("decide first whether it failed at all", "stands first in the list"),
-    "tool_call_behavior_failure": ("a call that is missing", "do not depend", "an error that may pass"),
+    "goal_completion": (
+        "A promise is not completion",
+        "proves nothing",
+        "block expected_outcome",
+        "overcharged",
+        "wrong person",
+    ),
+    "agent_behavior_failure": (
+        "decide first whether it failed at all",
+        "unless the instructions demand more, such as an explicit yes",
+        "If nothing shown could have told the assistant this, do not call it unsupported",
+    ),
+    "tool_call_behavior_failure": (
+        "a call that is missing",
+        "do not depend",
+        "an error that may pass",
+        "unless the instructions demand more, such as an explicit yes",
+    ),
 }
 
 
