@@ -35,8 +35,7 @@ could have told the assistant this, do not call it unsupported
 
 FAILURE = """\
 Where labels are given, decide first whether it failed at all, as a fair expert would by what the assistant \
-knew then. If it did, `labels` are all that apply, and `value` is the one of them that stands first in the \
-list; else it is `no failure`, and `labels` is empty."""
+knew then. If it did, `labels` are all that apply; if not, `labels` is empty, which means no failure."""
 """How labels are chosen; asked together, their questions need it once."""
 
 HELPFULNESS = """\

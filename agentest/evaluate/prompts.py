@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from agentest.llm.port import Message
-from agentest.metrics import BUILTIN, MetricDefinition
+from agentest.metrics import BUILTIN, NO_FAILURE, MetricDefinition
 from agentest.support.templates import fill
 
 SYSTEM = """\
@@ -61,7 +61,8 @@ def own_words(metric: str) -> str:
 
 
 def _labels(metric: MetricDefinition) -> list[str]:
-    return [f"- {label}: {meaning}" for label, meaning in metric.labels.items()]
+    """The failures; that there is none is an empty list."""
+    return [f"- {label}: {meaning}" for label, meaning in metric.labels.items() if label != NO_FAILURE]
 
 
 def shown_prompts(metric: str | None = None) -> str:

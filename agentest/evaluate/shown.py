@@ -43,6 +43,10 @@ _EXPECTED = (
     "turn before the end is not at fault for not having got there yet:"
 )
 _WHOLE = "The conversation to judge is the whole of the above."
+_PART = (
+    "The turns to judge: turns {first} to {last}, the last ones above. Questions about the whole "
+    "conversation are about all of the above."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,15 @@ def turn_context(background: Background, turns: Sequence[Turn]) -> str:
 def conversation_context(background: Background, turns: Sequence[Turn]) -> str:
     """The shared beginning of all questions about a conversation."""
     return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
+
+
+def part_context(background: Background, turns: Sequence[Turn], asked: range) -> str:
+    """The shared beginning of questions about some turns of a conversation, the last of `turns`, and perhaps
+    about all of it."""
+    if asked.start == 0:
+        return conversation_context(background, turns)
+    part = _PART.format(first=asked.start, last=asked[-1])
+    return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), part])
 
 
 def spoken(turns: Sequence[Turn]) -> list[str]:
