@@ -89,6 +89,8 @@ class Batch(StrEnum):
 class JudgeSettings(ModelSettings):
     """The judges' model. `samples` answers are asked for each metric."""
 
+    temperature: Annotated[float, BeforeValidator(no_bool), Field(ge=0, allow_inf_nan=False)] | None = 0.0
+    """Left out where it is not set and the model is known to refuse it; null: never sent."""
     samples: AtLeastOne = 1
     batch: Batch = Batch.TURN
     skip_decided: bool = False
