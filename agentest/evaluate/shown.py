@@ -18,7 +18,7 @@ from agentest.sight import SeenBy
 from agentest.storing import MAX_CHARS
 from agentest.support.data_blocks import cut, data_block
 from agentest.support.json_text import on_one_line, safe_repr
-from agentest.support.moments import shown_moment
+from agentest.support.moments import shown_date
 from agentest.transcript import (
     NO_TEXT,
     UNANSWERED,
@@ -129,7 +129,7 @@ def background_parts(background: Background) -> list[str]:
             },
         ),
         *_introduced(_EXPECTED, {"expected_outcome": background.expected_outcome}),
-        *_introduced("", {"date_and_time": shown_moment(background.started_at)}),
+        *_introduced("", {"date_and_time": shown_date(background.date or None, background.started_at)}),
     ]
 
 
