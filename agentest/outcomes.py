@@ -51,7 +51,7 @@ def missed_goals(conversations: Iterable[ConversationResult]) -> str:
     missed = [each for each in conversations if is_missed(goal_outcome(each))]
     rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
     if missed[_SHOWN_MISSES:]:
-        rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it rightly")
+        rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it")
     return "".join(f"\n{row}" for row in rows)
 
 
