@@ -405,8 +405,6 @@ def test_first_answers_about_late_calls_do_not_count() -> None:
     agent = {"type": "custom", "handler": handler}
     turns = made(turns=["Hi.", "Bye."], tools=MOCKS)
     result = run_scenarios([turns], agent=agent, model=Judge(), judge=SINGLE)
-        [made(turns=["Hi.", "Bye."], tools=MOCKS)], agent=agent, model=Judge(), judge=SINGLE
-    )
     [conversation] = result.scenarios[0].conversations
     assert labels(conversation) == ["no failure", "no failure"]
 
