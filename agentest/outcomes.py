@@ -53,8 +53,8 @@ def missed_goal_message(result: ConversationResult) -> str:
 
 
 def missed_goals(conversations: Iterable[ConversationResult]) -> str:
-    """Rows, each begun by a line break: of the first conversations that missed their goal how they ended, and
-    what decided."""
+    """Rows, each begun by a line break: of the first conversations that missed their goal, or reached it
+    wrongly, how they ended, and what decided."""
     missed = [each for each in conversations if missed_goal(each)]
     rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
     if missed[_SHOWN_MISSES:]:

@@ -52,6 +52,8 @@ class TurnValues:
                 return self._ctx.turn_index
             case ["scenario"]:
                 return self._ctx.scenario
+            case ["date"]:
+                return self._ctx.date
             case ["mcp_url" | "rest_url" | "otlp_url"] if self._ctx.servers:
                 return self._ctx.servers.by_placeholder[name]
             case ["state", *keys]:

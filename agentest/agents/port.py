@@ -15,6 +15,7 @@ from agentest.http.client import Sender
 from agentest.messages import Message, ToolRequest, ToolSpec
 from agentest.scenarios.session import Session
 from agentest.support.json_text import well_formed, well_formed_value
+from agentest.support.moments import today
 from agentest.tool_servers.port import Addresses
 from agentest.transcript import Remark, ToolCall, Usage
 
@@ -153,6 +154,8 @@ class TurnContext:
     session_id: str
     """New for every conversation of every run, unless `session` names one. `conversation_id` is the same in
     every run: an agent that keeps sessions by it would go on with yesterday's conversation."""
+    date: str = field(default_factory=today)
+    """The date or date-time of the conversation, in ISO 8601: the scenario's, else today."""
     record_state: RecordState = lambda _: None
     """Tells which state the agent's session has after this turn, a JSON object; the last word counts."""
     record_tool: RecordTool = _nobody_records

@@ -66,7 +66,7 @@ def calibrate(wish: Wish, request: Request) -> ExitCode:
     settings = prepared.loaded.config.judge
     if request.options.dry_run:
         asked = to_ask(questions, labels.conversations, settings.batch, run_metrics(prepared))
-        calls = count(len(list(asked)) * settings.samples, "model call")
+        calls = count(sum(each.calls for each in asked) * settings.samples, "model call")
         say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
         return ExitCode.PASSED
     if wish.write:

@@ -24,6 +24,7 @@ from agentest.config.reporters import wanted_reports
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.results import Severity
+from agentest.support.moments import checked_date
 from agentest.support.spelling import snake_keys
 
 _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
@@ -54,6 +55,8 @@ class Config(Section):
     parallel: bool = True
     """Whether the conversations of one scenario may be held at the same time."""
     debounce_ms: NotNegative = 0
+    date: str | None = None
+    """The date or date-time, in ISO 8601, that users, judges and `{{date}}` see; None: today."""
     metrics: list[str] | None = None
     custom_metrics: list[Any] = Field(default_factory=list)
     thresholds: dict[str, Number] = Field(default_factory=dict)
@@ -101,6 +104,11 @@ class Config(Section):
         for agent in agents:
             agent.check_can_be_sent()
         return value
+
+    @field_validator("date", mode="before")
+    @classmethod
+    def _date_in_iso_form(cls, value: Any) -> Any:
+        return None if value is None else checked_date(value)
 
     @field_validator("repeat", mode="before")
     @classmethod

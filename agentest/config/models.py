@@ -83,14 +83,16 @@ class Batch(StrEnum):
     TURN = "turn"
     """Everything about a turn; goal and criteria at the end."""
     CONVERSATION = "conversation"
-    """Everything about a conversation."""
+    """Everything about a conversation, eight turns a call."""
 
 
 class JudgeSettings(ModelSettings):
     """The judges' model. `samples` answers are asked for each metric."""
 
+    temperature: Annotated[float, BeforeValidator(no_bool), Field(ge=0, allow_inf_nan=False)] | None = 0.0
+    """Left out where it is not set and the model is known to refuse it; null: never sent."""
     samples: AtLeastOne = 1
-    batch: Batch = Batch.OFF
+    batch: Batch = Batch.TURN
     skip_decided: bool = False
     """Whether judges wait for the end of a conversation, and are not asked where its verdict is certain
     without them."""

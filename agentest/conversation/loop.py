@@ -34,6 +34,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.mocks.state import EndState
 from agentest.scenarios.session import Session
 from agentest.support.json_text import copied, well_formed
+from agentest.support.moments import today
 from agentest.support.replacing import replace
 from agentest.support.text import shortened
 from agentest.transcript import (
@@ -69,6 +70,7 @@ class TurnLoop:
         max_turns: int,
         session: Session | None = None,
         session_id: str | None = None,
+        date: str | None = None,
         served: Served | None = None,
         mocks_inside: bool = False,
         keeps_state: bool = False,
@@ -79,6 +81,7 @@ class TurnLoop:
     ) -> None:
         """`session_id` (default: that of `session`, else a new one) is the one that the agent receives.
 
+        `date`: when the conversation takes place, in ISO 8601 (default: today).
         `served`: the conversation's part of the servers beside the agent, where there are any.
         `mocks_inside`: whether mocks answer calls within the agent, which it may tell of all the same.
         `keeps_state`: whether the state of the mocks at the end is part of the transcript.
@@ -96,6 +99,7 @@ class TurnLoop:
         # Of its own: handlers may keep in the state what they like.
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or session_id_of(session, conversation_id)
+        self._date = date or today()
         self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
         self._keeps_state = keeps_state
         self._on_turn = on_turn
@@ -308,6 +312,7 @@ class TurnLoop:
             session_id=self._session_id,
             record_tool=recording.record_tool,
             record_usage=recording.record_usage,
+            date=self._date,
             tools=self._tools,
             real_call=recording.real_call,
         )

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pydantic import Field, field_validator
 
 from agentest.conversation.user_answers import NOT_ENDED, Answer, ReasonToStop, ending_of
-from agentest.conversation.user_prompts import OPENING, reply_seen
+from agentest.conversation.user_prompts import OPENING, date_line, reply_seen
 from agentest.conversation.users import Said
 from agentest.endings import PLAN_ENDS, Ending
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.port import CallKey, Message, Model
 from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.support.moments import shown_date
 from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill
 from agentest.transcript import Turn
@@ -85,9 +86,17 @@ class PlanUser:
     """
 
     def __init__(
-        self, model: Model, plan: ConversationPlan, scope: str, conversation: int, *, attempt: int = 0
+        self,
+        model: Model,
+        plan: ConversationPlan,
+        scope: str,
+        conversation: int,
+        *,
+        attempt: int = 0,
+        date: str | None = None,
     ) -> None:
-        """`attempt`: how often this conversation was held before (`user.check`)."""
+        """`attempt`: how often this conversation was held before (`user.check`). `date`: as in a scenario."""
+        self._date = shown_date(date)
         self._model = model
         self._plan = plan
         self._key = CallKey("user", scope, conversation, sample=attempt)
@@ -96,7 +105,7 @@ class PlanUser:
         if not turns:
             return _said(self._plan.starting_prompt)
         key = replace(self._key, turn=len(turns))
-        answer = await self._model.ask(plan_messages(self._plan, turns), PlanMessage, key)
+        answer = await self._model.ask(plan_messages(self._plan, turns, self._date), PlanMessage, key)
         if _ends(self._plan.stop_signal, answer.message):
             return ending_of(answer.ended_by)
         return _said(answer.message)
@@ -112,13 +121,17 @@ def _ends(stop_signal: str, message: str) -> bool:
     return bool(stop_signal) and stop_signal.lower() in message.lower()
 
 
-def told_by_plan(plan: ConversationPlan) -> str:
-    """What the model that plays the user is told before anything is said."""
-    return str(plan_messages(plan, ())[0]["content"])
+def told_by_plan(plan: ConversationPlan, date: str | None = None) -> str:
+    """What the model that plays the user is told before anything is said. `date`: as in a scenario."""
+    return str(plan_messages(plan, (), shown_date(date))[0]["content"])
 
 
-def plan_messages(plan: ConversationPlan, turns: Sequence[Turn]) -> list[Message]:
-    """The prompt from which the model writes the message after these turns."""
+def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "") -> list[Message]:
+    """The prompt from which the model writes the message after these turns.
+
+    Args:
+        date: the date and time as they are shown; "" leaves them out, as do instructions of a case's own.
+    """
     if plan.instructions:
         values = {
             "stop_signal": plan.stop_signal,
@@ -128,7 +141,7 @@ def plan_messages(plan: ConversationPlan, turns: Sequence[Turn]) -> list[Message
         }
         return [{"role": "user", "content": fill(plan.instructions, values)}]
     messages: list[Message] = [
-        {"role": "system", "content": _prompt(plan)},
+        {"role": "system", "content": f"{_prompt(plan)}\n\n{date_line(date)}" if date else _prompt(plan)},
         {"role": "user", "content": OPENING},
     ]
     for turn in turns:

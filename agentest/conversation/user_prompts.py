@@ -13,7 +13,8 @@ from agentest.scenarios.model import Scenario
 from agentest.storing import shortened
 from agentest.support.data_blocks import data_block, escaped
 from agentest.support.json_text import json_text
-from agentest.support.templates import fill
+from agentest.support.moments import shown_date
+from agentest.support.templates import fill, placeholders
 from agentest.transcript import Turn
 
 PERSONA = """\
@@ -107,18 +108,27 @@ SILENCE = "(The assistant has written nothing.)"
 
 def user_prompt(scenario: Scenario) -> str:
     """The system prompt of a scenario's simulated user; its own template replaces only the persona."""
+    template, date = scenario.user_prompt_template or PERSONA, shown_date(scenario.date)
     values = {
+        "date": date,
         "profile": scenario.profile or "An ordinary user of this assistant.",
         "goal": scenario.goal,
         "knowledge": "\n".join(f"- {fact}" for fact in scenario.knowledge) or "- nothing beyond the above",
     }
-    persona = fill(scenario.user_prompt_template or PERSONA, values)
+    persona = fill(template, values)
     rules = _WITH_TOOLS if scenario.user_tools else _WITHOUT_TOOLS
     reasons = reasons_listed(scenario.patience or PATIENCE)
     parts = [persona, fill(RULES, {"reasons": reasons, **rules})]
     if scenario.user_tools:
         parts.append(fill(TOOLS, {"rounds": str(MAX_ROUNDS), "tools": tools_listed(scenario.user_tools)}))
+    if "date" not in placeholders(template):
+        parts.append(date_line(date))
     return "\n\n".join(parts)
+
+
+def date_line(date: str) -> str:
+    """The sentence that tells a user the date, at the end of its prompt: what stands before is cached."""
+    return f"For you it is now {date}."
 
 
 def tools_listed(tools: Mapping[str, Mock]) -> str:

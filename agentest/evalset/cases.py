@@ -82,12 +82,14 @@ def case_entries(
     root: Path,
     known: Mapping[str, AgentFacts] = MappingProxyType({}),
     redact: Callable[[str], str] = str,
+    date: str | None = None,
 ) -> list[Unit | ScenarioResult]:
     """What there is to run: a unit for every case and agent, in the order of the files.
 
     Args:
         known: agent → what its settings say of it, for judges.
         redact: takes secrets out of what the sets have recorded of agents.
+        date: the configuration's, for cases that have none.
 
     Raises UsageError for criteria that contradict a case; it names the file.
     """
@@ -98,7 +100,7 @@ def case_entries(
     return [
         entry
         for (chosen, file, case), name in zip(cases, names, strict=True)
-        for entry in _entries(case, chosen, name, file, told, num_runs)
+        for entry in _entries(case, chosen, name, file, told, num_runs, date)
     ]
 
 
@@ -119,11 +121,18 @@ def _names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def _entries(
-    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Mapping[str, _Facts], num_runs: int
+    case: EvalCase,
+    chosen: CaseSet,
+    name: str,
+    file: str,
+    agents: Mapping[str, _Facts],
+    num_runs: int,
+    date: str | None,
 ) -> Iterator[Unit | ScenarioResult]:
     line = chosen.read.lines.get(case.eval_id, 0)
     try:
         scenario = _scenario(case, chosen, name, line)
+        scenario = replace(scenario, date=scenario.date or date)
         criteria = applicable(case, chosen.criteria) if chosen.graded else ()
     except NothingToEvaluate as problem:
         reason = Reason(Status.ERRORED, ReasonKind.UNSCORED, str(problem))
@@ -140,7 +149,7 @@ def _entries(
     information = tuple(criterion.metric for criterion in criteria if criterion.information)
     for agent, facts in agents.items():
         try:
-            graders = _graders(case, chosen, criteria, facts(case))
+            graders = _graders(case, chosen, criteria, replace(facts(case), date=scenario.date or ""))
         except UsageError as problem:
             at = f"{file}:{line}" if line else file
             raise UsageError(f"{at}: {problem}") from problem
@@ -251,6 +260,7 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
         final_state=own.final_state,
         thresholds=own.thresholds,
         criteria=own.criteria,
+        date=own.date,
     )
     if case.conversation is not None:
         return replace(scenario, turns=_turns(case.conversation))

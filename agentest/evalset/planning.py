@@ -235,7 +235,7 @@ def eval_plan(
     """
     names, known = agents_under_test(config, agent)
     told = {name: _facts(name, known[name], sets, root, redact) for name in names}
-    entries = placed(case_entries(sets, names, num_runs, root, told, redact), known, root)
+    entries = placed(case_entries(sets, names, num_runs, root, told, redact, config.date), known, root)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)

@@ -8,10 +8,10 @@ choice stands first among the choices. Docstrings of shapes and of choices are f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from statistics import median_low
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
     WithJsonSchema,
     create_model,
     model_validator,
@@ -38,6 +37,8 @@ from agentest.results import (
     Unscored,
 )
 from agentest.scenarios.criteria import Criterion
+
+_Shape = TypeVar("_Shape", bound=BaseModel)
 
 
 def no_bool(value: object) -> object:
@@ -103,21 +104,22 @@ class GoalAnswer(_Answer):
 
 
 class LabelsAnswer(_Answer):
+    known: ClassVar[Sequence[str]] = ()
+    """The metric's labels, by precedence."""
     evidence: _Evidence = None
-    value: str
-    labels: list[str] = Field(default_factory=list)
+    labels: list[str]
 
-    @model_validator(mode="after")
-    def _says_one_thing(self) -> Self:
-        if self.value == NO_FAILURE and any(label != NO_FAILURE for label in self.labels):
-            raise ValueError(f"`labels` names failures, and `value` is {NO_FAILURE!r}; decide for one")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _names_failures(cls, data: Any) -> Any:
+        if isinstance(data, dict) and (data.get("value") is not None or "labels" in data):
+            return {**data, "labels": _labels_read(cls.known, data)}
+        return data
 
-
-class ToolLabelsAnswer(LabelsAnswer):
-    """What tools are used for is no statement that anything bears out."""
-
-    model_config = ConfigDict(json_schema_extra=_without_evidence)
+    @property
+    def value(self) -> str:
+        """The first label by precedence; `no failure` where the list is empty."""
+        return self.labels[0] if self.labels else NO_FAILURE
 
 
 def _turn_or_none(value: object) -> object:
@@ -130,30 +132,54 @@ class CriterionAnswer(_Answer):
     result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
 
 
-_NO_LABEL = ("", "none", "None")
+_NO_LABEL = (NO_FAILURE, "none", "None")
 """What stands in a list of labels that should have been empty."""
+
+
+def _labels_read(known: Sequence[str], data: Mapping[str, Any]) -> Any:
+    """The failures that an answer names, by precedence. Raises ValueError where it does not say one thing.
+
+    An answer in the old form has a `value` besides, which decides: what else its list has is left out.
+    """
+    failures, value = [label for label in known if label != NO_FAILURE], data.get("value")
+    given = data.get("labels")
+    named = [given] if isinstance(given, str) else given
+    if value is None:
+        if not isinstance(named, list):
+            return given
+        others = [each for each in named if each not in (*failures, *_NO_LABEL)]
+        none_named = NO_FAILURE in named
+    else:
+        if value not in tuple(known):  # in a tuple anything can be looked for
+            raise ValueError(f"`value` must be one of {', '.join(map(repr, known))}")
+        named = [each for each in named or () if isinstance(each, str)] if isinstance(named, list) else []
+        others = [each for each in named if each not in (*failures, *_NO_LABEL, "")]
+        none_named = value == NO_FAILURE
+    found = [label for label in failures if label == value or label in named]
+    if others and not found:
+        raise ValueError(f"{others!r:.200} names other failures than {', '.join(map(repr, failures))}")
+    if found and none_named:
+        raise ValueError(f"it names the failure {found[0]!r} and says {NO_FAILURE!r}; decide for one")
+    return found
 
 
 def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
     """The shape for a metric's own labels."""
-    known_labels = tuple(metric.labels)  # in a tuple anything can be looked for, in a mapping not
-    choice: Any = Literal[known_labels]
+    choice: Any = Literal[tuple(label for label in metric.labels if label != NO_FAILURE)]
+    labels: Any = (list[choice], Field())
+    shape = create_model("LabelsAnswer", __base__=LabelsAnswer, labels=labels)
+    shape.known = tuple(metric.labels)
+    return _without(shape) if metric.judges_tool_calls else shape
 
-    def known(labels: Any, answer: ValidationInfo) -> Any:
-        """The labels without those that there are not: the value says what decides."""
-        given = labels if isinstance(labels, list) else []
-        named = [each for each in given if isinstance(each, str)]
-        others = [each for each in named if each not in (*known_labels, *_NO_LABEL)]
-        if others and answer.data.get("value") == NO_FAILURE:
-            raise ValueError(f"{others!r} names other failures than there are, and `value` is {NO_FAILURE!r}")
-        return [each for each in given if each in known_labels]
 
-    fields: dict[str, Any] = {
-        "value": (choice, Field()),
-        "labels": (Annotated[list[choice], BeforeValidator(known)], Field(default_factory=list)),
-    }
-    base = ToolLabelsAnswer if metric.judges_tool_calls else LabelsAnswer
-    return create_model("LabelsAnswer", __base__=base, **fields)
+def _without(shape: type[_Shape]) -> type[_Shape]:
+    """The shape whose evidence is not asked for; an answer that has it can be read all the same."""
+
+    class Answer(shape):  # type: ignore[misc, valid-type]
+        model_config = ConfigDict(json_schema_extra=_without_evidence)
+
+    Answer.__name__ = Answer.__qualname__ = shape.__name__
+    return Answer
 
 
 def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
@@ -166,6 +192,11 @@ def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
 
 ANSWERS = {name: _answer_type(metric) for name, metric in BUILTIN.items()}
 """Built-in metric → the shape of an answer to its question."""
+
+WITHOUT_EVIDENCE = {
+    ANSWERS[name]: _without(ANSWERS[name]) for name in ("faithfulness", "agent_behavior_failure")
+}
+"""Shape that has evidence → the same where another answer about the turn gives it."""
 
 
 def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score | Unscored:
@@ -248,7 +279,7 @@ def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: 
     if 2 * len(failing) < len(answers):
         first = next(answer for answer in answers if answer.value == NO_FAILURE)
         return Score(NO_FAILURE, first.reason, _kept(values, asked))
-    named = Counter(label for answer in failing for label in {answer.value, *answer.labels} - {NO_FAILURE})
+    named = Counter(label for answer in failing for label in answer.labels)
     [(most, _)] = Counter(answer.value for answer in failing).most_common(1)
     kept = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
     labels = tuple(label for label in metric.labels if label in kept)
@@ -259,7 +290,7 @@ def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: 
 
 def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:
     """What the first of the answers that found a falsehood, and says how it is known, says of it."""
-    found = [answer.evidence for answer in answers if FALSE_INFORMATION in (answer.value, *answer.labels)]
+    found = [answer.evidence for answer in answers if FALSE_INFORMATION in answer.labels]
     return next((each for each in found if each and each is not Evidence.SUPPORTED), None)
 
 

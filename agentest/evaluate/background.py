@@ -18,6 +18,7 @@ class Background:
         expected_outcome: what should happen in the end, in the words of the scenario's author.
         instructions: what the agent was told to do and not to do.
         tools: which tools the agent has, a line each.
+        date: the date or date-time that the conversation takes place at, in place of `started_at`.
         started_at: when the conversation began, in ISO 8601.
         unseen: why the agent may have made tool calls that are not shown; "": all are shown.
     """
@@ -28,6 +29,7 @@ class Background:
     expected_outcome: str = ""
     instructions: str = ""
     tools: str = ""
+    date: str = ""
     started_at: str = ""
     unseen: str = ""
 
@@ -60,6 +62,7 @@ def background_of(scenario: Scenario, agent: KnownAgent, turns: Sequence[Turn]) 
         expected_outcome=scenario.expected_outcome,
         instructions=agent.instructions,
         tools=agent.tools,
+        date=scenario.date or "",
         started_at=turns[0].started_at or "",
         unseen=agent.sight.unseen(turns),
     )

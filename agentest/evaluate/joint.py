@@ -7,18 +7,19 @@ object `turn_N`, so that turns have the same shape as long as the same is asked 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, PlainValidator, ValidationError, create_model
 
+from agentest.evaluate.answers import WITHOUT_EVIDENCE
 from agentest.evaluate.questions import JudgeQuestion
 from agentest.llm.structured import Left, Problem
 
 
 def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -> type[BaseModel]:
-    """The shape of an answer to several questions.
+    """The shape of an answer to several questions. The evidence about a turn's statements is asked for once.
 
     Its attribute `what_is_left` is the `Left` in which an answer is read that is wrong in parts.
 
@@ -27,9 +28,14 @@ def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -
     """
     turns: dict[int, list[tuple[str, type[BaseModel]]]] = {}
     whole: list[tuple[str, type[BaseModel]]] = []
+    with_evidence: set[int | None] = set()
     for each in questions:
         own = turns.setdefault(each.turn, []) if by_turn and each.turn is not None else whole
-        own.append((each.field, each.answer))
+        shape = each.answer
+        if shape in WITHOUT_EVIDENCE:
+            shape = WITHOUT_EVIDENCE[shape] if each.turn in with_evidence else shape
+            with_evidence.add(each.turn)
+        own.append((each.field, shape))
     return _shape(tuple((turn, tuple(fields)) for turn, fields in turns.items()), tuple(whole))
 
 
@@ -37,6 +43,14 @@ def picked(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) -> An
     """The answer to one question of several, or the Problem that it has."""
     holder = getattr(answer, f"turn_{question.turn}") if by_turn and question.turn is not None else answer
     return holder if isinstance(holder, Problem) else getattr(holder, question.field)
+
+
+def with_shared_evidence(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:
+    """One sample's answers; those that lack evidence have that of another answer about the same turn."""
+    about = {q: a for q, a in answers.items() if q.answer in WITHOUT_EVIDENCE and not isinstance(a, Problem)}
+    known = {q.turn: a.evidence for q, a in reversed(about.items()) if a.evidence is not None}
+    lacking = {q: known[q.turn] for q, a in about.items() if a.evidence is None and q.turn in known}
+    return {**answers, **{q: about[q].model_copy(update={"evidence": e}) for q, e in lacking.items()}}
 
 
 _Fields = tuple[tuple[str, type[BaseModel]], ...]

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from agentest.config.models import Batch
 from agentest.errors import ModelError
-from agentest.evaluate.joint import joint_answer, picked
+from agentest.evaluate.joint import joint_answer, picked, with_shared_evidence
 from agentest.evaluate.prompts import judge_messages
 from agentest.evaluate.questions import JudgeQuestion, joint_messages
 from agentest.llm.port import CallKey, Message, Model
@@ -20,6 +20,9 @@ from agentest.llm.structured import Problem
 
 TOGETHER = "batch"
 """In the key of a call that asks several questions: what stands in place of a metric."""
+
+TURNS_AT_ONCE = 8
+"""About how many turns a call asks at most."""
 
 _T = TypeVar("_T")
 
@@ -34,13 +37,36 @@ class Answers:
     """The first problem; by number, not by time: a replay has the same numbers, and other times."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What is asked of a conversation in one call: questions about some of its turns, and in the last part
+    about the whole. The turns up to the last one asked about are shown."""
+
+    questions: tuple[JudgeQuestion, ...]
+    asked: range
+    """The turns asked about, by their index."""
+    is_last: bool
+
+
+def parts_of(questions: Sequence[JudgeQuestion], turns: int) -> list[Part]:
+    """The parts of a conversation of so many turns, in order: a part has at most TURNS_AT_ONCE of them."""
+    starts = range(0, turns, TURNS_AT_ONCE)
+    parts = []
+    for start in starts:
+        asked, is_last = range(start, min(start + TURNS_AT_ONCE, turns)), start == starts[-1]
+        mine = tuple(q for q in questions if (is_last if q.turn is None else q.turn in asked))
+        if mine:
+            parts.append(Part(questions=mine, asked=asked, is_last=is_last))
+    return parts
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """The judges' model and how many answers to ask it for."""
 
     model: Model
     samples: int = 1
-    batch: Batch = Batch.OFF
+    batch: Batch = Batch.TURN
     """How much is asked for in one call."""
 
     async def ask(
@@ -53,12 +79,27 @@ class Judge:
         return dict(zip(questions, answers, strict=True))
 
     async def ask_of_all_turns(
-        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
+        self,
+        questions: Sequence[JudgeQuestion],
+        turns: int,
+        context: Callable[[Part], str],
+        key: CallKey,
     ) -> dict[JudgeQuestion, Answers]:
-        """Answers to questions about every turn and the whole of a conversation, from one call a sample."""
-        if not questions:
-            return {}
-        return await self._together(questions, context, key, by_turn=True)
+        """Answers to questions about every turn and the whole of a conversation, a call a part and sample.
+
+        Args:
+            turns: how many the conversation has.
+            context: what is shown for a part.
+        """
+        parts = parts_of(questions, turns)
+        keys = [key if part.is_last else replace(key, turn=part.asked[-1]) for part in parts]
+        found = await at_once(
+            [
+                partial(self._together, part.questions, context(part), own, by_turn=True)
+                for part, own in zip(parts, keys, strict=True)
+            ]
+        )
+        return {question: answers for part in found for question, answers in part.items()}
 
     async def _alone(self, question: JudgeQuestion, context: str, key: CallKey) -> Answers:
         messages = judge_messages(context, question.alone)
@@ -70,10 +111,11 @@ class Judge:
         messages = joint_messages(questions, context, by_turn=by_turn)
         shape = joint_answer(questions, by_turn=by_turn)
         samples = await self._sample(messages, shape, replace(key, metric=TOGETHER))
-        return {
-            each: counted([self._picked(sample, each, by_turn=by_turn) for sample in samples])
-            for each in questions
-        }
+        picks = [
+            with_shared_evidence({q: self._picked(sample, q, by_turn=by_turn) for q in questions})
+            for sample in samples
+        ]
+        return {each: counted([answers[each] for answers in picks]) for each in questions}
 
     def _picked(self, sample: BaseModel | Problem, question: JudgeQuestion, *, by_turn: bool) -> Any:
         """The answer to one question of several; a problem that it has by itself, with whose it is."""

@@ -10,9 +10,9 @@ from time import perf_counter
 from agentest.config.models import Batch
 from agentest.evaluate.answers import criterion_result, score_of
 from agentest.evaluate.background import KnownAgent, background_of
-from agentest.evaluate.judge import Answers, Judge, at_once
+from agentest.evaluate.judge import Answers, Judge, Part, at_once
 from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
-from agentest.evaluate.shown import conversation_context, turn_context
+from agentest.evaluate.shown import conversation_context, part_context, turn_context
 from agentest.llm.port import CallKey
 from agentest.metrics import ABOUT_CALLS, BUILTIN, GOAL, MetricLevel
 from agentest.results import (
@@ -83,14 +83,15 @@ class Judging:
         questions = self._of_whole(conversation)
         if self.judge is None or not questions:
             return self._whole_results(conversation, _not_asked(questions, NO_MODEL))
-        context = self._context(conversation)
+        turns = conversation.turns
+        context = conversation_context(background_of(self.scenario, self.agent, turns), turns)
         found = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
         return self._whole_results(conversation, found)
 
     async def everything(self, conversation: Conversation, number: int) -> Judgement:
         """All turns and the whole, once the conversation has ended. Never raises."""
         if self.judge and self.judge.batch is Batch.CONVERSATION:
-            return self._all_results(conversation, await self._in_one_call(self.judge, conversation, number))
+            return self._all_results(conversation, await self._in_parts(self.judge, conversation, number))
         parts = await at_once(
             [
                 *(partial(self.one_turn, turns, number) for turns in beginnings(conversation)),
@@ -112,10 +113,13 @@ class Judging:
         """What stands in place of all that would have been asked."""
         return self._all_results(conversation, _not_asked(self._of_all(conversation), why))
 
-    async def _in_one_call(self, judge: Judge, conversation: Conversation, number: int) -> AllFound:
-        questions = self._of_all(conversation)
-        context = self._context(conversation) if questions else ""
-        return await judge.ask_of_all_turns(questions, context, CallKey("judge", self.scope, number))
+    async def _in_parts(self, judge: Judge, conversation: Conversation, number: int) -> AllFound:
+        def context(part: Part) -> str:
+            shown = turns[: part.asked.stop]
+            return part_context(background_of(self.scenario, self.agent, shown), shown, part.asked)
+
+        turns, key = conversation.turns, CallKey("judge", self.scope, number)
+        return await judge.ask_of_all_turns(self._of_all(conversation), len(turns), context, key)
 
     def _of_all(self, conversation: Conversation) -> list[JudgeQuestion]:
         of_turns = [each for turns in beginnings(conversation) for each in self._of_turn(turns)]
@@ -144,10 +148,6 @@ class Judging:
     def _criteria(self) -> dict[JudgeQuestion, Criterion]:
         """Question → criterion, in the scenario's order."""
         return {criterion_question(n, each): each for n, each in enumerate(self.scenario.criteria, start=1)}
-
-    def _context(self, conversation: Conversation) -> str:
-        turns = conversation.turns
-        return conversation_context(background_of(self.scenario, self.agent, turns), turns)
 
     def _all_results(self, conversation: Conversation, found: AllFound) -> Judgement:
         turns = {turns[-1].turn_index: self._turn_results(turns, found) for turns in beginnings(conversation)}

@@ -37,9 +37,10 @@ Answer each of the following questions by itself, as if it were the only one: no
 Each has an object of its own in the answer, which bears the name in brackets."""
 
 _EACH_TURN = """\
-The first questions are about turns. Answer them for each turn, in the object `turn_N` of turn N: that one \
-is then the turn to judge. Judge it as if the conversation had ended with it: later turns are no evidence \
-about an earlier one. Where a name in brackets comes with turns, the question is for these turns only."""
+The first questions are about turns. Answer them for each turn to judge, in the object `turn_N` of turn N: \
+that one is then the turn to judge. Judge it as if the conversation had ended with it: later turns are no \
+evidence about an earlier one. Where a name in brackets comes with turns, the question is for these turns \
+only."""
 
 _OF_WHOLE = "The other questions are about the whole conversation."
 _CLOSING = "Now answer all questions that were asked before the conversation was shown."

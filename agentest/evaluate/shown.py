@@ -18,7 +18,7 @@ from agentest.sight import SeenBy
 from agentest.storing import MAX_CHARS
 from agentest.support.data_blocks import cut, data_block
 from agentest.support.json_text import on_one_line, safe_repr
-from agentest.support.moments import shown_moment
+from agentest.support.moments import shown_date
 from agentest.transcript import (
     NO_TEXT,
     UNANSWERED,
@@ -43,6 +43,10 @@ _EXPECTED = (
     "turn before the end is not at fault for not having got there yet:"
 )
 _WHOLE = "The conversation to judge is the whole of the above."
+_PART = (
+    "The turns to judge: turns {first} to {last}, the last ones above. Questions about the whole "
+    "conversation are about all of the above."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,15 @@ def conversation_context(background: Background, turns: Sequence[Turn]) -> str:
     return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
 
 
+def part_context(background: Background, turns: Sequence[Turn], asked: range) -> str:
+    """The shared beginning of questions about some turns of a conversation, the last of `turns`, and perhaps
+    about all of it."""
+    if asked.start == 0:
+        return conversation_context(background, turns)
+    part = _PART.format(first=asked.start, last=asked[-1])
+    return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), part])
+
+
 def spoken(turns: Sequence[Turn]) -> list[str]:
     """What user and assistant said, two blocks a turn: all that the user has seen of a conversation."""
     limit = min(_EARLIER.text, max(_LEAST_CHARS, _EARLIER.room // max(2 * len(turns), 1)))
@@ -116,7 +129,7 @@ def background_parts(background: Background) -> list[str]:
             },
         ),
         *_introduced(_EXPECTED, {"expected_outcome": background.expected_outcome}),
-        *_introduced("", {"date_and_time": shown_moment(background.started_at)}),
+        *_introduced("", {"date_and_time": shown_date(background.date or None, background.started_at)}),
     ]
 
 

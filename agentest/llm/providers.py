@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,6 +69,9 @@ _DEFAULT_MODEL = {
     "google": "gemini/gemini-2.5-flash",
     "ollama": "ollama/llama3.2",
 }
+
+_ONE_TEMPERATURE = re.compile(r"(?:^|/)(?:o\d|gpt-5(?![.\d]|-chat))")
+"""Models that refuse any temperature but 1: OpenAI's o-series and the first gpt-5."""
 
 _FAMILIES = {
     "chatgpt-": "openai",
@@ -159,7 +163,8 @@ def sampled(spec: ModelSpec, sampling: Sampling) -> ModelSpec:
 
 def recorded(name: str, settings: ModelSettings) -> ModelSpec:
     """A model that only a recording answers for: it needs no endpoint and no key."""
-    return ModelSpec(name, name, temperature=settings.temperature, max_tokens=settings.max_tokens)
+    temperature = _temperature(name, settings, settings.provider_options)
+    return ModelSpec(name, name, temperature=temperature, max_tokens=settings.max_tokens)
 
 
 def parameters(spec: ModelSpec) -> dict[str, Any]:
@@ -237,7 +242,7 @@ def _spec(
         api_key=api_key,
         headers=options.headers,
         body=options.body if base_url else {**_api_base(options), **options.body},
-        temperature=settings.temperature,
+        temperature=_temperature(name, settings, options),
         max_tokens=settings.max_tokens,
         timeout_s=settings.timeout_ms / 1000,
         deadline_s=settings.deadline_ms / 1000,
@@ -249,6 +254,15 @@ def _spec(
         priced=provider != "openai-compatible",
         cache=settings.cache if isinstance(settings, JudgeSettings) else True,
     )
+
+
+def _temperature(name: str, settings: ModelSettings, options: ProviderOptions) -> float | None:
+    """The temperature to ask for. A default is left out where the model is known to refuse it, or where the
+    user's `body` has one; what refuses it unexpectedly is asked without it from then on (`adapters`)."""
+    is_set = "temperature" in settings.model_fields_set
+    if not is_set and ("temperature" in options.body or _ONE_TEMPERATURE.search(name)):
+        return None
+    return settings.temperature
 
 
 def _api_base(options: ProviderOptions) -> dict[str, str]:

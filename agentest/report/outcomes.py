@@ -29,7 +29,7 @@ def score_reason(score: Score) -> str:
 
 
 def unreached_goal(result: ConversationResult) -> str | None:
-    """What became of a goal that was not reached, with the reason; None where it was, or nobody knows."""
+    """What became of a goal that was not reached, or reached wrongly, with the reason; else None."""
     outcome = goal_outcome(result)
     if outcome is None or outcome is GoalOutcome.REACHED:
         return None

@@ -46,6 +46,8 @@ class RubricScore:
 class GoalOutcome(StrEnum):
     """What became of the user's goal. The worst first, as in all that judges choose from."""
 
+    REACHED_WRONGLY = "reached wrongly"
+    """The user got what they wanted, but with a fault: overcharged, for the wrong person, with a leak."""
     NOT_REACHED = "not reached"
     RIGHTLY_NOT_REACHED = "rightly not reached"
     """It could not or must not be reached, and the agent found that out and said so."""
@@ -53,8 +55,8 @@ class GoalOutcome(StrEnum):
 
     @property
     def value_of_goal(self) -> int:
-        """The value of `goal_completion`: 1, unless the goal was missed."""
-        return int(self is not GoalOutcome.NOT_REACHED)
+        """The value of `goal_completion`: 1, unless the goal was missed or reached wrongly."""
+        return int(self in (GoalOutcome.REACHED, GoalOutcome.RIGHTLY_NOT_REACHED))
 
 
 class Evidence(StrEnum):

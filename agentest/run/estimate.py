@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from agentest.config.models import Batch
 from agentest.conversation.user_prompts import MAX_ROUNDS
+from agentest.evaluate.judge import TURNS_AT_ONCE
 from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
 
@@ -35,7 +37,7 @@ def estimate(
     user: bool,
     judge: bool,
     samples: int = 1,
-    batch: Batch = Batch.OFF,
+    batch: Batch = Batch.TURN,
     check: bool = False,
 ) -> list[Estimate]:
     """The most calls of every unit.
@@ -85,7 +87,7 @@ def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
         of_turn, of_whole: how many questions there are about each turn, and about the whole.
     """
     if batch is Batch.CONVERSATION:
-        return int(of_turn + of_whole > 0)
+        return ceil(turns / TURNS_AT_ONCE) if of_turn else int(of_whole > 0)
     if batch is Batch.TURN:
         return turns * int(of_turn > 0) + int(of_whole > 0)
     return turns * of_turn + of_whole

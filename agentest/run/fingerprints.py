@@ -115,7 +115,7 @@ def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
     scenario = unit.scenario
     unmocked = wished_unmocked_tools(prepared.loaded.config, prepared.request.options)
     judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
-    said = [scenario.name, scenario.session, scenario.plan, unit.slug, unmocked]
+    said = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
     return [*said, *judged]
 
 

@@ -152,7 +152,7 @@ def make_plan(config: Config, discovered: Discovered, options: Options, root: Pa
     entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in discovered.broken]
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = placed(sorted(entries, key=_position), agents, root)
+    entries = placed(with_date(sorted(entries, key=_position), config.date), agents, root)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units)
@@ -282,6 +282,16 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
             entry = replace(entry, slug=slug)
         named.append(entry)
     return named
+
+
+def with_date(entries: Sequence[Unit | ScenarioResult], date: str | None) -> list[Unit | ScenarioResult]:
+    """The entries; scenarios without a date of their own have the configuration's."""
+    return [
+        replace(each, scenario=replace(each.scenario, date=date))
+        if date and isinstance(each, Unit) and each.scenario.date is None
+        else each
+        for each in entries
+    ]
 
 
 def placed(

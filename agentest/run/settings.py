@@ -21,7 +21,7 @@ class Settings:
     debounce_s: float = 0.0
     fail_on: Severity = Severity.HIGH
     samples: int = 1
-    batch: Batch = Batch.OFF
+    batch: Batch = Batch.TURN
     skip_decided: bool = False
     check_user: bool = False
     fail_fast: bool = False

@@ -245,6 +245,7 @@ class LiveConversations:
             max_turns=unit.max_turns,
             session=unit.scenario.session,
             session_id=session_id,
+            date=unit.scenario.date,
             served=served,
             mocks_inside=unit.about.mocks_inside,
             keeps_state=unit.scenario.keeps_state,
@@ -275,7 +276,7 @@ class LiveConversations:
         plan = unit.scenario.plan
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
-        return told_by_plan(plan) if plan else user_prompt(unit.scenario)
+        return told_by_plan(plan, unit.scenario.date) if plan else user_prompt(unit.scenario)
 
     def _user(self, unit: Unit, number: int, attempt: int, tools: UserTools | None) -> User:
         if unit.scenario.scripted:
@@ -285,7 +286,7 @@ class LiveConversations:
         if model is None:
             return OfflineUser(unit.scenario)
         if plan:
-            return PlanUser(model, plan, unit.scope, number, attempt=attempt)
+            return PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
         return SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
 
 

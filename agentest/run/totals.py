@@ -124,7 +124,7 @@ def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult
 
 
 def _slim_score(score: Score) -> Score:
-    """Why a goal was not reached is shown with the verdict, though it alone fails no conversation."""
+    """Why a goal was not reached, or reached wrongly, is shown with the verdict."""
     missed = score.outcome is not None and score.outcome is not GoalOutcome.REACHED
     return score if missed else replace(score, reason="")
 

@@ -6,6 +6,7 @@ with the discovery that is importing the file, if there is one; called otherwise
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ def scenario(
     expected_outcome: str | None = None,
     criteria: Sequence[str | Criterion | Mapping[str, Any]] | None = None,
     patience: int | None = None,
+    date: str | datetime.date | None = None,
     tags: Sequence[str] | None = None,
     session: Session | Mapping[str, Any] | None = None,
     final_session_state: Mapping[str, Any] | None = None,
@@ -93,8 +95,8 @@ def scenario(
         profile: who the simulated user is.
         goal: what the simulated user wants; needed unless `turns` are given.
         knowledge: facts that the simulated user knows, texts or `{"content": text}`.
-        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}` and
-            `{{knowledge}}` are filled in.
+        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}`,
+            `{{knowledge}}` and `{{date}}` are filled in.
         conversations_per_scenario: how often to hold the conversation (default: configuration; scripted: 1).
         repeat: hold conversations until the verdict is decided, not a fixed number of them: "3..20" or
             `{"min": 3, "max": 20, "confidence": 0.95}` (default: configuration; scripted: none).
@@ -118,6 +120,8 @@ def scenario(
         criteria: sentences, each of which must hold of the whole conversation. A violated one fails the
             scenario, unless it is a `Criterion(text, required=False)`.
         patience: after how many answers that are the same and do not help the simulated user gives up.
+        date: the date or date-time (ISO 8601) that the simulated user, judges and `{{date}}` see (default:
+            configuration, else today).
         tags: for `agentest run --tag`.
         session: where the agent keeps the conversation: `state` (JSON), `app_name`, `user_id`, `session_id`.
         final_session_state: keys of the session's state → their values after the last turn, or matchers.

@@ -24,6 +24,7 @@ from agentest.scenarios.tools import parse_tools, parse_user_tools
 from agentest.scenarios.trajectories import parse_trajectories
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.calling import words_of
+from agentest.support.moments import checked_date
 from agentest.support.raised_at import raised_at
 from agentest.support.spelling import did_you_mean
 from agentest.support.text import count
@@ -73,6 +74,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         expected_outcome=_expected_outcome(options),
         criteria=parse_criteria(options.get("criteria", ())),
         patience=positive(options.get("patience"), "patience"),
+        date=parse_date(options.get("date"), "date"),
         tags=_tags(options.get("tags", ())),
         skip=_skip(options.get("skip")),
         session=parse_session(options.get("session")),
@@ -122,6 +124,16 @@ def _expected_outcome(options: Mapping[str, Any]) -> str:
     return "" if text is None else needed_text(text, "expected_outcome").strip()
 
 
+def parse_date(value: Any, key: str) -> str | None:
+    """The date of a scenario or case. Raises ValueError."""
+    if value is None:
+        return None
+    try:
+        return checked_date(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
 def _knowledge(facts: Any) -> tuple[str, ...]:
     if isinstance(facts, str) or not isinstance(facts, Sequence):
         raise ValueError(f"knowledge: expected a list of texts, found {brief(facts)}")
@@ -134,7 +146,7 @@ def _knowledge_item(item: Any, key: str) -> str:
     return needed_text(item, key)
 
 
-PLACEHOLDERS = ("profile", "goal", "knowledge")
+PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
 
 
 def _template(template: Any) -> str | None:

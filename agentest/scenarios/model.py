@@ -83,6 +83,8 @@ class Scenario:
     criteria: tuple[Criterion, ...] = ()
     patience: int | None = None
     """How often the user takes the same answer that does not help; None: as users do, and as they see it."""
+    date: str | None = None
+    """The date or date-time, in ISO 8601, that user, judges and `{{date}}` see; None: today."""
     plan: ConversationPlan | None = None
     recorded: tuple[RecordedAnswer, ...] | None = None
     """What tools answered when the case of an evaluation set was recorded: for calls that no mock answers."""

@@ -80,6 +80,8 @@ class ScriptedModel:
         value = value(request) if callable(value) else value
         if isinstance(value, Mapping):
             return {"reason": "scripted", **value}
+        if metric in BUILTIN and BUILTIN[metric].kind is Kind.LABEL:
+            return {"reason": "scripted", "labels": [] if value == NO_FAILURE else [value]}
         return {"reason": "scripted", _key_of(metric, value): value}
 
     def _line(self, turn: int) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from agentest.analysis.calibration.labels import (
     LabelledConversation,
     Question,
     choices,
+    is_fault,
+    parsed_value,
     questions_of,
 )
 from agentest.analysis.calibration.sheet import transcript
@@ -29,6 +31,7 @@ from agentest.evaluate.background import Background, background_of
 from agentest.evaluate.questions import CRITERION
 from agentest.evaluate.shown import conversation_context
 from agentest.metrics import CRITERIA, GOAL
+from agentest.results import GoalOutcome
 from agentest.run.about import about_agent
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
@@ -100,7 +103,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (label(turn=0, metric="goal_completion", value=1), "must be null: it is of the whole; found 0"),
         (label(turn=0, metric="agent_behavior_failure", value=["no failure", "other"]), "exclude each other"),
         (label(turn=0, metric="agent_behavior_failure", value=[]), "write 'no failure'"),
-        (label(metric="goal_completion", value="won"), "'rightly not reached', 'not reached', found 'won'"),
+        (
+            label(metric="goal_completion", value="won"),
+            "'rightly not reached', 'not reached'",
+        ),
         (label(criterion="Is rude", value="met"), "the conversation has no criterion 'Is rude'"),
         (label(metric="criteria", value="met"), "`criterion` is missing"),
         (label(metric="faithfulness", criterion="Is kind", value=1), "either `metric` or `criterion`"),
@@ -320,3 +326,10 @@ def test_the_order_tells_nothing(tmp_path: Path) -> None:
     assert order != sorted(order)
     assert open_questions(reversed(there), ("faithfulness",), asked[:1]) == asked[1:]
     assert [question.turn for question in asked[:2]] == [0, 1]
+
+
+def test_a_goal_reached_wrongly_is_a_fault_that_people_can_label() -> None:
+    """People may say of a goal all that a judge may say, and `reached wrongly` counts as a fault."""
+    assert set(choices("goal_completion")) == set(GoalOutcome)
+    assert is_fault(parsed_value("goal_completion", "reached wrongly"))
+    assert not is_fault(parsed_value("goal_completion", "rightly not reached"))

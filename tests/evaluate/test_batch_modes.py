@@ -11,6 +11,7 @@ import pytest
 
 from agentest import Criterion, scenario
 from agentest.cli.prompts import prompts
+from agentest.config.config import Config
 from agentest.config.models import Batch
 from agentest.errors import UsageError
 from agentest.evaluate.answers import CriterionAnswer, criterion_result
@@ -22,6 +23,7 @@ from agentest.results import (
     NO_MODEL,
     ConversationResult,
     CriterionOutcome,
+    Evidence,
     GoalOutcome,
     RunResult,
     Score,
@@ -275,6 +277,8 @@ def test_junk_beside_a_value_costs_nothing(mode: str, junk: str) -> None:
     def answer(request: ChatRequest) -> Any:
         given: Any = plain._by_role(request)
         for each in _answers_in(given):
+            if "labels" in each and "labels" in JUNK[junk]:  # only in the old form anything else decides
+                each["value"] = next(iter(each["labels"]), "no failure")
             each |= JUNK[junk]
         return given
 
@@ -504,3 +508,112 @@ def test_what_the_whole_prompt_of_a_conversation_shows() -> None:
         "[criterion_2]",
     ]
     assert sorted(order, key=asked.index) == order
+
+
+def test_judges_are_asked_about_a_turn_at_once_by_default() -> None:
+    """Without `judge.batch`, a turn takes one call and the whole conversation another."""
+    model = ScriptedModel()
+    made = scenario("s", goal="Book.", turns=LINES, criteria=CRITERIA)
+    with ScriptedAgent(["fine"] * 4) as agent:
+        run_scenarios([made], agent=agent, model=model)
+    assert sorted(str(request.key.turn) for request in calls(model)) == ["0", "1", "2", "3", "None"]
+    assert Config(agent={"endpoint": "http://localhost:1"}).judge.batch is Batch.TURN
+
+
+def evidence_of(request: ChatRequest) -> dict[str, bool]:
+    """Question → whether its answer has evidence, in a call about one turn."""
+    forms = {
+        name: request.schema["$defs"][form["$ref"].rpartition("/")[2]]
+        for name, form in request.schema["properties"].items()
+    }
+    return {name: "evidence" in form["properties"] for name, form in forms.items()}
+
+
+@pytest.mark.parametrize("mode", ["turn", "conversation"])
+@pytest.mark.parametrize("given", ["faithfulness", "agent_behavior_failure"])
+def test_evidence_is_asked_for_once_a_turn(mode: str, given: str) -> None:
+    """The first question that needs evidence asks for it; whichever answer has it, the other has it, too."""
+    scores = {
+        "faithfulness": {"value": 2},
+        "agent_behavior_failure": {"labels": ["false information"]},
+    }
+    scores[given] = {**scores[given], "evidence": "unsupported"}
+    model = ScriptedModel(scores=scores)
+    found = held(run(mode, model, criteria=[], metrics=list(scores)))
+    assert [turn.metrics["faithfulness"].evidence for turn in found.turns] == [Evidence.UNSUPPORTED] * 4
+    assert [t.metrics["agent_behavior_failure"].evidence for t in found.turns] == [Evidence.UNSUPPORTED] * 4
+    if mode == "turn":
+        once = {"faithfulness": True, "agent_behavior_failure": False}
+        assert all(evidence_of(request) == once for request in calls(model) if request.key.turn is not None)
+
+
+def test_an_answer_in_the_old_form_keeps_both_evidences() -> None:
+    """A judge that gives evidence twice is understood, and each answer keeps its own."""
+    scores = {
+        "faithfulness": {"value": 1, "evidence": "contradicted"},
+        "agent_behavior_failure": {
+            "evidence": "unsupported",
+            "value": "false information",
+            "labels": ["false information"],
+        },
+    }
+    found = held(run("turn", ScriptedModel(scores=scores), criteria=[], metrics=list(scores)))
+    assert found.turns[0].metrics["faithfulness"].evidence is Evidence.CONTRADICTED  # type: ignore[union-attr]
+    assert found.turns[0].metrics["agent_behavior_failure"].evidence is Evidence.UNSUPPORTED  # type: ignore[union-attr]
+
+
+MANY = [f"line number {n}." for n in range(19)]
+
+
+def test_a_long_conversation_is_asked_about_eight_turns_at_a_time() -> None:
+    """Each call has eight turns at most and shows all before; the whole is asked about once, at the end."""
+    scores = {**SCORES, "helpfulness": lambda request: 1 + (request.key.turn or 0) % 5}
+    model = ScriptedModel(scores=scores)
+    found = held(run("conversation", model, turns=MANY, metrics=["helpfulness", "goal_completion"]))
+    asked = {next(iter(r.schema["properties"])): r for r in calls(model)}
+    assert list(asked) == ["turn_0", "turn_8", "turn_16"]
+    assert len({request.key for request in calls(model)}) == 3
+    whole = ["goal_completion", "criterion_1", "criterion_2"]
+    for start, request in zip((0, 8, 16), asked.values(), strict=True):
+        stop = min(start + 8, 19)
+        turns = [f"turn_{n}" for n in range(start, stop)]
+        assert list(request.schema["properties"]) == [*turns, *(whole if stop == 19 else [])]
+        shown = request.messages[2]["content"]
+        assert [line for line in MANY if line in shown] == MANY[:stop]
+        assert (f"The turns to judge: turns {start} to {stop - 1}, the last ones above" in shown) is (
+            start > 0
+        )
+    assert [t.metrics["helpfulness"].value for t in found.turns] == [1 + n % 5 for n in range(19)]  # type: ignore[union-attr]
+    assert found.metrics["goal_completion"].outcome is GoalOutcome.RIGHTLY_NOT_REACHED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("turns", "parts"), [(1, 1), (8, 1), (9, 2), (16, 2), (17, 3)])
+def test_the_estimate_of_long_conversations(turns: int, parts: int) -> None:
+    """`--dry-run` tells of a call for each eight turns, and of one where only the whole is asked about."""
+    model = ScriptedModel()
+    lines = MANY[:turns]
+    run("conversation", model, turns=lines)
+    unit = Unit(
+        scenario=scenario("s", goal="Book.", turns=lines, criteria=CRITERIA), agent="a", file="", scope="s",
+        slug="s", conversations=1, max_turns=20, metrics=tuple(BUILTIN), thresholds={},
+    )  # fmt: skip
+    [told] = estimate([unit], user=False, judge=True, batch=Batch.CONVERSATION)
+    assert told.judge == len(calls(model)) == parts
+    [whole] = estimate(
+        [replace(unit, metrics=("goal_completion",))], user=False, judge=True, batch=Batch.CONVERSATION
+    )
+    assert whole.judge == 1
+
+
+def test_a_part_that_fails_costs_no_other_part() -> None:
+    """Where the answer about some turns cannot be used, the other turns and the whole keep theirs."""
+    plain = ScriptedModel(scores={"criterion 2": {"result": "violated", "turn": 3}})
+
+    def answer(request: ChatRequest) -> Any:
+        given: Any = plain._by_role(request)
+        return {"sorry": "no"} if "turn_8" in given else given
+
+    found = held(run("conversation", ScriptedModel(answer=answer), turns=MANY, metrics=["helpfulness"]))
+    unscored = [n for n, t in enumerate(found.turns) if isinstance(t.metrics["helpfulness"], Unscored)]
+    assert unscored == list(range(8, 16))
+    assert [c.result for c in found.criteria] == [CriterionOutcome.MET, CriterionOutcome.VIOLATED]

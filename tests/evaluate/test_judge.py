@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
@@ -21,6 +22,8 @@ from agentest.llm.gate import LocalGate
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
+from agentest.llm.reader import Unreadable, read
+from agentest.llm.schema import answer_schema
 from agentest.llm.structured import StructuredModel
 from agentest.metrics import BUILTIN, NO_FAILURE
 from agentest.results import (
@@ -121,10 +124,79 @@ def test_a_turn_may_fail_in_several_ways() -> None:
 
 def test_no_failure_beside_a_label_that_there_is_not() -> None:
     """An answer of `no failure` that names some failure in words of its own is asked for again, no pass."""
-    with pytest.raises(ValueError, match="other failures than there are"):
+    with pytest.raises(ValueError, match="names other failures than"):
         behavior({"value": NO_FAILURE, "labels": ["Unsafe Action"]})
     for labels in ([NO_FAILURE], [], ["none"], None):
         assert behavior({"value": NO_FAILURE, "labels": labels}).value == NO_FAILURE
+
+
+def read_labels(**given: Any) -> list[str]:
+    answer = ANSWERS["agent_behavior_failure"]
+    labels: list[str] = read(json.dumps({"reason": "r", **given}), answer).labels  # type: ignore[attr-defined]
+    return labels
+
+
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [
+        ({"labels": []}, []),
+        ({"labels": ["none"]}, []),
+        ({"labels": ["no failure"]}, []),
+        ({"labels": ["repetition", "unsafe action"]}, ["unsafe action", "repetition"]),
+        ({"labels": "repetition"}, ["repetition"]),
+        ({"value": None, "labels": ["repetition"]}, ["repetition"]),
+        ({"value": "no failure"}, []),
+        ({"value": "no failure", "labels": []}, []),
+        ({"value": "no failure", "labels": ["none", ""]}, []),
+        ({"value": "repetition"}, ["repetition"]),
+        ({"value": "repetition", "labels": []}, ["repetition"]),
+        ({"value": "repetition", "labels": ["unsafe action"]}, ["unsafe action", "repetition"]),
+        ({"value": "repetition", "labels": ["rude", 7]}, ["repetition"]),
+    ],
+)
+def test_labels_are_read_in_both_forms(given: dict[str, Any], labels: list[str]) -> None:
+    """The list alone is the answer, and an empty one is `no failure`; the old form has a value besides."""
+    assert read_labels(**given) == labels
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"labels": None},
+        {"labels": 7},
+        {"labels": ["rude"]},
+        {"labels": [""]},
+        {"labels": [7]},
+        {"labels": [None]},
+        {"labels": ""},
+        {"labels": {"repetition": True}},
+        {"labels": ["no failure", "repetition"]},
+        {"labels": [["repetition"]]},
+        {"value": None},
+        {"value": "rude"},
+        {"value": "rude", "labels": ["repetition"]},
+        {"value": ["repetition"]},
+        {"value": {"a": 1}, "labels": []},
+        {"value": 0, "labels": []},
+        {"value": False, "labels": []},
+        {"value": "no failure", "labels": ["repetition"]},
+        {"value": "no failure", "labels": ["rude"]},
+    ],
+)
+def test_labels_that_say_nothing_certain_are_refused(given: dict[str, Any]) -> None:
+    """An answer that cannot be read for certain is asked for again, and never counts as no failure."""
+    with pytest.raises(Unreadable):
+        read_labels(**given)
+
+
+def test_labels_have_one_form_in_the_schema() -> None:
+    """A model is asked for the list alone, of failures only."""
+    for name in ("agent_behavior_failure", "tool_call_behavior_failure"):
+        schema = answer_schema(ANSWERS[name])
+        evidence = ["evidence"] if name == "agent_behavior_failure" else []
+        assert list(schema["properties"]) == ["reason", *evidence, "labels"]
+        assert schema["properties"]["labels"]["items"]["enum"] == list(BUILTIN[name].labels)[1:]
 
 
 def test_the_evidence_of_a_falsehood() -> None:
@@ -146,8 +218,24 @@ def test_the_evidence_of_a_falsehood() -> None:
         (["not reached"], 0, "not reached"),
         (["reached", "rightly not reached", "not reached"], 1, "reached"),
         (["reached", "not reached", "not reached"], 0, "not reached"),
+        (["reached wrongly"], 0, "reached wrongly"),
+        (["reached", "reached", "reached wrongly"], 1, "reached"),
+        (["reached", "reached wrongly", "not reached"], 0, "reached wrongly"),
+        (["not reached", "reached wrongly", "not reached"], 0, "not reached"),
+        (["rightly not reached", "reached", "reached wrongly", "reached", "not reached"], 1, "reached"),
     ],
-    ids=["reached", "rightly", "not", "most-say-one", "most-say-not"],
+    ids=[
+        "reached",
+        "rightly",
+        "not",
+        "most-say-one",
+        "most-say-not",
+        "wrongly",
+        "one-says-wrongly",
+        "tie-of-misses",
+        "most-misses",
+        "four-outcomes",
+    ],
 )
 def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) -> None:
     """A goal that was rightly not reached counts as reached, and is marked; samples vote."""
@@ -297,7 +385,7 @@ def test_a_model_with_a_defect_costs_its_metric_alone() -> None:
             raise ZeroDivisionError("a defect")
         return {"reason": "", "value": 5 if request.key.metric == "helpfulness" else NO_FAILURE}
 
-    found, _ = run(broken, metrics=["helpfulness", "coherence", "goal_completion"])
+    found, _ = run(broken, metrics=["helpfulness", "coherence", "goal_completion"], judge={"batch": False})
     [held] = found.conversations
     assert found.verdict.status is Status.ERRORED
     assert found.averages == {"helpfulness": 5}

@@ -164,7 +164,7 @@ def test_a_turns_judges_share_everything_but_the_question() -> None:
         "s", goal="Book.", knowledge=["open at 9"], turns=["one", "two"], tools={"look": {"b": 1, "a": 2}}
     )
     with ScriptedAgent([tool_call("look", z=1, y=2), "first", "second"]) as agent:
-        run_scenarios([made], agent=agent, model=model)
+        run_scenarios([made], agent=agent, model=model, judge={"batch": False})
     for turn, history in ((0, False), (1, True)):
         asked = [r for r in model.requests if r.key.turn == turn]
         assert len(asked) >= 6
@@ -198,12 +198,15 @@ def test_every_question_names_all_values(name: str) -> None:
     text = question(name)
     assert "{{" not in text
     if BUILTIN[name].labels:
-        assert all(f"- {label}: " in text for label in BUILTIN[name].labels)
+        failures = [label for label in BUILTIN[name].labels if label != NO_FAILURE]
+        assert all(f"- {label}: " in text for label in failures)
+        assert "`labels` is empty, which means no failure" in text
     elif BUILTIN[name].kind is Kind.SCALE:
         assert re.findall(r"^([1-5]) - ", text, re.M) == list("54321")
     else:
         assert re.findall(r"^- ([a-z ]+):", text, re.M) == [
             "reached",
+            "reached wrongly",
             "rightly not reached",
             "not reached",
         ]
@@ -217,9 +220,24 @@ SAID = {
         "41 tests passed",
         "doses, amounts, prices and deadlines",
     ),
-    "goal_completion": ("A promise is not completion", "proves nothing", "block expected_outcome"),
-    "agent_behavior_failure": ("decide first whether it failed at all", "stands first in the list"),
-    "tool_call_behavior_failure": ("a call that is missing", "do not depend", "an error that may pass"),
+    "goal_completion": (
+        "A promise is not completion",
+        "proves nothing",
+        "block expected_outcome",
+        "overcharged",
+        "wrong person",
+    ),
+    "agent_behavior_failure": (
+        "decide first whether it failed at all",
+        "unless the instructions demand more, such as an explicit yes",
+        "If nothing shown could have told the assistant this, do not call it unsupported",
+    ),
+    "tool_call_behavior_failure": (
+        "a call that is missing",
+        "do not depend",
+        "an error that may pass",
+        "unless the instructions demand more, such as an explicit yes",
+    ),
 }
 
 

@@ -344,11 +344,11 @@ def test_a_whole_run(wire: dict[str, Any]) -> None:
     (scenario,) = run["results"]["scenarios"]
     assert scenario["status"] == "passed"
     assert [len(c["turns"]) for c in scenario["conversations"]] == [2, 2]
-    # Two turns each: a user's message and seven judges; goal; one dedup.
+    # Two turns each: a user's message and a judge's call; a call about the goal. Nothing failed.
     by_role = summary["usage"]["byRole"]
-    assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 30, "dedup": 1}
-    assert run["requests"] == {"gemini": 4, "claude": 31}
-    assert run["marks"] == 30  # all but the dedup's: it is asked once
+    assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 6}
+    assert run["requests"] == {"gemini": 4, "claude": 6}
+    assert run["marks"] == 6
     assert by_role["judge"]["cachedTokens"] > 0
     assert KEY not in json.dumps(run["results"])
 
@@ -356,3 +356,10 @@ def test_a_whole_run(wire: dict[str, Any]) -> None:
 def test_no_warnings(wire: dict[str, Any]) -> None:
     """Users see no warning of litellm's."""
     assert wire["warnings"] == []
+
+
+def test_a_temperature_that_claude_refuses_is_left_out(wire: dict[str, Any]) -> None:
+    """The question is asked again without it, and the next one never has it."""
+    found = wire["claude without temperature"]
+    assert ["value" in told for told in found["told"]] == [True, True]
+    assert ["temperature" in received["body"] for received in found["received"]] == [True, False, False]

@@ -277,6 +277,39 @@ def test_roles_fall_back_to_the_top_level() -> None:
     assert judge.headers == {"a": "b"}
 
 
+@pytest.mark.parametrize(
+    ("model", "temperature"),
+    [
+        ("openai/gpt-4.1-mini", 0.0),
+        ("openai/gpt-5-chat-latest", 0.0),
+        ("openai/gpt-5.2", 0.0),
+        ("anthropic/claude-sonnet-5-5", 0.0),
+        ("ollama/llama3.2", 0.0),
+        ("openai/gpt-5-mini", None),
+        ("openai/gpt-5", None),
+        ("openai/o3-mini", None),
+        ("openrouter/openai/o1", None),
+    ],
+)
+def test_judges_have_a_temperature_of_0_where_the_model_takes_it(
+    model: str, temperature: float | None
+) -> None:
+    """A model that is known to refuse any temperature but its own is asked without one; users have none."""
+    keys: dict[str, Any] = {"model": model, "provider_options": {"api_key": "k"}}
+    assert resolved(**keys).temperature == temperature
+    assert resolved(role="user", **keys).temperature is None
+    assert resolved(**keys, judge={"temperature": 0.7}).temperature == 0.7
+    assert resolved(**keys, judge={"temperature": None}).temperature is None
+
+
+def test_a_temperature_in_the_body_is_not_overridden_by_the_default() -> None:
+    """What a user sends with every request stays as it is."""
+    options = {"api_key": "k", "body": {"temperature": 1}}
+    keys: dict[str, Any] = {"model": "openai/gpt-4.1", "provider_options": options}
+    assert resolved(**keys).temperature is None
+    assert resolved(**keys, judge={"temperature": 0}).temperature == 0
+
+
 def test_a_roles_model_at_the_top_levels_provider() -> None:
     """A role's model that names no provider is asked at the top level's."""
     keys: dict[str, Any] = {

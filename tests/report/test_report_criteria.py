@@ -16,6 +16,8 @@ from agentest.outcomes import criterion_message, missed_goals
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import SUMMARY_LIMIT, summary
 from agentest.report.github_annotations import annotation, annotation_lines
+from agentest.report.junit import document
+from agentest.report.junit_case import CaseTexts
 from agentest.report.stories import Transcripts
 from agentest.results import (
     DECIDED,
@@ -122,6 +124,22 @@ def test_a_goal_that_was_missed_is_told_with_its_reason() -> None:
     assert text.count("goal: ") == 2
     assert "      pay-1: goal not reached; the user gave up: Not allowed.\n" in text
     assert "goal_completion 1  rightly not reached: Not allowed." in told(result, verbose=True)
+
+
+def test_a_goal_that_was_reached_wrongly_is_reported_as_missed() -> None:
+    """Console, GitHub summary and JUnit say that the goal was reached wrongly, and why."""
+    result = make.scenario_result(
+        conversations=[talk("pay-1", goal=GoalOutcome.REACHED_WRONGLY)], thresholds={"goal_completion": 0.8}
+    )
+    assert result.verdict.status is Status.FAILED
+    row = "pay-1: goal reached wrongly; the user gave up: Not allowed."
+    text = told(result)
+    assert "        goal: reached wrongly: Not allowed.\n" in text
+    assert f"      {row}\n" in text
+    assert row in summed_up(result)
+    texts = CaseTexts()
+    texts.add(result)
+    assert row in "".join(document(make.run_result(result), texts, str))
 
 
 def test_evidence_and_labels_are_told_apart() -> None:

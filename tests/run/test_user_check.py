@@ -51,7 +51,7 @@ def test_a_user_who_kept_the_role() -> None:
     for number in (1, 2):
         judged = [r.key.metric for r in asked(model, "judge") if r.key.conversation == number]
         assert judged[0] == "user"
-        assert "helpfulness" in judged
+        assert "batch" in judged
         assert "goal_completion" in judged
 
 
@@ -70,7 +70,7 @@ def test_a_broken_role_is_played_again() -> None:
     )
     assert {e.conversation_id for e in events if isinstance(e, TurnFinished)} == {"book-1", "book-1-again"}
     assert [r.key.sample for r in asked(model, "user")] == [0, 0, 1, 1]
-    assert len(asked(model, "judge", "helpfulness")) == 1
+    assert len(asked(model, "judge", "batch")) == 1
 
 
 def test_a_role_that_is_broken_twice() -> None:

@@ -26,6 +26,7 @@ from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 HIDDEN = "That no call is shown says nothing"
 CALLS = "tool_call_behavior_failure"
+SINGLE = {"batch": False}
 OTHERS = "(the assistant may have other tools: these are known)"
 BOOK = {
     "name": "book",
@@ -341,8 +342,8 @@ def test_missing_calls_are_asked_for(case: str) -> None:
     result = run_scenarios([made(turns=["Hi.", "Bye."], **options)], agent=agent, model=model)
     [conversation] = result.scenarios[0].conversations
     assert [isinstance(turn.metrics.get(CALLS), Score) for turn in conversation.turns] == asked
-    helpful = [request for request in judges(model) if request.key.metric == "helpfulness"]
-    assert {HIDDEN in prompt(request) for request in helpful} == {hidden}
+    of_turns = [request for request in judges(model) if request.key.turn is not None]
+    assert {HIDDEN in prompt(request) for request in of_turns} == {hidden}
 
 
 def test_a_missing_call_is_a_failure() -> None:
@@ -369,7 +370,7 @@ def test_late_calls_are_judged() -> None:
         scores={CALLS: lambda request: "no failure" if "Friday" in prompt(request) else "missing tool call"}
     )
     agent = {"type": "custom", "handler": handler}
-    result = run_scenarios([made(turns=["Hi.", "Bye."], tools=MOCKS)], agent=agent, model=model)
+    result = run_scenarios([made(turns=["Hi.", "Bye."], tools=MOCKS)], agent=agent, model=model, judge=SINGLE)
     [conversation] = result.scenarios[0].conversations
     assert labels(conversation) == ["no failure", "no failure"]
     assert not conversation.failures
@@ -402,7 +403,8 @@ def test_first_answers_about_late_calls_do_not_count() -> None:
         return "Done."
 
     agent = {"type": "custom", "handler": handler}
-    result = run_scenarios([made(turns=["Hi.", "Bye."], tools=MOCKS)], agent=agent, model=Judge())
+    turns = made(turns=["Hi.", "Bye."], tools=MOCKS)
+    result = run_scenarios([turns], agent=agent, model=Judge(), judge=SINGLE)
     [conversation] = result.scenarios[0].conversations
     assert labels(conversation) == ["no failure", "no failure"]
 

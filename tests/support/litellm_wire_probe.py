@@ -101,6 +101,18 @@ def refusing() -> Answer:
     return Answer(json.dumps(body).encode())
 
 
+def without_temperature() -> Script:
+    """A Claude that takes no temperature."""
+    claude = Anthropic()
+
+    def script(received: Received) -> Answer:
+        if "temperature" in received.body:
+            return anthropic_error(400, "temperature: is deprecated for this model", "invalid_request_error")
+        return claude(received)
+
+    return script
+
+
 def blocked() -> Answer:
     """What Gemini answers to what it will not."""
     usage = {"promptTokenCount": 9, "totalTokenCount": 9}
@@ -132,6 +144,7 @@ async def questions() -> dict[str, Any]:
         "claude 401": await asked(CLAUDE, Anthropic(), key="a-wrong-key-9876543210"),
         "claude hangs": await asked(CLAUDE, hanging, timeout_ms=400, retries=1),
         "claude refuses": await asked(CLAUDE, Anthropic([refusing()])),
+        "claude without temperature": await asked(CLAUDE, without_temperature(), questions=two),
         "claude nonsense": await asked(CLAUDE, Anthropic([Answer(b"{}")] * 9), retries=0),
         "gemini blocks": await asked(GEMINI, Gemini([blocked()]), **beta),
         "gemini": await asked(GEMINI, Gemini(), questions=two, **beta),

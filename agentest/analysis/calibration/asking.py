@@ -17,9 +17,9 @@ from agentest.analysis.calibration.labels import (
 )
 from agentest.config.models import Batch
 from agentest.evaluate.answers import criterion_result, score_of
-from agentest.evaluate.judge import Answers, Judge, at_once
+from agentest.evaluate.judge import Answers, Judge, Part, at_once, parts_of
 from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
-from agentest.evaluate.shown import conversation_context, turn_context
+from agentest.evaluate.shown import conversation_context, part_context, turn_context
 from agentest.llm.port import CallKey
 from agentest.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.results import GoalOutcome, Score, Unscored
@@ -37,6 +37,12 @@ class Asked:
     turn: int | None
     questions: Mapping[Question, JudgeQuestion]
     all_turns: bool = False
+
+    @property
+    def calls(self) -> int:
+        """How many calls a sample takes."""
+        wanted = list(self.questions.values())
+        return len(parts_of(wanted, len(self.conversation.turns))) if self.all_turns else 1
 
 
 async def answers_to(
@@ -112,13 +118,16 @@ async def _ask(asked: Asked, judge: Judge) -> dict[Question, Answer]:
     key = CallKey("judge", SCOPE, _number(conversation.id), asked.turn)
     wanted = list(asked.questions.values())
     if asked.all_turns:
-        context = conversation_context(conversation.background, turns)
-        found = await judge.ask_of_all_turns(wanted, context, key)
+
+        def context(part: Part) -> str:
+            return part_context(conversation.background, turns[: part.asked.stop], part.asked)
+
+        found = await judge.ask_of_all_turns(wanted, len(turns), context, key)
     elif asked.turn is None:
         found = await judge.ask(wanted, conversation_context(conversation.background, turns), key)
     else:
-        context = turn_context(conversation.background, turns[: asked.turn + 1])
-        found = await judge.ask(wanted, context, key)
+        shown = turn_context(conversation.background, turns[: asked.turn + 1])
+        found = await judge.ask(wanted, shown, key)
     return {
         question: _answer(question, found[each], len(turns)) for question, each in asked.questions.items()
     }

@@ -27,7 +27,7 @@ from agentest.support.json_text import no_constant
 from agentest.support.spelling import did_you_mean, snake_keys
 from agentest.transcript import Turn
 
-_BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "unseen")
+_BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "date", "unseen")
 _CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
 _LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
 _SHOWN_CHARS = 200

@@ -9,7 +9,7 @@ from itertools import pairwise
 from agentest.analysis.calibration.labels import LabelledConversation
 from agentest.evaluate.background import Background
 from agentest.support.json_text import NotJson, json_text
-from agentest.support.moments import shown_moment
+from agentest.support.moments import shown_date
 from agentest.transcript import NO_TEXT, StateChange, ToolCall, Turn, call_text
 
 _RULE = "─" * 72
@@ -41,7 +41,7 @@ def known(background: Background) -> tuple[Row, ...]:
         "expected": background.expected_outcome,
         "told": background.instructions,
         "tools": background.tools,
-        "began": shown_moment(background.started_at),
+        "began": shown_date(background.date or None, background.started_at),
         "unseen": background.unseen,
     }
     return tuple((name, text) for name, text in facts.items() if text)

@@ -49,6 +49,7 @@ class Says:
     final_session_state: Mapping[str, Any] | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     turns: tuple[TurnSays, ...] = ()
+    date: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -126,6 +127,7 @@ def _of_scenario(scenario: Scenario) -> Says:
         final_session_state=scenario.final_session_state,
         thresholds=_kept(scenario.thresholds),
         turns=tuple(TurnSays(trajectory=turn.trajectory, expect=turn.expect) for turn in scenario.turns),
+        date=scenario.date,
         left_out={
             **{name: why for name, why in reasons.items() if getattr(scenario, name)},
             **_other_thresholds(scenario.thresholds),
@@ -140,6 +142,7 @@ def _of_case(own: OwnKeys) -> Says:
         trajectory=said.trajectory,
         expect=said.expect,
         thresholds=_kept(said.thresholds),
+        date=said.date,
         left_out={**unchanging, **_other_thresholds(said.thresholds)},
     )
 
@@ -228,6 +231,8 @@ def as_source(writing: Writing) -> Words | None:
         return None
     if says.thresholds:
         whole["thresholds"] = words.value_of(says.thresholds)
+    if says.date:
+        whole["date"] = words.value_of(says.date)
     return Words(whole=whole, turns=turns)
 
 
@@ -244,7 +249,10 @@ def as_keys(writing: Writing) -> OwnKeys | None:
     if not (trajectory or expect):
         return None
     return OwnKeys(
-        trajectory=_alone(trajectory), expect=_alone(expect), thresholds=dict(says.thresholds) or None
+        trajectory=_alone(trajectory),
+        expect=_alone(expect),
+        thresholds=dict(says.thresholds) or None,
+        date=says.date,
     )
 
 

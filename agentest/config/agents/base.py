@@ -22,7 +22,7 @@ WAYS_OF_STATE = (
 
 _OF_OTHERS = "{{."
 """How placeholders of Go's templates begin, which commands of docker have."""
-PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario")
+PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "date")
 """What `{{name}}` stands for in what is sent to an agent; `agents.placeholders` has the values."""
 FAMILIES = ("state",)
 """Beginnings of placeholders that go on with a key of the user's own: `{{state.user_id}}`."""

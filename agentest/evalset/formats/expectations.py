@@ -14,6 +14,7 @@ from pydantic import AfterValidator
 from agentest.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normal_thresholds
 from agentest.scenarios.criteria import Criterion, parse_criteria
 from agentest.scenarios.expectations import Saying, parse_expected_state, parse_sayings
+from agentest.scenarios.making import parse_date
 from agentest.scenarios.state import parse_state
 from agentest.scenarios.trajectories import parse_trajectories
 from agentest.scenarios.trajectory import Trajectory
@@ -65,6 +66,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "final_state": parse_expected_state,
     "thresholds": parse_thresholds,
     "criteria": _some_criteria,
+    "date": parse_date,
 }
 
 
@@ -105,6 +107,7 @@ class OwnExpectations:
     final_state: Mapping[str, Any] | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     criteria: tuple[Criterion, ...] = ()
+    date: str | None = None
 
     @property
     def decide(self) -> bool:

@@ -255,6 +255,7 @@ class OwnKeys(Brief):
     expect: Annotated[Any, checked_as("expect")] = None
     state: Annotated[Any, checked_as("state")] = None
     final_state: Annotated[Any, checked_as("final_state")] = None
+    date: Annotated[Any, checked_as("date")] = None
     thresholds: Annotated[Any, checked_as("thresholds")] = None
     criteria: Annotated[Any, checked_as("criteria")] = None
 

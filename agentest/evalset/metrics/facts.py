@@ -21,6 +21,8 @@ class AgentFacts:
     """What is known of its tools otherwise: for cases that have recorded none."""
     unseen: str = ""
     """Why its tool calls cannot be seen, unless its answers tell of them; "": they can."""
+    date: str = ""
+    """When the conversation takes place, where that is configured: ISO 8601."""
 
 
 NOTHING_KNOWN = AgentFacts()

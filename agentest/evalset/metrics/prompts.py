@@ -172,6 +172,7 @@ def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> Backgr
         goal=goal,
         instructions=facts.instructions,
         tools=facts.tools,
+        date=facts.date,
         started_at=turns[0].started_at or "",
         unseen=_unseen(facts, turns),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,7 +92,7 @@ def _unknown(name: str, provider: str, known: Iterable[str]) -> str:
 
 
 class LiteLLMChatModel:
-    """One model in litellm's spelling."""
+    """One model in litellm's spelling. A temperature that the model refuses is left out from then on."""
 
     def __init__(self, spec: ModelSpec, litellm: Any) -> None:
         self.name = spec.name
@@ -113,9 +113,9 @@ class LiteLLMChatModel:
                 )
                 if value
             },
-            **parameters(spec),
             **_with_api_base(spec),
         }
+        self._parameters = parameters(spec)
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         if not self._mark_shared:
@@ -124,17 +124,31 @@ class LiteLLMChatModel:
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
+        sent = {**self._parameters, **self._arguments}
         try:
             response = await self._litellm.acompletion(
-                messages=self._messages(request.messages), **response_format(request), **self._arguments
+                messages=self._messages(request.messages), **response_format(request), **sent
             )
             choice = response.choices[0]
             message = choice.message
             usage = response.usage.model_dump() if getattr(response, "usage", None) else None
         except Exception as error:  # noqa: BLE001 - litellm raises its own, openai's, httpx's and plain errors
-            raise _translated(error, self._redact) from None
+            translated = _translated(error, self._redact)
+            if isinstance(translated, RequestRefused):
+                translated.mended = self._leave_out(sent, str(translated))
+            raise translated from None
         refused = "" if message.content else _refusal(choice)
         return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
+
+    def _leave_out(self, sent: Mapping[str, Any], complaint: str) -> bool:
+        """Leave out the temperature where a refusal names it; False where it does not, or none was sent.
+
+        Claude with thinking takes none but 1, and other models may refuse it, too.
+        """
+        named = "temperature" in sent and re.search(r"\btemperature\b", complaint) is not None
+        if named:
+            self._parameters.pop("temperature", None)
+        return named and "temperature" not in self._arguments
 
 
 def _refusal(choice: Any) -> str:

@@ -14,9 +14,9 @@ from agentest.transcript import Usage
 
 _OF_USER = Usage(800, 60)
 _OF_JUDGE = {
-    Batch.OFF: Usage(1_400, 120),
-    Batch.TURN: Usage(2_600, 700),
-    Batch.CONVERSATION: Usage(3_700, 2_500),
+    Batch.OFF: Usage(1_500, 120),
+    Batch.TURN: Usage(2_700, 700),
+    Batch.CONVERSATION: Usage(3_800, 2_500),
 }
 """Tokens of a call, as docs/metrics.md has those of prompts: of a conversation of four turns."""
 

@@ -55,7 +55,8 @@ function criterion({ result, turnIndex, samples, text, required, reason }, withT
 function sorted(metrics, { thresholds }, failures) {
   const rows = Object.entries(metrics).map(([name, result]) => {
     const limit = thresholds[name];
-    const failed = result.outcome === "not reached" || failures.some(({ metric }) => metric === name);
+    const missed = ["not reached", "reached wrongly"].includes(result.outcome);
+    const failed = missed || failures.some(({ metric }) => metric === name);
     return { name, result, limit, low: (result.error || failed || isBelow(result, limit)) && "low" };
   });
   const skipped = rows.filter(({ result }) => known(result.skipped));
