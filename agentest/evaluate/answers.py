@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from statistics import median_low
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from statistics import median_high, median_low
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -34,6 +34,7 @@ from agentest.results import (
     Evidence,
     GoalOutcome,
     Score,
+    Severity,
     Unscored,
 )
 from agentest.scenarios.criteria import Criterion
@@ -103,11 +104,20 @@ class GoalAnswer(_Answer):
         return {**data, "outcome": known[value] if value in (0, 1) else value}
 
 
+_Severity = Literal["critical", "high", "medium", "low"]
+
+
+def _severity_or_none(value: object) -> object:
+    """A severity; any other word says nothing of it, and nothing against the labels."""
+    return value if isinstance(value, str) and value in get_args(_Severity) else None
+
+
 class LabelsAnswer(_Answer):
     known: ClassVar[Sequence[str]] = ()
     """The metric's labels, by precedence."""
     evidence: _Evidence = None
     labels: list[str]
+    severity: Annotated[_Severity | None, BeforeValidator(_severity_or_none)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -285,7 +295,20 @@ def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: 
     labels = tuple(label for label in metric.labels if label in kept)
     first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
     evidence = _evidence_of_falsehood(failing) if FALSE_INFORMATION in labels else None
-    return Score(labels[0], first.reason, _kept(values, asked), labels=labels, evidence=evidence)
+    return Score(
+        labels[0],
+        first.reason,
+        _kept(values, asked),
+        labels=labels,
+        evidence=evidence,
+        severity=_severity_of(failing),
+    )
+
+
+def _severity_of(answers: Sequence[LabelsAnswer]) -> Severity | None:
+    """The median of what the answers say, the worse of two; None if one of them does not say."""
+    found = [Severity.of(answer.severity) for answer in answers if answer.severity]
+    return median_high(found) if len(found) == len(answers) else None
 
 
 def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:

@@ -219,7 +219,7 @@ def _with_last_checks(
 def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:
     """Every label other than `no failure`, with an id of its own; a turn may have several."""
     failures = [
-        (turn.turn_index, name, label, result.reason)
+        (turn.turn_index, name, label, result)
         for turn in turns
         for name, result in turn.metrics.items()
         if isinstance(result, Score)
@@ -232,9 +232,10 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
             turn_index=turn,
             metric=name,
             label=label,
-            reason=reason,
+            reason=score.reason,
+            severity=score.severity,
         )
-        for n, (turn, name, label, reason) in enumerate(failures, start=1)
+        for n, (turn, name, label, score) in enumerate(failures, start=1)
     )
 
 

@@ -86,6 +86,8 @@ class Score:
     """What became of the goal, for `goal_completion`."""
     evidence: Evidence | None = None
     """What the known facts say, for what judges statements."""
+    severity: Severity | None = None
+    """How severe the judge finds a failure; None: there is none, or it did not say."""
 
     @property
     def number(self) -> float | None:

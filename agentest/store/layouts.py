@@ -100,7 +100,9 @@ CODECS = Codecs(
             only_if_set=("server_output", "started_at", "user_ms", "tools_ms", "agent_ms")
         ),
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
-        Score: Layout(left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence")),
+        Score: Layout(
+            left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence", "severity")
+        ),
         CriterionResult: Layout(only_if_set=("samples",)),
         ErrorGroup: Layout(only_if_set=("fails",)),
         StoredFailure: Layout(only_if_set=("severity",)),

@@ -195,7 +195,7 @@ def test_labels_have_one_form_in_the_schema() -> None:
     for name in ("agent_behavior_failure", "tool_call_behavior_failure"):
         schema = answer_schema(ANSWERS[name])
         evidence = ["evidence"] if name == "agent_behavior_failure" else []
-        assert list(schema["properties"]) == ["reason", *evidence, "labels"]
+        assert list(schema["properties"]) == ["reason", *evidence, "labels", "severity"]
         assert schema["properties"]["labels"]["items"]["enum"] == list(BUILTIN[name].labels)[1:]
 
 
@@ -409,3 +409,21 @@ def test_a_failure_label_reaches_the_verdict() -> None:
     found, _ = run(scores={"agent_behavior_failure": "unsafe action"}, groups=groups)
     assert found.verdict.status is Status.FAILED
     assert [(e.severity, e.occurrences) for e in found.errors] == [(Severity.CRITICAL, ("s-1-F1", "s-1-F2"))]
+
+
+@pytest.mark.parametrize(
+    ("given", "severity"),
+    [
+        (["high"], Severity.HIGH),
+        (["low", "critical", "medium"], Severity.MEDIUM),
+        (["low", "high"], Severity.HIGH),
+        (["low", None], None),
+        (["severe"], None),
+        ([3], None),
+    ],
+)
+def test_the_severity_of_a_failure(given: list[Any], severity: Severity | None) -> None:
+    """It is the median of the answers, the worse of two; what is no severity says nothing of it."""
+    answers = [{"labels": ["repetition"], "severity": each} for each in given]
+    found = behavior(*answers)
+    assert (found.value, found.severity) == ("repetition", severity)
