@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -93,7 +94,13 @@ class ConfirmSettings(ModelSettings):
     @model_validator(mode="before")
     @classmethod
     def _name_is_model(cls, data: Any) -> Any:
-        return {"model": data} if isinstance(data, str) else data
+        if isinstance(data, str):
+            return {"model": data}
+        if not isinstance(data, Mapping | ModelSettings):
+            raise ValueError(
+                f"is {data!r:.80}; write `confirm: provider/model`, or a mapping with the key `model`"
+            )
+        return data
 
     @model_validator(mode="after")
     def _names_a_model(self) -> Self:

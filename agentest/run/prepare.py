@@ -285,9 +285,7 @@ def _model_specs(
     return specs
 
 
-def _confirm_spec(
-    loaded: LoadedConfig, options: Options, environ: Mapping[str, str]
-) -> ModelSpec | None:
+def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, str]) -> ModelSpec | None:
     """The model of `judge.confirm`. Raises ConfigError."""
     config = loaded.config
     if config.judge.confirm is None:

@@ -81,7 +81,8 @@ def _asked_alone(form: Mapping[str, Any], question: str) -> str:
 def _answer(question: str, script: Mapping[str, Any]) -> dict[str, Any]:
     best = {"goal_completion": "reached", "agent_behavior_failure": "no failure", "criterion_1": "met"}
     value = script.get(question, best.get(question, 5))
-    key = {"goal_completion": "outcome", "criterion_1": "result", "criterion_2": "result"}.get(question, "value")
+    keys = {"goal_completion": "outcome", "criterion_1": "result", "criterion_2": "result"}
+    key = keys.get(question, "value")
     labels = {"labels": []} if question == "agent_behavior_failure" else {}
     return {"reason": f"why {value}", **labels, key: value}
 
@@ -108,6 +109,12 @@ def held(result: RunResult) -> ConversationResult:
     return found
 
 
+def differing(first: str, second: str) -> Unscored:
+    return Unscored(
+        f"not confirmed: first answered {first!r} (why {first}); second answered {second!r} (why {second})"
+    )
+
+
 @pytest.mark.parametrize("batch", MODES)
 def test_nothing_is_confirmed_where_nothing_fails(batch: Any) -> None:
     """A scenario that passes costs no call of the confirming model."""
@@ -127,30 +134,29 @@ def test_where_both_agree_the_first_answer_stands(batch: Any) -> None:
     for turn in found.turns:
         assert turn.metrics["helpfulness"] == Score(1, "why 1")
         label = turn.metrics["agent_behavior_failure"]
-        assert isinstance(label, Score) and label.value == "repetition"
+        assert isinstance(label, Score)
+        assert label.value == "repetition"
     goal = found.metrics["goal_completion"]
-    assert isinstance(goal, Score) and goal.value == 0
+    assert isinstance(goal, Score)
+    assert goal.value == 0
     assert [criterion.result for criterion in found.criteria] == [CriterionOutcome.VIOLATED]
 
 
 @pytest.mark.parametrize("batch", MODES)
 def test_where_they_differ_nobody_can_tell(batch: Any) -> None:
-    """Metrics are unscored and criteria cannot be told, with both models' answers; the scenario is errored."""
+    """Metrics are unscored and criteria cannot be told, with both answers; the scenario is errored."""
     result = run(Models(FAULTS, {}), judge={"batch": batch})
     found = held(result)
     assert result.scenarios[0].verdict.status is Status.ERRORED
-    unscored = [*(turn.metrics["helpfulness"] for turn in found.turns)]
-    assert unscored == [Unscored("not confirmed: first answered '1' (why 1); second answered '5' (why 5)")] * 2
     for turn in found.turns:
-        label = turn.metrics["agent_behavior_failure"]
-        assert isinstance(label, Unscored) and "'repetition'" in label.error and "'no failure'" in label.error
-    goal = found.metrics["goal_completion"]
-    assert isinstance(goal, Unscored) and "'not reached'" in goal.error and "'reached'" in goal.error
+        assert turn.metrics == {
+            "helpfulness": differing("1", "5"),
+            "agent_behavior_failure": differing("repetition", "no failure"),
+        }
+    assert found.metrics["goal_completion"] == differing("not reached", "reached")
     [criterion] = found.criteria
     assert criterion.result is CriterionOutcome.CANNOT_TELL
-    assert criterion.reason == (
-        "not confirmed: first answered 'violated' (why violated); second answered 'met' (why met)"
-    )
+    assert criterion.reason == differing("violated", "met").error
     assert found.failures == ()
 
 
@@ -211,7 +217,8 @@ def test_the_majority_of_several_answers_is_confirmed_once() -> None:
     result = run(models, judge={"samples": 3})
     assert len(models.of("second")) == 1
     goal = held(result).metrics["goal_completion"]
-    assert isinstance(goal, Score) and goal.samples == (0, 0, 0)
+    assert isinstance(goal, Score)
+    assert goal.samples == (0, 0, 0)
 
 
 def test_a_configured_threshold_counts_too() -> None:
@@ -221,9 +228,11 @@ def test_a_configured_threshold_counts_too() -> None:
     assert models.of("second") == [["helpfulness"]] * 2
 
 
-def spec(judge: Any, environ: Mapping[str, str] | None = None, **keys: Any) -> ModelSpec | None:
+def spec(judge: Any, environ: Mapping[str, str] | None = None, **keys: Any) -> ModelSpec:
     config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:1"}, "judge": judge, **keys})
-    return resolve_confirming(config, environ or {})
+    found = resolve_confirming(config, environ or {})
+    assert found
+    return found
 
 
 def test_the_confirming_model_falls_back_to_the_judge() -> None:
@@ -231,13 +240,12 @@ def test_the_confirming_model_falls_back_to_the_judge() -> None:
     own = {"base_url": "http://127.0.0.1:9/v1", "api_key": "K"}
     local = {"provider": "openai-compatible", "model": "a", "provider_options": own}
     found = spec({**local, "confirm": "b"})
-    assert found and (found.name, found.base_url, found.api_key) == ("b", own["base_url"], "K")
+    assert (found.name, found.base_url, found.api_key) == ("b", own["base_url"], "K")
     found = spec({"model": "groq/x", "provider_options": {"api_key": "G"}, "confirm": {"model": "groq/y"}})
-    assert found and (found.name, found.api_key) == ("groq/y", "G")
+    assert (found.name, found.api_key) == ("groq/y", "G")
     top = {"model": "openai/a", "provider_options": {"api_key": "T"}}
     found = spec({"model": "groq/x", "provider_options": {"api_key": "G"}, "confirm": "openai/b"}, **top)
-    assert found and (found.name, found.api_key) == ("openai/b", "T")
-    assert spec({"model": "openai/a"}, {"OPENAI_API_KEY": "k"}) is None
+    assert (found.name, found.api_key) == ("openai/b", "T")
 
 
 def test_a_key_of_the_judge_is_for_its_provider_alone() -> None:
@@ -252,10 +260,10 @@ def test_the_confirming_model_has_settings_of_its_own() -> None:
     judge = {"model": "openai/a", "temperature": 1, "max_tokens": 7, "requests_per_minute": 3}
     environ = {"OPENAI_API_KEY": "k"}
     plain = spec({**judge, "confirm": "openai/b"}, environ)
-    assert plain and (plain.max_tokens, plain.requests_per_minute) == (None, None)
+    assert (plain.max_tokens, plain.requests_per_minute) == (None, None)
     assert plain.temperature != 1
     found = spec({**judge, "confirm": {"model": "openai/b", "temperature": 0.5, "maxTokens": 9}}, environ)
-    assert found and (found.temperature, found.max_tokens) == (0.5, 9)
+    assert (found.temperature, found.max_tokens) == (0.5, 9)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ async def examine(
     specs = resolved(loaded, request, environ, findings)
     await check_models(specs, findings)
     if plan is not None and specs.keys() >= set(ROLES):
-        roles = {"user": specs["user"], "judge": specs["judge"], "confirm": specs.get(CONFIRM)}
-        run = Prepared(request, loaded, plan, (), **roles)
+        confirm = specs.get(CONFIRM)
+        run = Prepared(request, loaded, plan, (), user=specs["user"], judge=specs["judge"], confirm=confirm)
         findings(check_price(plan, loaded.config, specs, expected(run)))
     return findings.bad
