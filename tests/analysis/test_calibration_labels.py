@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
 from agentest import scenario
-from agentest.analysis.calibration.dialogue import Dialogue, open_questions
+from agentest.analysis.calibration.desk import answers_to
+from agentest.analysis.calibration.dialogue import Dialogue, keys, open_questions, typed_value
 from agentest.analysis.calibration.gathering import Scenarios, gather
 from agentest.analysis.calibration.label_file import read_labels
 from agentest.analysis.calibration.label_writer import LabelWriter
@@ -20,23 +22,27 @@ from agentest.analysis.calibration.labels import (
     LabelledConversation,
     Question,
     choices,
+    parsed_value,
     questions_of,
 )
 from agentest.analysis.calibration.sheet import transcript
 from agentest.config.config import Config
 from agentest.errors import UsageError
+from agentest.evaluate.answers import CriterionAnswer, GoalAnswer, LabelsAnswer
 from agentest.evaluate.background import Background, background_of
-from agentest.evaluate.questions import CRITERION
+from agentest.evaluate.questions import CRITERION, criterion_question, metric_question
 from agentest.evaluate.shown import conversation_context
-from agentest.metrics import CRITERIA, GOAL
+from agentest.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.run.about import about_agent
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
+from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import ToolCall, Turn
 
 Line = Mapping[str, Any]
+BOTH = ("unsafe action", "repetition")
 TALK: Line = {
     "type": "conversation",
     "id": "a",
@@ -89,6 +95,23 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     [
         ("nothing", "is not JSON"),
         ("[1]", "expected a JSON object"),
+        ("[" * 800 + "]" * 800, "expected a JSON object"),
+        ("[" * 100_000, "is nested too deeply"),
+        ({}, "`type` must be conversation or label, and it is missing"),
+        (
+            label(turn="x", metric="faithfulness", value=1),
+            "must be a turn's number, from 0, or null; found 'x'",
+        ),
+        (label(turn=0, metric="faithfulness", value="6"), "expected a whole number from 1 to 5, found '6'"),
+        (label(turn=0, metric="faithfulness", value="five"), "expected a whole number from 1 to 5"),
+        (label(turn=0, metric="faithfulness", value="9" * 5000), "expected a whole number from 1 to 5"),
+        (label(turn=0, metric="faithfulness", value=[5]), "expected a whole number from 1 to 5, found [5]"),
+        (label(turn=0, metric="faithfulness", value=5, by=0), "`by` must be a text, found 0"),
+        (label(turn=0, metric="faithfulness", value=5, note=False), "`note` must be a text, found False"),
+        ({**TALK, "id": 0}, "`id` must be a text, found 0"),
+        (label(metric="goal_completion", value=True), "'not reached', found True"),
+        (label(metric="goal_completion", value=2), "'not reached', found 2"),
+        (label(metric="goal_completion", value=["reached"]), "found ['reached']"),
         ({"type": "lable"}, "`type` must be conversation or label, found 'lable'"),
         (label(turn=0, metrik="faithfulness", value=1), "unknown key `metrik`; did you mean `metric`?"),
         (label(turn=0, metric="faithfullness", value=1), "did you mean `faithfulness`?"),
@@ -122,6 +145,62 @@ def test_what_is_wrong_is_said(tmp_path: Path, line: Line | str, problem: str) -
         read_labels(written(tmp_path, TALK, line))
     assert f"{tmp_path / 'labels.jsonl'}:2: " in str(error.value)
     assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (label(turn=0, metric="faithfulness", value="5"), 5),
+        (label(turn="1", metric="Faithfulness", value=" 2 "), 2),
+        (label(turn=0, metric="faithfulness", value=4.0), 4),
+        (label(metric="goal_completion", value="Not Reached"), "not reached"),
+        (label(metric="goalCompletion", value="RIGHTLY_NOT_REACHED"), "rightly not reached"),
+        (label(metric="goal_completion", value="1"), "reached"),
+        (label(metric="goal_completion", value="0"), "not reached"),
+        (label(turn=0, metric="agent_behavior_failure", value="No Failure"), ("no failure",)),
+        (label(turn=0, metric="agent_behavior_failure", value=["Repetition", "Unsafe Action"]), BOTH),
+        (label(criterion="Is kind", value="Cannot tell "), "cannot tell"),
+        (label(criterion="Is kind", value="MET"), "met"),
+    ],
+    ids=lambda value: str(value.get("value") if isinstance(value, dict) else value)[:30],
+)
+def test_spreadsheets_write_values_in_their_own_way(tmp_path: Path, given: Line, value: Any) -> None:
+    """Capital letters, spaces and underscores do not count, and numbers may be quoted."""
+    [found] = read_labels(written(tmp_path, TALK, given)).labels
+    assert found.value == value
+
+
+@pytest.mark.parametrize("metric", [*BUILTIN, CRITERIA])
+def test_people_can_answer_whatever_judges_can(metric: str) -> None:
+    """Every value of the judge's answer can be given, in the terminal by a key and on the page."""
+    question = criterion_question(1, Criterion("Is kind")) if metric == CRITERIA else metric_question(metric)
+    values = {_value(answer) for answer in _answers(question.answer)}
+    on_page = answers_to(metric)
+    assert {parsed_value(metric, each.value) for each in on_page} == values
+    assert {typed_value(metric, each.key) for each in on_page} == values
+    shown = " ".join(keys(metric))
+    assert all(name in shown for name in choices(metric))
+
+
+def _answers(shape: type[BaseModel]) -> Iterator[BaseModel]:
+    """One answer of this shape for each value that it may have."""
+    [name] = {"value", "outcome", "result"} & shape.model_fields.keys()
+    annotation = shape.model_fields[name].annotation
+    choices = list(annotation) if isinstance(annotation, type) else get_args(annotation)
+    for each in choices:
+        yield shape.model_validate({"reason": "r", name: each})
+
+
+def _value(answer: Any) -> Any:
+    """What a person would have to say to agree."""
+    match answer:
+        case CriterionAnswer():
+            return str(answer.result)
+        case GoalAnswer():
+            return str(answer.outcome)
+        case LabelsAnswer():
+            return (answer.value,)
+    return answer.value
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -258,7 +337,7 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     assert "expected Refused." in text
     assert "\x1b" not in text
     assert "agent    Hello\n         > 5" in text
-    assert "expected a whole number from 1 to 5, found 9" in text
+    assert "expected a whole number from 1 to 5, found '9'" in text
     assert f"{CRITERION}\n\nIs kind" in text
 
 
