@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from agentest.config.models import Batch
 from agentest.evaluate.answers import criterion_result, score_of
@@ -47,11 +48,13 @@ class ConfirmedJudge(Judge):
         return first | self._compared(failing, await self.second.ask(list(failing), context, key))
 
     async def ask_of_all_turns(
-        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
+        self, questions: Sequence[JudgeQuestion], *conversation: Any, **more: Any
     ) -> dict[JudgeQuestion, Answers]:
-        first = await Judge.ask_of_all_turns(self, questions, context, key)
+        first = await Judge.ask_of_all_turns(self, questions, *conversation, **more)
         failing = self._failing(first)
-        second = await self.second.ask_of_all_turns(list(failing), context, key)
+        if not failing:
+            return first
+        second = await self.second.ask_of_all_turns(list(failing), *conversation, **more)
         return first | self._compared(failing, second)
 
     def _failing(self, found: Mapping[JudgeQuestion, Answers]) -> dict[JudgeQuestion, Answers]:

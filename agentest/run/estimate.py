@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agentest.config.models import Batch
 from agentest.conversation.user_prompts import MAX_ROUNDS
-from agentest.metrics import BUILTIN, GOAL, Kind, MetricLevel
+from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
 
 
@@ -60,7 +60,7 @@ def _checked(found: Estimate, unit: Unit, samples: int) -> Estimate:
 def _confirmed(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
     """With a call for each turn, and one for the whole, of which some answer may fail the scenario."""
     scenario = unit.scenario
-    can_fail = [m for m in unit.metrics if m in unit.thresholds or m == GOAL or BUILTIN[m].kind is Kind.LABEL]
+    can_fail = [m for m in unit.metrics if m in unit.thresholds or BUILTIN[m].kind is not Kind.SCALE]
     of_turn = sum(BUILTIN[metric].level is MetricLevel.TURN for metric in can_fail)
     of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
     together = Batch.TURN if batch is Batch.OFF else batch

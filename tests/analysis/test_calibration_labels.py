@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from agentest import scenario
 from agentest.analysis.calibration.desk import answers_to
@@ -28,15 +27,14 @@ from agentest.analysis.calibration.labels import (
 from agentest.analysis.calibration.sheet import transcript
 from agentest.config.config import Config
 from agentest.errors import UsageError
-from agentest.evaluate.answers import CriterionAnswer, GoalAnswer, LabelsAnswer
 from agentest.evaluate.background import Background, background_of
-from agentest.evaluate.questions import CRITERION, criterion_question, metric_question
+from agentest.evaluate.questions import CRITERION
 from agentest.evaluate.shown import conversation_context
 from agentest.metrics import BUILTIN, CRITERIA, GOAL
+from agentest.results import CriterionOutcome, GoalOutcome
 from agentest.run.about import about_agent
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
-from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import ToolCall, Turn
@@ -173,34 +171,20 @@ def test_spreadsheets_write_values_in_their_own_way(tmp_path: Path, given: Line,
 @pytest.mark.parametrize("metric", [*BUILTIN, CRITERIA])
 def test_people_can_answer_whatever_judges_can(metric: str) -> None:
     """Every value of the judge's answer can be given, in the terminal by a key and on the page."""
-    question = criterion_question(1, Criterion("Is kind")) if metric == CRITERIA else metric_question(metric)
-    values = {_value(answer) for answer in _answers(question.answer)}
     on_page = answers_to(metric)
-    assert {parsed_value(metric, each.value) for each in on_page} == values
-    assert {typed_value(metric, each.key) for each in on_page} == values
+    judged = {parsed_value(metric, value) for value in values_of_judges(metric)}
+    assert {parsed_value(metric, each.value) for each in on_page} == judged
+    assert {typed_value(metric, each.key) for each in on_page} == judged
     shown = " ".join(keys(metric))
     assert all(name in shown for name in choices(metric))
 
 
-def _answers(shape: type[BaseModel]) -> Iterator[BaseModel]:
-    """One answer of this shape for each value that it may have."""
-    [name] = {"value", "outcome", "result"} & shape.model_fields.keys()
-    annotation = shape.model_fields[name].annotation
-    choices = list(annotation) if isinstance(annotation, type) else get_args(annotation)
-    for each in choices:
-        yield shape.model_validate({"reason": "r", name: each})
-
-
-def _value(answer: Any) -> Any:
-    """What a person would have to say to agree."""
-    match answer:
-        case CriterionAnswer():
-            return str(answer.result)
-        case GoalAnswer():
-            return str(answer.outcome)
-        case LabelsAnswer():
-            return (answer.value,)
-    return answer.value
+def values_of_judges(metric: str) -> Iterable[str | int]:
+    if metric == CRITERIA:
+        return CriterionOutcome
+    if metric == GOAL:
+        return GoalOutcome
+    return BUILTIN[metric].labels or range(1, 6)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
