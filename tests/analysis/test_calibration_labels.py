@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.analysis.calibration.desk import answers_to
-from agentest.analysis.calibration.dialogue import Dialogue, keys, open_questions, typed_value
+from agentest.analysis.calibration.dialogue import Dialogue, open_questions
 from agentest.analysis.calibration.gathering import Scenarios, gather
 from agentest.analysis.calibration.label_file import read_labels
 from agentest.analysis.calibration.label_writer import LabelWriter
@@ -21,7 +20,6 @@ from agentest.analysis.calibration.labels import (
     LabelledConversation,
     Question,
     choices,
-    parsed_value,
     questions_of,
 )
 from agentest.analysis.calibration.sheet import transcript
@@ -30,8 +28,7 @@ from agentest.errors import UsageError
 from agentest.evaluate.background import Background, background_of
 from agentest.evaluate.questions import CRITERION
 from agentest.evaluate.shown import conversation_context
-from agentest.metrics import BUILTIN, CRITERIA, GOAL
-from agentest.results import CriterionOutcome, GoalOutcome
+from agentest.metrics import CRITERIA, GOAL
 from agentest.run.about import about_agent
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
@@ -40,7 +37,6 @@ from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import ToolCall, Turn
 
 Line = Mapping[str, Any]
-BOTH = ("unsafe action", "repetition")
 TALK: Line = {
     "type": "conversation",
     "id": "a",
@@ -143,48 +139,6 @@ def test_what_is_wrong_is_said(tmp_path: Path, line: Line | str, problem: str) -
         read_labels(written(tmp_path, TALK, line))
     assert f"{tmp_path / 'labels.jsonl'}:2: " in str(error.value)
     assert problem in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "value"),
-    [
-        (label(turn=0, metric="faithfulness", value="5"), 5),
-        (label(turn="1", metric="Faithfulness", value=" 2 "), 2),
-        (label(turn=0, metric="faithfulness", value=4.0), 4),
-        (label(metric="goal_completion", value="Not Reached"), "not reached"),
-        (label(metric="goalCompletion", value="RIGHTLY_NOT_REACHED"), "rightly not reached"),
-        (label(metric="goal_completion", value="1"), "reached"),
-        (label(metric="goal_completion", value="0"), "not reached"),
-        (label(turn=0, metric="agent_behavior_failure", value="No Failure"), ("no failure",)),
-        (label(turn=0, metric="agent_behavior_failure", value=["Repetition", "Unsafe Action"]), BOTH),
-        (label(criterion="Is kind", value="Cannot tell "), "cannot tell"),
-        (label(criterion="Is kind", value="MET"), "met"),
-    ],
-    ids=lambda value: str(value.get("value") if isinstance(value, dict) else value)[:30],
-)
-def test_spreadsheets_write_values_in_their_own_way(tmp_path: Path, given: Line, value: Any) -> None:
-    """Capital letters, spaces and underscores do not count, and numbers may be quoted."""
-    [found] = read_labels(written(tmp_path, TALK, given)).labels
-    assert found.value == value
-
-
-@pytest.mark.parametrize("metric", [*BUILTIN, CRITERIA])
-def test_people_can_answer_whatever_judges_can(metric: str) -> None:
-    """Every value of the judge's answer can be given, in the terminal by a key and on the page."""
-    on_page = answers_to(metric)
-    judged = {parsed_value(metric, value) for value in values_of_judges(metric)}
-    assert {parsed_value(metric, each.value) for each in on_page} == judged
-    assert {typed_value(metric, each.key) for each in on_page} == judged
-    shown = " ".join(keys(metric))
-    assert all(name in shown for name in choices(metric))
-
-
-def values_of_judges(metric: str) -> Iterable[str | int]:
-    if metric == CRITERIA:
-        return CriterionOutcome
-    if metric == GOAL:
-        return GoalOutcome
-    return BUILTIN[metric].labels or range(1, 6)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
