@@ -27,6 +27,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
         samples=judge.samples,
         batch=judge.batch,
         check=prepared.loaded.config.user.check,
+        confirm=prepared.confirm is not None,
     )
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
     yield from map(clean, expectation(prepared, sum(each.total for each in estimates)))

@@ -296,7 +296,8 @@ def secrets_of(config: Config) -> list[str]:
         secrets += secrets_of_agent(agent)
     for server in config.servers:
         secrets += server.secrets
-    for options in (config.provider_options, config.user.provider_options, config.judge.provider_options):
+    roles = (config.user, config.judge, *([config.judge.confirm] if config.judge.confirm else []))
+    for options in (config.provider_options, *(role.provider_options for role in roles)):
         secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
         secrets += [options.api_key] if options.api_key else []
     return secrets

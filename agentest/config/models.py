@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
     field_validator,
+    model_validator,
 )
 
 from agentest.config.fields import (
@@ -86,6 +88,27 @@ class Batch(StrEnum):
     """Everything about a conversation, eight turns a call."""
 
 
+class ConfirmSettings(ModelSettings):
+    """The model that confirms judgements which would fail a scenario. A name alone is its `model`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_is_model(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"model": data}
+        if not isinstance(data, Mapping | ModelSettings):
+            raise ValueError(
+                f"is {data!r:.80}; write `confirm: provider/model`, or a mapping with the key `model`"
+            )
+        return data
+
+    @model_validator(mode="after")
+    def _names_a_model(self) -> Self:
+        if self.model is None and self.provider is None:
+            raise ValueError("names no model; write `confirm: provider/model`, or add the key `model`")
+        return self
+
+
 class JudgeSettings(ModelSettings):
     """The judges' model. `samples` answers are asked for each metric."""
 
@@ -98,6 +121,16 @@ class JudgeSettings(ModelSettings):
     without them."""
     cache: bool = True
     """Mark the part that a turn's judges share, for providers that cache prompts only on request."""
+    confirm: ConfirmSettings | None = None
+    """A second model that must agree before a judgement can fail a scenario."""
+
+    @property
+    def of_confirming(self) -> JudgeSettings | None:
+        """The settings of the confirming model: what they leave out has a judge's defaults."""
+        if self.confirm is None:
+            return None
+        given = {name: getattr(self.confirm, name) for name in self.confirm.model_fields_set}
+        return JudgeSettings.model_validate(given)
 
     @field_validator("batch", mode="before")
     @classmethod

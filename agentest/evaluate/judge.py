@@ -68,6 +68,8 @@ class Judge:
     samples: int = 1
     batch: Batch = Batch.TURN
     """How much is asked for in one call."""
+    first_sample: int = 0
+    """The number of the first answer; those of another model come after it."""
 
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
@@ -129,7 +131,8 @@ class Judge:
     async def _sample(
         self, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
     ) -> list[Any | Problem]:
-        return await sampled(self.model, messages, shape, key, range(self.samples))
+        numbers = range(self.first_sample, self.first_sample + self.samples)
+        return await sampled(self.model, messages, shape, key, numbers)
 
 
 async def sampled(

@@ -33,6 +33,8 @@ class Models:
     judge: Model | None = None
     named: Mapping[ModelWish, Model] = field(default_factory=dict)
     """What files wish for, in place of the one of its role."""
+    confirm: Model | None = None
+    """Confirms what the judge answered, where that would fail a scenario."""
 
     def user_for(self, wish: ModelWish | None) -> Model | None:
         """Who plays a user for which a file wishes for this model."""
@@ -61,8 +63,12 @@ async def open_models(
     judge: ModelSpec | None,
     terms: ModelTerms,
     named: Mapping[ModelWish, ModelSpec] = MappingProxyType({}),
+    confirm: ModelSpec | None = None,
 ) -> AsyncIterator[Models]:
     """Open the models of the two roles, the same one for both where they are specified alike, and named ones.
+
+    Args:
+        confirm: the model that confirms the judge's answers.
 
     Raises ConfigError for an unknown provider.
     """
@@ -73,7 +79,8 @@ async def open_models(
         if judge != user:
             judge_model = StructuredModel(await opener.answers(judge)) if judge else None
         wishes = {wish: await _named(opener, wish, spec) for wish, spec in named.items()}
-        yield Models(user_model, judge_model, wishes)
+        confirming = StructuredModel(await opener.answers(confirm)) if confirm else None
+        yield Models(user_model, judge_model, wishes, confirming)
 
 
 async def _named(opener: _Opener, wish: ModelWish, spec: ModelSpec) -> Model:

@@ -140,6 +140,40 @@ def resolve_named(
     return _spec(name, provider, options, settings, config, environ)
 
 
+def resolve_confirming(
+    config: Config, environ: Mapping[str, str], override: str | None = None
+) -> ModelSpec | None:
+    """The model of `judge.confirm`, or None when none is configured.
+
+    It relates to the judge as the judge relates to the top level: a key or base URL of the judge holds for a
+    confirming model of the same provider.
+
+    Raises ConfigError when the model's key or base URL is missing.
+    """
+    found = _confirming(config, override)
+    return resolve(*found, environ) if found else None
+
+
+def confirming_name(config: Config, override: str | None = None) -> str | None:
+    """The name of the model of `judge.confirm`, without asking for its key."""
+    found = _confirming(config, override)
+    return model_name(*found) if found else None
+
+
+def _confirming(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
+    """The confirming model's settings, and a configuration whose top level is what they fall back to."""
+    settings = config.judge.of_confirming
+    if settings is None:
+        return None
+    model, provider = _chosen(config, config.judge, override)
+    of_judge = _provider_of(model, provider)
+    options = _options_of_role(config, config.judge, of_judge)
+    as_top = {"model": model, "provider": provider, "provider_options": options}
+    judge_as_top = config.model_copy(update=as_top)
+    own = _provider_of(*_chosen(judge_as_top, settings, None))
+    return (judge_as_top if own == of_judge else config), settings
+
+
 def litellm_name(written: str) -> str:
     """The name of a model in LiteLLM's spelling, as ADK's files have it: bare, or with `models/` before it.
 

@@ -22,7 +22,6 @@ from agentest.report.stories import Story, Transcripts, byte_size
 from agentest.report.unfinished import ended_early_text
 from agentest.results import (
     ErrorGroup,
-    JudgeCalibration,
     Reason,
     RunResult,
     RunWarning,
@@ -274,13 +273,8 @@ def _calibrations(result: RunResult) -> str:
     """How far the judge has been right about each metric, where that was measured."""
     if not result.calibrations:
         return ""
-    shown = "; ".join(f"{name}: {_calibrated(known)}" for name, known in result.calibrations.items())
+    shown = "; ".join(f"{name}: {known.shown}" for name, known in result.calibrations.items())
     return f"\nThe judge against people's labels: {inline(shown)}.\n"
-
-
-def _calibrated(known: JudgeCalibration) -> str:
-    sure = "" if known.low is None or known.high is None else f" ({known.low:.2f} to {known.high:.2f})"
-    return f"{known.shown}{sure}"
 
 
 def _models(result: RunResult) -> str:

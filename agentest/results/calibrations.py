@@ -14,7 +14,7 @@ class JudgeCalibration:
         n: the labelled questions that were compared.
         agreement: the share of those where both see a fault, or both see none.
         kappa: Cohen's kappa of that; None where it is not defined.
-        low, high: its 95 % interval; None where there is none.
+        low, high: its 95 % interval; None where there is none. Older files may have a zero width.
         date: when it was measured: ISO 8601, a day.
     """
 
@@ -29,5 +29,8 @@ class JudgeCalibration:
     @property
     def shown(self) -> str:
         """In short, for beside a figure."""
-        kappa = f"κ {self.kappa:.2f}" if self.kappa is not None else f"agrees {self.agreement:.0%}"
-        return f"judge {kappa}, n {self.n}"
+        if self.kappa is None:
+            return f"judge agrees {self.agreement:.0%}, n {self.n}"
+        low, high = self.low, self.high
+        sure = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None and low < high else ""
+        return f"judge κ {self.kappa:.2f}{sure}, n {self.n}"

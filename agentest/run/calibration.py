@@ -97,6 +97,8 @@ def _check_ranges(calibration: JudgeCalibration) -> None:
         raise TypeError(f"agreement is {calibration.agreement}")
     if not all(-1 <= value <= 1 for value in kappas if value is not None):
         raise TypeError("kappa, low and high lie between -1 and 1")
+    if calibration.low is not None and calibration.high is not None and calibration.low > calibration.high:
+        raise TypeError(f"low is {calibration.low}, and high {calibration.high}")
 
 
 _ADAPTER = TypeAdapter(JudgeCalibration)

@@ -53,7 +53,9 @@ async def open_models(
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
     stack.callback(_close, tape, session.stop)
-    models = await stack.enter_async_context(open_llm(prepared.user, prepared.judge, terms, prepared.named))
+    models = await stack.enter_async_context(
+        open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
+    )
     return models, terms.ledger
 
 
@@ -107,7 +109,8 @@ def scenario_names(prepared: Prepared) -> dict[str, str]:
 
 
 def _names(prepared: Prepared, role: str) -> set[str]:
-    return {spec.name for wish, spec in prepared.named.items() if wish.role == role}
+    names = {spec.name for wish, spec in prepared.named.items() if wish.role == role}
+    return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
 
 
 def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:

@@ -39,20 +39,35 @@ def estimate(
     samples: int = 1,
     batch: Batch = Batch.TURN,
     check: bool = False,
+    confirm: bool = False,
 ) -> list[Estimate]:
     """The most calls of every unit.
 
     Args:
         user, judge: whether a model plays that role.
         check: whether users are checked: each conversation may be held, and looked at, twice.
+        confirm: whether a second model confirms what judges answer.
     """
     found = [_of(unit, user, judge, samples, batch) for unit in units]
+    if judge and confirm:
+        found = [_confirmed(*each, batch) for each in zip(found, units, strict=True)]
     return [_checked(*each, samples) for each in zip(found, units, strict=True)] if check else found
 
 
 def _checked(found: Estimate, unit: Unit, samples: int) -> Estimate:
     looks = 2 * samples * unit.conversations if found.user else 0
     return replace(found, user=2 * found.user, judge=found.judge + looks)
+
+
+def _confirmed(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
+    """With a call for each turn, and one for the whole, of which some answer may fail the scenario."""
+    scenario = unit.scenario
+    can_fail = [m for m in unit.metrics if m in unit.thresholds or BUILTIN[m].kind is not Kind.SCALE]
+    of_turn = sum(BUILTIN[metric].level is MetricLevel.TURN for metric in can_fail)
+    of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
+    together = Batch.TURN if batch is Batch.OFF else batch
+    calls = _calls(len(scenario.turns) or unit.max_turns, of_turn, of_whole, together)
+    return replace(found, judge=found.judge + unit.conversations * calls)
 
 
 def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:

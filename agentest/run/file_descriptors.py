@@ -53,6 +53,7 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
         request=replace(prepared.request, options=replace(prepared.request.options, concurrency=fewer)),
         user=prepared.user and lower(prepared.user),
         judge=prepared.judge and lower(prepared.judge),
+        confirm=prepared.confirm and lower(prepared.confirm),
         named={wish: lower(spec) for wish, spec in prepared.named.items()},
     )
     where = f" in each of {processes} processes" if processes > 1 else ""
@@ -85,7 +86,8 @@ def _calls(prepared: Prepared, conversations: int) -> int:
     specs = [spec for spec in (user, judge if judge != user else None) if spec]
     # A named model that differs from the configured one in its sampling alone shares its limit.
     known = {(spec.base_url, spec.model) for spec in specs}
-    others = {(s.base_url, s.model): s for s in prepared.named.values() if (s.base_url, s.model) not in known}
+    more = (*prepared.named.values(), *([prepared.confirm] if prepared.confirm else []))
+    others = {(s.base_url, s.model): s for s in more if (s.base_url, s.model) not in known}
     return sum(_most(spec, conversations) for spec in (*specs, *others.values()))
 
 

@@ -85,9 +85,8 @@ def _common(prepared: Prepared, files: _Files) -> str:
     config = prepared.loaded.config
     settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | _roles(config))
     agents = canonical(dict(prepared.plan.agents))
-    models = [
-        spec and [getattr(spec, name) for name in _OF_MODELS] for spec in (prepared.user, prepared.judge)
-    ]
+    specs = (prepared.user, prepared.judge, *([prepared.confirm] if prepared.confirm else []))
+    models = [spec and [getattr(spec, name) for name in _OF_MODELS] for spec in specs]
     # What a configuration in Python defines itself is in no other file.
     own_code = prepared.loaded.path.suffix == ".py" and CODE in settings + agents
     code = {*files.modules, *({prepared.loaded.path} if own_code else ())}

@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # needed only where a model is configured
     from agentest.llm.providers import ModelSpec
 
 MODEL_VARIABLE = "AGENTEST_MODEL"
+CONFIRM = "judge.confirm"
+"""Among the models of a run: the one that confirms what the judge answered."""
 _SHOWN = 5
 
 
@@ -62,6 +64,8 @@ class Prepared:
     judge: ModelSpec | None = None
     named: Mapping[ModelWish, ModelSpec] = field(default_factory=dict)
     """The models that files wish for and that are asked in place of the one of their role."""
+    confirm: ModelSpec | None = None
+    """The model that confirms what the judge answered, where that would fail a scenario."""
     notes: tuple[str, ...] = ()
     """What the user should know before the run."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
@@ -103,7 +107,8 @@ class Prepared:
         """Role → model; None is offline."""
         specs = {"user": self.user, "judge": self.judge}
         roles = {role: spec.name if spec else None for role, spec in specs.items()}
-        return {**roles, **self._named_roles(roles)}
+        confirm = {CONFIRM: self.confirm.name} if self.confirm else {}
+        return {**roles, **confirm, **self._named_roles(roles)}
 
     def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
         """Who is asked in place of whom, for which metric or file."""
@@ -205,7 +210,8 @@ def prepared_for(
     options = request.options
     user, judge = _model_specs(loaded, options, folder, scopes, environ)
     named, named_notes = _named_models(plan, loaded.config, options, (user, judge), folder, environ)
-    _check_cost([user, judge, *named.values()], options)
+    confirm = _confirm_spec(loaded, options, environ) if judge else None
+    _check_cost([user, judge, confirm, *named.values()], options)
     if user and not judge and loaded.config.user.check:
         raise ConfigError(
             f"{loaded.path}: `user.check` has a judge look at the simulated user, and no model judges; "
@@ -221,7 +227,8 @@ def prepared_for(
         user=user,
         judge=judge,
         named=named,
-        notes=(*notes, *named_notes, *calibration_notes),
+        confirm=confirm,
+        notes=(*notes, *named_notes, *_about_confirm(loaded, judge, confirm, options), *calibration_notes),
         calibrations=calibrations,
         files=files,
         own_servers=own_servers(loaded.config, plan.agents, loaded.redact),
@@ -276,6 +283,35 @@ def _model_specs(
     if options.tape and not any(specs):
         raise ConfigError(f"--{options.tape} needs a model; configure `model`, or name one with --model")
     return specs
+
+
+def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, str]) -> ModelSpec | None:
+    """The model of `judge.confirm`. Raises ConfigError."""
+    config = loaded.config
+    if config.judge.confirm is None:
+        return None
+    from agentest.llm.providers import confirming_name, recorded, resolve_confirming
+
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    try:
+        if options.dry_run or options.tape == "replay":
+            name, settings = confirming_name(config, override), config.judge.of_confirming
+            return recorded(name, settings) if name and settings else None
+        return resolve_confirming(config, environ, override)
+    except ConfigError as error:
+        raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
+
+
+def _about_confirm(
+    loaded: LoadedConfig, judge: ModelSpec | None, confirm: ModelSpec | None, options: Options
+) -> Iterator[str]:
+    """What the user should know of a confirming model that confirms nothing."""
+    if loaded.config.judge.confirm is None or options.offline:
+        return
+    if judge is None:
+        yield f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`"
+    elif confirm and confirm.name == judge.name:
+        yield f"`{CONFIRM}` is {judge.name}, the judge's own model: a second opinion needs another model"
 
 
 def _named_models(

@@ -113,7 +113,7 @@ def _models(prepared: Prepared) -> Iterator[Problem]:
     """Models that are asked. Those that give recorded answers again are not."""
     if prepared.request.options.tape == "replay":
         return
-    specs = (prepared.user, prepared.judge, *prepared.named.values())
+    specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
     at = {spec.name: spec.base_url or str(spec.body.get("api_base") or "") for spec in specs if spec}
     for name, url in at.items():
         if is_loopback(url):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentest.events import Emit, Noted
 from agentest.results import RunResult
-from agentest.run.prepare import Prepared
+from agentest.run.prepare import CONFIRM, Prepared
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 
@@ -45,7 +45,8 @@ class Session:
         if self.given is None:
             return self.prepared.model_names
         models, _ = self.given
-        return {role: m.name if m else None for role, m in (("user", models.user), ("judge", models.judge))}
+        roles = {role: m.name if m else None for role, m in (("user", models.user), ("judge", models.judge))}
+        return roles | ({CONFIRM: models.confirm.name} if models.confirm else {})
 
 
 @dataclass(slots=True)

@@ -126,6 +126,7 @@ class UnitEvaluation:
         self._redact = connections.redact
         model = connections.models.judge
         self._judge = Judge(model, settings.samples, settings.batch) if model else None
+        self._confirm = connections.models.confirm
         self._named = connections.models.named
         self._user_for = connections.models.user_for
         self._evaluators: dict[str, ScenarioEvaluator] = {}
@@ -150,6 +151,13 @@ class UnitEvaluation:
         """Forget a unit whose conversations have all been evaluated."""
         self._evaluators.pop(unit.scope, None)
 
+    def _judge_of(self, unit: Unit) -> Judge | None:
+        if self._judge is None or self._confirm is None:
+            return self._judge
+        from agentest.evaluate.confirm import confirmed_judge  # only where a second model is configured
+
+        return confirmed_judge(self._judge, self._confirm, unit.scenario.criteria, unit.thresholds)
+
     def _evaluator(self, unit: Unit) -> ScenarioEvaluator:
         return ScenarioEvaluator(
             scenario=unit.scenario,
@@ -157,7 +165,7 @@ class UnitEvaluation:
             metrics=unit.metrics,
             custom=self._custom,
             graders=unit.graders,
-            judge=self._judge,
+            judge=self._judge_of(unit),
             named=self._named,
             redact=self._redact.error,
             agent=known_agent(unit, self._redact) if self._judge else agent_without_judge(unit),

@@ -163,7 +163,7 @@ def test_a_calibration_is_known_for_the_same_judge_and_words(tmp_path: Path) -> 
     """Another model's is nobody's; other words are told once; lines of others stay in the file."""
     path = kept(tmp_path)
     known, notes = known_calibrations(path, "m", ["faithfulness", "relevance"], Batch.OFF)
-    assert known["faithfulness"].shown == "judge κ 0.71, n 131"
+    assert known["faithfulness"].shown == "judge κ 0.71 [0.60, 0.80], n 131"
     assert not notes
     assert known_calibrations(path, "other", ["faithfulness"], Batch.OFF) == ({}, ())
     found, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.TURN)
@@ -174,6 +174,13 @@ def test_a_calibration_is_known_for_the_same_judge_and_words(tmp_path: Path) -> 
         "faithfulness",
         "relevance",
     ]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (None, None)])
+def test_an_interval_of_zero_width_is_not_shown(low: float | None, high: float | None) -> None:
+    """An older Agentest wrote them where nothing varied."""
+    known = JudgeCalibration(model="m", n=5, agreement=1.0, kappa=1.0, low=low, high=high)
+    assert known.shown == "judge κ 1.00, n 5"
 
 
 @pytest.mark.parametrize(
@@ -199,6 +206,7 @@ def test_a_damaged_calibration_is_a_warning(tmp_path: Path, content: str) -> Non
         ("low", "-Infinity"),
         ("agreement", "2"),
         ("n", "-5"),
+        ("low", "0.9"),
     ],
 )
 def test_figures_that_there_cannot_be_are_not_shown(tmp_path: Path, key: str, value: str) -> None:

@@ -92,6 +92,23 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     [
         ("nothing", "is not JSON"),
         ("[1]", "expected a JSON object"),
+        ("[" * 800 + "]" * 800, "expected a JSON object"),
+        ("[" * 100_000, "is nested too deeply"),
+        ({}, "`type` must be conversation or label, and it is missing"),
+        (
+            label(turn="x", metric="faithfulness", value=1),
+            "must be a turn's number, from 0, or null; found 'x'",
+        ),
+        (label(turn=0, metric="faithfulness", value="6"), "expected a whole number from 1 to 5, found '6'"),
+        (label(turn=0, metric="faithfulness", value="five"), "expected a whole number from 1 to 5"),
+        (label(turn=0, metric="faithfulness", value="9" * 5000), "expected a whole number from 1 to 5"),
+        (label(turn=0, metric="faithfulness", value=[5]), "expected a whole number from 1 to 5, found [5]"),
+        (label(turn=0, metric="faithfulness", value=5, by=0), "`by` must be a text, found 0"),
+        (label(turn=0, metric="faithfulness", value=5, note=False), "`note` must be a text, found False"),
+        ({**TALK, "id": 0}, "`id` must be a text, found 0"),
+        (label(metric="goal_completion", value=True), "'not reached', found True"),
+        (label(metric="goal_completion", value=2), "'not reached', found 2"),
+        (label(metric="goal_completion", value=["reached"]), "found ['reached']"),
         ({"type": "lable"}, "`type` must be conversation or label, found 'lable'"),
         (label(turn=0, metrik="faithfulness", value=1), "unknown key `metrik`; did you mean `metric`?"),
         (label(turn=0, metric="faithfullness", value=1), "did you mean `faithfulness`?"),
@@ -264,7 +281,7 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     assert "expected Refused." in text
     assert "\x1b" not in text
     assert "agent    Hello\n         > 5" in text
-    assert "expected a whole number from 1 to 5, found 9" in text
+    assert "expected a whole number from 1 to 5, found '9'" in text
     assert f"{CRITERION}\n\nIs kind" in text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean, pvariance
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest.analysis.calibration.statistics import (
@@ -106,5 +106,52 @@ def test_the_bootstrap_draws_conversations() -> None:
     assert clustered is not None
     assert first == again
     assert clustered.high - clustered.low > first.high - first.low
-    assert kappa_interval([turn]) is None
     assert kappa_interval([[(False, False)]] * 5) is None
+
+
+clusters = st.lists(st.lists(yes_or_no, max_size=6), max_size=30)
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters)
+def test_an_interval_of_kappa_has_a_width(clusters: list[list[tuple[bool, bool]]]) -> None:
+    """Wherever kappa is defined its interval contains it, lies between -1 and 1, and is not a point."""
+    kappa = kappa_of_counts(counted(pair for cluster in clusters for pair in cluster))
+    found = kappa_interval(clusters, resamples=100)
+    if kappa is None:
+        assert found is None
+        return
+    assert found is not None
+    assert -1 <= found.low <= kappa <= found.high <= 1
+    assert found.high - found.low > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [
+        ((10, 0, 0, 10), (0.6, 0.75), (1, 1)),
+        ((500, 0, 0, 500), (0.98, 0.999), (1, 1)),
+        ((0, 5, 0, 15), (-0.4, -0.1), (0.3, 0.6)),
+        ((1, 0, 0, 19), (-0.1, 0.35), (1, 1)),
+    ],
+    ids=["always right", "right a thousand times", "never sees a fault", "one fault"],
+)
+def test_what_never_varied_may_still_vary(
+    counts: tuple[int, int, int, int], low: tuple[float, float], high: tuple[float, float]
+) -> None:
+    """A judge that was right 20 times may be wrong the next time; with more labels it is surer."""
+    kinds = [(True, True), (True, False), (False, True), (False, False)]
+    pairs = [[kind] for kind, times in zip(kinds, counts, strict=True) for _ in range(times)]
+    found = kappa_interval(pairs)
+    assert found is not None
+    assert low[0] <= found.low <= low[1]
+    assert high[0] <= found.high <= high[1]
+    assert kappa_interval([[pair for cluster in pairs for pair in cluster]]) is not None
+
+
+@given(st.integers(1, 10**6).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of))))
+def test_an_interval_of_a_share_has_a_width(counted: tuple[int, int]) -> None:
+    """However many labels there are, even if all agree."""
+    found = wilson(*counted)
+    assert found is not None
+    assert found.low < found.high

@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,9 @@ def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
     assert first[2] == "    judge  5: so it is"
     assert told["metrics"]["faithfulness"]["kappa"]["value"] == pytest.approx(0.68, abs=0.005)
     assert [each["judge"] for each in told["differences"]] == [5, 5, 2, 2, 2]
-    assert re.search(r"faithfulness 5\.00 \[\d\.\d\d, 5\.00\] \(n \d+\), judge κ 0\.68, n 40", ran.stdout)
-    assert "faithfulness: judge κ 0.68, n 40 (" in (project.root / "summary.md").read_text().replace("\\", "")
+    judge = r"judge κ 0\.68 \[0\.\d\d, 0\.\d\d\], n 40"
+    assert re.search(rf"faithfulness 5\.00 \[\d\.\d\d, 5\.00\] \(n \d+\), {judge}", ran.stdout)
+    assert re.search(f"faithfulness: {judge}", unescape((project.root / "summary.md").read_text()))
     validate(project.results, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assert "the judge was calibrated with other prompts" in other.stderr
     assert "κ" not in other.stdout

@@ -134,13 +134,13 @@ def typed_value(metric: str, word: str) -> Value:
     """The value of what was typed: a number, or for labels several with commas. Raises ValueError."""
     known = list(choices(metric))
     if not known:
-        return parsed_value(metric, int(word) if word.isdecimal() else word)
+        return parsed_value(metric, word)
+    by_key = {str(number): name for number, name in enumerate(known, start=_first_key(metric))}
     numbers = [each for each in word.split(",") if each]
-    first = _first_key(metric)
-    last = first + len(known) - 1
-    if not numbers or not all(each.isdecimal() and first <= int(each) <= last for each in numbers):
+    if not numbers or not by_key.keys() >= set(numbers):
+        first, *_, last = by_key
         raise ValueError(f"expected a number from {first} to {last}, found {word!r:.40}")
-    found = [known[int(each) - first] for each in numbers]
+    found = [by_key[each] for each in numbers]
     return parsed_value(metric, found if len(found) > 1 else found[0])
 
 

@@ -40,7 +40,8 @@ def prepared_judge(request: Request, model: str | None) -> Prepared:
     """
     loaded = _loaded(request, model)
     config = loaded.config
-    judge = config.judge
+    # A second opinion would hide what the judge itself answers.
+    judge = config.judge.model_copy(update={"confirm": None})
     if model:
         judge = judge.model_copy(update={"model": model, "provider": None})
     # Nobody plays a user here: with the judge's settings, no other model is looked for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.resources import files
@@ -31,6 +32,8 @@ _BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions
 _CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
 _LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
 _SHOWN_CHARS = 200
+_QUOTED = re.compile(r"\s*[0-9]{1,6}\s*")
+"""A turn's number in a text."""
 
 
 def is_labels(content: bytes) -> bool:
@@ -86,6 +89,8 @@ class LabelsFile:
                     self._reader.add(_object(line))
                 except ValueError as error:
                     raise UsageError(f"{self.path}:{self._lines}: {error}") from None
+                except RecursionError:
+                    raise UsageError(f"{self.path}:{self._lines}: is nested too deeply") from None
         self._lines -= 1  # what follows the last line break is not a line yet
 
     def _text(self, content: bytes) -> str:
@@ -99,7 +104,7 @@ class LabelsFile:
 def _object(line: str) -> dict[str, Any]:
     try:
         data = json.loads(line, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"is not JSON ({error}); every line is one JSON object") from None
     if not isinstance(data, dict):
         raise ValueError(f"expected a JSON object, found {line.strip():.80}")
@@ -120,6 +125,8 @@ class _Reader:
                 self._add_conversation(data)
             case "label":
                 self.read.labels.append(self._label(_checked_keys(data, _LABEL)))
+            case None:
+                raise ValueError("`type` must be conversation or label, and it is missing")
             case other:
                 raise ValueError(f"`type` must be conversation or label, found {other!r:.80}")
 
@@ -176,12 +183,9 @@ class _Reader:
         metric = CRITERIA if "criterion" in data else known_metric(_needed_text(data, "metric"))
         if "criterion" not in data and metric == CRITERIA:
             raise ValueError("`criterion` is missing: write the sentence that is judged")
-        turn = data.get("turn")
-        if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
-            raise ValueError(f"`turn` must be a turn's number, from 0, or null; found {turn!r:.80}")
         question = Question(
             conversation=_needed_text(data, "conversation"),
-            turn=turn,
+            turn=_turn_number(data.get("turn")),
             metric=metric,
             criterion=_text(data, "criterion"),
         )
@@ -241,17 +245,28 @@ def _background(data: Any) -> Background:
     return Background(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
 
 
+def _turn_number(turn: Any) -> int | None:
+    if isinstance(turn, str) and _QUOTED.fullmatch(turn):
+        return int(turn)
+    if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
+        raise ValueError(f"`turn` must be a turn's number, from 0, or null; found {turn!r:.80}")
+    return turn
+
+
 def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key) or ""
+    value = data.get(key)
+    if value is None:
+        return ""
     if not isinstance(value, str):
         raise ValueError(f"`{key}` must be a text, found {value!r:.80}")
     return value
 
 
 def _needed_text(data: Mapping[str, Any], key: str) -> str:
-    if not data.get(key):
+    text = _text(data, key)
+    if not text:
         raise ValueError(f"`{key}` is missing")
-    return _text(data, key)
+    return text
 
 
 def _texts(value: Any, key: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,8 @@ from agentest.transcript import Turn
 MOST_OF_A_FAULT = 3
 """A number from 1 to 5 that is no higher says that something is wrong."""
 _ID_CHARS = 12
+_QUOTED = re.compile(r"\s*[0-9]\s*")
+"""A number in a text: none has more than one digit."""
 
 Value = int | str | tuple[str, ...]
 """A number from 1 to 5; what became of the goal; what a criterion came to; the labels, by precedence."""
@@ -175,24 +178,45 @@ def choices(metric: str) -> Mapping[str, str]:
 
 
 def parsed_value(metric: str, raw: Any) -> Value:
-    """The value of a label. Raises ValueError that says what is expected."""
+    """Read the value of a label: capital letters do not count, and numbers may be quoted.
+
+    Raises ValueError that says what is expected.
+    """
     if metric not in (CRITERIA, GOAL) and BUILTIN[metric].kind is Kind.SCALE:
         return _number(raw)
-    if metric == GOAL and not isinstance(raw, bool) and raw in (0, 1):
-        return str(GoalOutcome.REACHED if raw else GoalOutcome.NOT_REACHED)
     known = choices(metric)
-    given = raw if isinstance(raw, list) and metric not in (CRITERIA, GOAL) else [raw]
-    for each in given:
-        if not isinstance(each, str) or each not in known:
-            raise ValueError(f"expected one of {', '.join(map(repr, map(str, known)))}, found {each!r:.80}")
-    if metric in (CRITERIA, GOAL):
-        return str(raw)
-    return _labels(known, given)
+    if metric == CRITERIA:
+        return _choice(known, raw)
+    if metric == GOAL:
+        number = _whole(raw)
+        if number in (0, 1):
+            return str(GoalOutcome.REACHED if number else GoalOutcome.NOT_REACHED)
+        return _choice(known, raw)
+    return _labels(known, [_choice(known, each) for each in (raw if isinstance(raw, list) else [raw])])
+
+
+def _choice(known: Iterable[str], raw: Any) -> str:
+    """One of the known texts, in its own spelling. Raises ValueError."""
+    names = {name.casefold(): str(name) for name in known}
+    found = names.get(" ".join(raw.casefold().replace("_", " ").split())) if isinstance(raw, str) else None
+    if found is None:
+        raise ValueError(f"expected one of {', '.join(map(repr, names.values()))}, found {raw!r:.80}")
+    return found
 
 
 def _number(raw: Any) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or raw not in (1, 2, 3, 4, 5):
+    number = _whole(raw)
+    if number is None or not 1 <= number <= 5:
         raise ValueError(f"expected a whole number from 1 to 5, found {raw!r:.80}")
+    return number
+
+
+def _whole(raw: Any) -> int | None:
+    """A whole number, be it quoted; None: it is something else."""
+    if isinstance(raw, str):
+        return int(raw) if _QUOTED.fullmatch(raw) else None
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or raw not in range(10):
+        return None
     return int(raw)
 
 

@@ -78,8 +78,8 @@ def _kappa(figures: Figures) -> str:
     if figures.kappa is None:
         return "not defined: there is one answer only, a fault or none, from both"
     interval = figures.kappa_interval
-    sure = f"95 % {interval.low:.2f} to {interval.high:.2f}" if interval else "no interval: too little varies"
-    return f"{figures.kappa:.2f} ({sure})"
+    assert interval  # wherever kappa is defined
+    return f"{figures.kappa:.2f} (95 % {interval.low:.2f} to {interval.high:.2f})"
 
 
 def _confusion(figures: Figures) -> Iterator[str]:

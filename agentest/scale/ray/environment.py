@@ -34,7 +34,7 @@ def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str
     names = set(_named_in(config)) | set(dotenv_values(config.parent / ".env"))
     for file in {*prepared.files, *python_files(prepared.request.root)}:
         names |= set(_named_in(file))
-    specs = (prepared.user, prepared.judge, *prepared.named.values())
+    specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
     providers = {spec.name.partition("/")[0] for spec in specs if spec}
     names |= {name for provider in providers for name in _variables_of(provider)}
     beginnings = ("AGENTEST_", *(start for provider in providers for start in _beginnings(provider)))

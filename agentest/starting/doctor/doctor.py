@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, MutableMapping
 
 from agentest.errors import UsageError
-from agentest.run.prepare import Prepared, Request
+from agentest.run.prepare import CONFIRM, Prepared, Request
 from agentest.starting.doctor.agents import check_agent, patients
 from agentest.starting.doctor.checks import Check, Mark, Tell, bad, left_open
 from agentest.starting.doctor.models import ROLES, check_models, resolved
@@ -69,6 +69,7 @@ async def examine(
     specs = resolved(loaded, request, environ, findings)
     await check_models(specs, findings)
     if plan is not None and specs.keys() >= set(ROLES):
-        run = Prepared(request, loaded, plan, (), user=specs["user"], judge=specs["judge"])
+        confirm = specs.get(CONFIRM)
+        run = Prepared(request, loaded, plan, (), user=specs["user"], judge=specs["judge"], confirm=confirm)
         findings(check_price(plan, loaded.config, specs, expected(run)))
     return findings.bad

@@ -12,10 +12,10 @@ from agentest.errors import ConfigError, ModelError
 from agentest.llm.access import MissingAccess, key_variables
 from agentest.llm.open import ModelTerms, open_models
 from agentest.llm.port import CallKey, Level
-from agentest.llm.providers import ModelSpec, resolve
+from agentest.llm.providers import ModelSpec, resolve, resolve_confirming
 from agentest.llm.structured import StructuredModel
 from agentest.results import ModelUsage
-from agentest.run.prepare import MODEL_VARIABLE, Request
+from agentest.run.prepare import CONFIRM, MODEL_VARIABLE, Request
 from agentest.starting.doctor.checks import Check, Tell, bad, good, left_open
 from agentest.support.text import count, shortened
 
@@ -51,6 +51,11 @@ def resolved(loaded: LoadedConfig, request: Request, environ: MutableMapping[str
             specs[role] = resolve(config, settings, environ, override)
         except ConfigError as error:
             problems[str(error)] = "key" if isinstance(error, MissingAccess) else "model"
+    if specs.get("judge") and config.judge.confirm:
+        try:
+            specs[CONFIRM] = resolve_confirming(config, environ, override)
+        except ConfigError as error:
+            problems[f"{CONFIRM}: {error}"] = "key" if isinstance(error, MissingAccess) else "model"
     for problem, what in problems.items():
         tell(bad(what, problem))
     for spec in dict.fromkeys(each.name for each in specs.values() if each):
@@ -79,7 +84,8 @@ async def check_models(specs: Specs, tell: Tell) -> None:
         if spec is None:
             tell(left_open("model", f"{role}: none is configured", _NO_MODEL))
             continue
-        same = next((roles for known, roles in by_spec.values() if known.model == spec.model), None)
+        where = spec.model, spec.base_url
+        same = next((roles for each, roles in by_spec.values() if (each.model, each.base_url) == where), None)
         by_spec.setdefault(id(spec), (spec, [role])) if same is None else same.append(role)
     for spec, roles in by_spec.values():
         tell(await _asked(spec, roles))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from agentest.config.config import Config
 from agentest.config.models import Batch
 from agentest.llm.prices import price_of
 from agentest.llm.providers import ModelSpec
 from agentest.run.estimate import estimate
 from agentest.run.plan import Plan
+from agentest.run.prepare import CONFIRM
 from agentest.starting.doctor.checks import Check, good, left_open
 from agentest.starting.doctor.models import Specs
 from agentest.transcript import Usage
@@ -38,7 +41,8 @@ def _at_most(plan: Plan, config: Config, specs: Specs) -> Check:
     if not (user or judge):
         return good("price", "nothing: no model is asked")
     settings = config.judge
-    estimates = estimate(
+    count = partial(
+        estimate,
         plan.units,
         user=user is not None,
         judge=judge is not None,
@@ -46,9 +50,15 @@ def _at_most(plan: Plan, config: Config, specs: Specs) -> Check:
         batch=settings.batch,
         check=config.user.check,
     )
+    estimates, confirm = count(), specs.get(CONFIRM)
     calls = {"user": sum(e.user for e in estimates), "judge": sum(e.judge + e.dedup for e in estimates)}
     told = f"at most {calls['user']:,} calls of the user's model and {calls['judge']:,} of the judge's"
     costs = [_cost(user, calls["user"], _OF_USER), _cost(judge, calls["judge"], _OF_JUDGE[settings.batch])]
+    if confirm:
+        second = sum(e.judge + e.dedup for e in count(confirm=True)) - calls["judge"]
+        told += f", and {second:,} of the model that confirms it"
+        together = Batch.TURN if settings.batch is Batch.OFF else settings.batch
+        costs.append(_cost(confirm, second, _OF_JUDGE[together]))
     if None in costs:
         return left_open("price", f"{told}; what they cost is not known")
     total = sum(cost for cost in costs if cost is not None)
