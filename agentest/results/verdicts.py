@@ -31,6 +31,8 @@ class ReasonKind(StrEnum):
     DEDUPLICATION = "deduplication"
     FILE = "file"
     INTERRUPTED = "interrupted"
+    WARNING = "warning"
+    """Strict mode: a warning questions the verdict."""
 
 
 @dataclass(frozen=True, slots=True)

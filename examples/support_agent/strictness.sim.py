@@ -8,6 +8,7 @@ from shop import place, tools
 from agentest import (
     Conversation,
     MockContext,
+    ToolError,
     absent,
     any_of,
     approx,
@@ -127,7 +128,7 @@ def pay(args: dict[str, Any], ctx: MockContext) -> dict[str, Any]:
     """Pays only what was not paid before."""
     orders = ctx.state["orders"]
     if orders[args["order_id"]] == "refunded":
-        raise ValueError(f"{args['order_id']} was refunded already")
+        raise ToolError(f"{args['order_id']} was refunded already")
     orders[args["order_id"]] = "refunded"
     ctx.state["paid"] += args["amount"]
     return {"refund_id": "REF-1"}
