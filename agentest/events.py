@@ -112,6 +112,14 @@ class ScenarioFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ScenarioAmended:
+    """The whole run has shown more about a scenario that had finished: this result replaces its result."""
+
+    result: ScenarioResult
+    """Without conversations where the run does not keep them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """What the user should know at once, and not only when the run has ended: that a model is waited for."""
 
@@ -137,6 +145,7 @@ Event = (
     | ConversationHeld
     | ConversationFinished
     | ScenarioFinished
+    | ScenarioAmended
     | Noted
     | TimePassed
     | RunFinished

@@ -20,6 +20,7 @@ from agentest.results import (
     VerdictWarning,
 )
 from agentest.store.codec import Codecs, Layout
+from agentest.store.lines import ScenarioLine
 from agentest.store.shapes import (
     AdkCase,
     Counts,
@@ -139,6 +140,7 @@ CODECS = Codecs(
         ),
         CheckResult: Layout(only_if_set=("reply", "error", "turn_index")),
         StoredEntry: Layout(flat=("scenario",)),
+        ScenarioLine: Layout(only_if_set=("amended",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
