@@ -14,6 +14,7 @@ from agentest.results import (
     ModelUsage,
     RunResult,
     ScenarioResult,
+    Status,
 )
 from agentest.sight import Sight
 
@@ -117,6 +118,8 @@ class ScenarioAmended:
 
     result: ScenarioResult
     """Without conversations where the run does not keep them."""
+    was: Status
+    """The status that the scenario had before."""
 
 
 @dataclass(frozen=True, slots=True)

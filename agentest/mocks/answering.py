@@ -95,9 +95,7 @@ class AskedMocks:
             mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
         return mock, ctx
 
-    async def _answer_or_response(
-        self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext
-    ) -> Any:
+    async def _answer_or_response(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
         """What the mock answers; a response of HTTP may be raised, too."""
         try:
             return await self._answer(name, mock, args, ctx)

@@ -152,7 +152,7 @@ class Frame:
         }
         for scope, result in now.items():
             if result is not results[scope] and result != results[scope]:
-                self._emit(ScenarioAmended(result))
+                self._emit(ScenarioAmended(result, results[scope].verdict.status))
         return now
 
     def _unbegun(self, unit: Unit) -> ScenarioResult:

@@ -148,8 +148,18 @@ def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:
     return list(found.values())
 
 
-def make_plan(config: Config, discovered: Discovered, options: Options, root: Path) -> Plan:
-    """Resolve every scenario. Raises ConfigError for what concerns the whole run."""
+def make_plan(
+    config: Config,
+    discovered: Discovered,
+    options: Options,
+    root: Path,
+    others: Iterable[Scenario] = (),
+) -> Plan:
+    """Resolve every scenario. Raises ConfigError for what concerns the whole run.
+
+    Args:
+        others: scenarios that were found besides; the tools that they mock are known.
+    """
     custom = load_custom_metrics(config.custom_metrics, root)
     names = {metric.name for metric in custom}
     check_metrics(config.metrics or (), names)
@@ -161,7 +171,7 @@ def make_plan(config: Config, discovered: Discovered, options: Options, root: Pa
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
     entries = placed(sorted(entries, key=_position), agents, root)
-    unknown = _unknown_tools(entries, discovered)
+    unknown = _unknown_tools(entries, (*discovered.scenarios, *others))
     entries = [_spelt(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
@@ -169,14 +179,14 @@ def make_plan(config: Config, discovered: Discovered, options: Options, root: Pa
 
 
 def _unknown_tools(
-    entries: Iterable[Unit | ScenarioResult], discovered: Discovered
+    entries: Iterable[Unit | ScenarioResult], scenarios: Iterable[Scenario]
 ) -> Mapping[str, tuple[NamedTool, ...]]:
     units = [entry for entry in entries if isinstance(entry, Unit)]
     if not any(unit.scenario.trajectories for unit in units):
         return {}
     from agentest.run.tool_names import unknown_tools
 
-    mocked = {tool for scenario in discovered.scenarios for tool in scenario.tools}
+    mocked = {tool for scenario in scenarios for tool in scenario.tools}
     agents = {unit.agent: unit.about.tools for unit in units}
     return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
 

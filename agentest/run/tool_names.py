@@ -88,7 +88,8 @@ def misspelt_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[Nam
     for named in unknown:
         if near := _nearest(named.name, tools):
             return (
-                f"{named.key} names tool {name_text(named.name)!r}, which is not known; did you mean {near!r}? "
+                f"{named.key} names tool {name_text(named.name)!r}, which is not known; "
+                f"did you mean {near!r}? "
                 "If it is another tool, mock it in `tools` or name it in the agent's `tools`"
             )
     return None

@@ -14,8 +14,8 @@ from agentest.results import (
     ScenarioResult,
     Skipped,
     Status,
-    VerdictWarning,
     Verdict,
+    VerdictWarning,
     WarningCode,
 )
 from agentest.run.plan import Plan, Unit
@@ -72,12 +72,14 @@ def run_warnings(
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
     """A finished unit with the warnings of the whole run in place of those that an earlier run had."""
     own = tuple(each for each in result.verdict_warnings if each.code not in _LATE)
-    return result if not result.verdict_warnings and not late else questioned(result, (*own, *late), strict=strict)
+    return (
+        result
+        if not result.verdict_warnings and not late
+        else questioned(result, (*own, *late), strict=strict)
+    )
 
 
-def questioned(
-    result: ScenarioResult, warnings: Sequence[VerdictWarning], *, strict: bool
-) -> ScenarioResult:
+def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
     """The result with these warnings and no others. In strict mode each of them is a reason to err.
 
     What a run did not come to its end with has no verdict yet that could be questioned.
@@ -127,7 +129,11 @@ def _only_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> It
     if _declares_check(unit) or any(map(_has_deciding_score, conversations)):
         return
     skipped = any(isinstance(score, Skipped) for each in conversations for _, score in each.metric_results)
-    why = "the judged metrics were skipped, as no model is configured; configure one or add" if skipped else "add"
+    why = (
+        "the judged metrics were skipped, as no model is configured; configure one or add"
+        if skipped
+        else "add"
+    )
     message = (
         f"the only check was that the agent replied: {why} a check that needs no model (`expect`, "
         "`trajectory` or `check`)"
@@ -164,10 +170,18 @@ def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult])
     idle = [tool for tool in scenario.tools if tool not in called and not _may_be_idle(scenario, tool)]
     if not idle:
         return
-    shown = ", ".join(idle[:_SHOWN_TOOLS]) + (f" and {len(idle) - _SHOWN_TOOLS} more" * (len(idle) > _SHOWN_TOOLS))
-    were = f"the mock of tool {shown} was" if len(idle) == 1 else f"{len(idle)} of {len(scenario.tools)} mocks were"
+    shown = ", ".join(idle[:_SHOWN_TOOLS]) + (
+        f" and {len(idle) - _SHOWN_TOOLS} more" * (len(idle) > _SHOWN_TOOLS)
+    )
+    were = (
+        f"the mock of tool {shown} was"
+        if len(idle) == 1
+        else f"{len(idle)} of {len(scenario.tools)} mocks were"
+    )
     which = "" if len(idle) == 1 else f" ({shown})"
-    message = f"{were} never called{which}: leave out mocks that the scenario does not need, or forbid their calls"
+    message = (
+        f"{were} never called{which}: leave out mocks that the scenario does not need, or forbid their calls"
+    )
     yield _warning(unit, WarningCode.MOCK_NEVER_CALLED, message, idle)
 
 

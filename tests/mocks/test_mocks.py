@@ -591,7 +591,13 @@ def test_mocks_that_raise_by_mistake() -> None:
     line = broken.__code__.co_firstlineno + 1
     assert raised(broken) == raised(sequence(broken)) == f"KeyError at test_mocks.py:{line}"
     assert raised(unreadable) == f"JSONDecodeError at test_mocks.py:{line + 6}"
-    deliberate = (refusing, ToolError("closed"), ValueError("closed"), TimeoutError("slow"), sequence(KeyError("x")))
+    deliberate = (
+        refusing,
+        ToolError("closed"),
+        ValueError("closed"),
+        TimeoutError("slow"),
+        sequence(KeyError("x")),
+    )
     assert [raised(mock) for mock in deliberate] == [None] * 5
     assert raised(lambda wrong: wrong) is None, "arguments that do not fit are no mistake of the mock's code"
 

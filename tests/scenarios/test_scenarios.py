@@ -194,7 +194,7 @@ def test_it_cannot_be_changed() -> None:
         ({"goal": "g", "tools": {"t": sequence(1, object())}}, "tools['t'], step 1: the answer is not JSON"),
         (
             {"goal": "g", "tools": {"t": ValueError}},
-            'tools[\'t\']: is a class; write ValueError("…") to make the tool fail',
+            "tools['t']: is a class; write ValueError(\"…\") to make the tool fail",
         ),
         (
             {"goal": "g", "tools": {"t": lambda a, /: a}},
