@@ -26,6 +26,7 @@ from agentest.results import (
     RunWarning,
     ScenarioResult,
     Verdict,
+    VerdictWarning,
 )
 from agentest.run.about import about_agent
 from agentest.run.kept import KeptRun
@@ -115,7 +116,7 @@ class Frame:
         """
         sights = sights_of_run(self._plan, results)
         silent = silence(self._plan, results, sights)
-        results = self._amended(results, silent)
+        results = self._amended(results, run_warnings(self._plan, results, sights, silent))
         scenarios = tuple(
             entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
             for entry in self._plan.entries
@@ -142,10 +143,9 @@ class Frame:
         return result
 
     def _amended(
-        self, results: Mapping[str, ScenarioResult], silent: Mapping[RunWarning, Sequence[Unit]]
+        self, results: Mapping[str, ScenarioResult], late: Mapping[str, Sequence[VerdictWarning]]
     ) -> dict[str, ScenarioResult]:
         """The results with the warnings that only the whole run shows. Reports those that they change."""
-        late = run_warnings(self._plan, results, silent)
         now = {
             scope: amended(result, late.get(scope, ()), strict=self._strict)
             for scope, result in results.items()

@@ -24,6 +24,7 @@ from agentest.scenarios.calls import AnyOf, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.names import ToolName, name_text
 from agentest.scenarios.trajectory import Trajectory
+from agentest.sight import Sight
 
 _LATE = (WarningCode.UNKNOWN_TOOL, WarningCode.NO_CALL_SEEN)
 """Known only when the whole run is."""
@@ -48,18 +49,23 @@ def unit_warnings(
 
 
 def run_warnings(
-    plan: Plan, results: Mapping[str, ScenarioResult], silent: Mapping[RunWarning, Sequence[Unit]]
+    plan: Plan,
+    results: Mapping[str, ScenarioResult],
+    sights: Mapping[str, Sight],
+    silent: Mapping[RunWarning, Sequence[Unit]],
 ) -> dict[str, tuple[VerdictWarning, ...]]:
     """Scope of a unit → what questions the verdict on it, as only the whole run shows it.
 
     Args:
         results: by scope; those that are missing were never begun.
+        sights: of the whole run. Of unseen calls nobody knows which tools there are.
         silent: the units of agents that were never seen to call a tool.
     """
     called = frozenset[str]().union(*(result.totals.called for result in results.values()))
     found: dict[str, list[VerdictWarning]] = {}
     for unit in plan.units:
-        for tool in plan.unknown_tools.get(unit.scope, ()) if unit.scope in results else ():
+        seen = unit.scope in results and sights[unit.agent] is not Sight.UNSEEN
+        for tool in plan.unknown_tools.get(unit.scope, ()) if seen else ():
             if not is_known(tool.name, called):
                 found.setdefault(unit.scope, []).append(_unknown_tool(unit, tool))
     for warning, units in silent.items():
@@ -170,17 +176,12 @@ def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult])
     idle = [tool for tool in scenario.tools if tool not in called and not _may_be_idle(scenario, tool)]
     if not idle:
         return
-    shown = ", ".join(idle[:_SHOWN_TOOLS]) + (
-        f" and {len(idle) - _SHOWN_TOOLS} more" * (len(idle) > _SHOWN_TOOLS)
-    )
-    were = (
-        f"the mock of tool {shown} was"
-        if len(idle) == 1
-        else f"{len(idle)} of {len(scenario.tools)} mocks were"
-    )
-    which = "" if len(idle) == 1 else f" ({shown})"
+    more = f" and {len(idle) - _SHOWN_TOOLS} more" if len(idle) > _SHOWN_TOOLS else ""
+    shown = ", ".join(idle[:_SHOWN_TOOLS]) + more
     message = (
-        f"{were} never called{which}: leave out mocks that the scenario does not need, or forbid their calls"
+        f"the mock of tool {idle[0]!r} was never called: remove it or forbid its calls"
+        if len(idle) == 1
+        else f"{len(idle)} of {len(scenario.tools)} mocks were never called ({shown}): remove or forbid them"
     )
     yield _warning(unit, WarningCode.MOCK_NEVER_CALLED, message, idle)
 

@@ -48,9 +48,9 @@ def silent_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]
 
 
 def amended_of(held: Held) -> dict[Place, ScenarioResult]:
-    """The scenarios that another part shows in another light: it knows a tool, or has seen the agent call one.
+    """The scenarios of which another part refutes a warning.
 
-    Each part has warned of what it could not see itself.
+    Each part warns of tools that it does not know, and of agents that it has seen to call none.
     """
     known = frozenset[str]().union(*(each.totals.called for each in held.values()))
     seen = {agent for (_, agent), each in held.items() if each.totals.called}
