@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 TOOLS: dict[str, Any] = {
     "lookup_order": {"order_id": "ORD-100", "status": "shipped"},
     "check_refund": {"eligible": True, "amount": 49.99},
