@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentest.errors import MockError as MockError
     from agentest.errors import ModelError as ModelError
     from agentest.errors import ScenarioError as ScenarioError
+    from agentest.errors import ToolError as ToolError
     from agentest.errors import UsageError as UsageError
     from agentest.evaluate.custom import ConversationMetric as ConversationMetric
     from agentest.evaluate.custom import Metric as Metric
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from agentest.results import TurnEvaluation as TurnEvaluation
     from agentest.results import Unscored as Unscored
     from agentest.results import Verdict as Verdict
+    from agentest.results import VerdictWarning as VerdictWarning
+    from agentest.results import WarningCode as WarningCode
     from agentest.scenarios.calls import AnyOf as AnyOf
     from agentest.scenarios.calls import CallOrder as CallOrder
     from agentest.scenarios.calls import ExpectedCall as ExpectedCall
@@ -140,6 +143,7 @@ _HOME = {
     "Status": "agentest.results",
     "TimeSpent": "agentest.transcript",
     "ToolCall": "agentest.transcript",
+    "ToolError": "agentest.errors",
     "Totals": "agentest.results",
     "Trajectory": "agentest.scenarios.trajectory",
     "TrajectoryResult": "agentest.results",
@@ -152,6 +156,8 @@ _HOME = {
     "Usage": "agentest.transcript",
     "UsageError": "agentest.errors",
     "Verdict": "agentest.results",
+    "VerdictWarning": "agentest.results",
+    "WarningCode": "agentest.results",
     "absent": "agentest.matchers.values",
     "any_of": "agentest.scenarios.words",
     "approx": "agentest.matchers.quantities",

@@ -89,6 +89,14 @@ class UnmockedToolError(AgentError):
         self.problem = problem
 
 
+class ToolError(Exception):
+    """Raise it in a mock to make the tool fail: the agent gets `{"error": "<message>"}`.
+
+    Any other exception out of a mock's own code gives the agent the same answer and is reported as a
+    mistake in the mock.
+    """
+
+
 class MockError(AgentestError):
     """A mock of the scenario broke in a way that is not the agent's doing."""
 

@@ -14,6 +14,7 @@ from agentest.results import (
     ModelUsage,
     RunResult,
     ScenarioResult,
+    Status,
 )
 from agentest.sight import Sight
 
@@ -112,6 +113,16 @@ class ScenarioFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ScenarioAmended:
+    """The whole run has shown more about a scenario that had finished: this result replaces its result."""
+
+    result: ScenarioResult
+    """Without conversations where the run does not keep them."""
+    was: Status
+    """The status that the scenario had before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """What the user should know at once, and not only when the run has ended: that a model is waited for."""
 
@@ -137,6 +148,7 @@ Event = (
     | ConversationHeld
     | ConversationFinished
     | ScenarioFinished
+    | ScenarioAmended
     | Noted
     | TimePassed
     | RunFinished

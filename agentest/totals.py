@@ -34,6 +34,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         held_without_calls=any(map(_held_without_calls, conversations)),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
+        called=frozenset(call.name for turn in started for call in turn.tool_calls),
     )
 
 

@@ -60,6 +60,8 @@ class ToolCall:
     """How long its answer took, where we saw it asked for and answered; None: nobody measured it."""
     round: int | None = field(default=None, compare=False)
     """Which of the agent's messages of the turn asked for it, from 0; None: nobody tells."""
+    raised: str | None = None
+    """The exception that the mock's own code raised by mistake, and where: `KeyError at salon.sim.py:12`."""
 
 
 UNANSWERED = "cancelled before it answered"

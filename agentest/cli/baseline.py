@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentest.analysis.comparison.as_json import as_json
@@ -21,7 +21,7 @@ from agentest.analysis.comparison.values import Change, Comparison, ScenarioChan
 from agentest.analysis.comparison.words import changed_rows, headline, regressions_overall, story
 from agentest.cli.compare import between_agents, label_of, read_run, show
 from agentest.errors import UsageError
-from agentest.events import Event, RunFinished, ScenarioFinished
+from agentest.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.report.compared import Regression
 from agentest.results import ScenarioResult, Status
 from agentest.run.outputs import output_dir
@@ -116,6 +116,9 @@ class Against:
     def on_event(self, event: Event) -> None:
         if isinstance(event, ScenarioFinished):
             self._scenarios[_key(event.result)] = measured_scenario(event.result)
+        elif isinstance(event, ScenarioAmended) and _key(event.result) in self._scenarios:
+            key = _key(event.result)  # its conversations are those that were measured
+            self._scenarios[key] = replace(self._scenarios[key], status=event.result.verdict.status)
         elif isinstance(event, RunFinished):
             # What was decided without a conversation need not have been told of one by one.
             scenarios = [

@@ -52,7 +52,7 @@ _RUNNING = {
     ),
     "How it runs": (
         "--conversations --repeat --concurrency --workers --engine --ray-address --shuffle --fail-fast "
-        "--unmocked-tools --record-tools --watch"
+        "--unmocked-tools --strict --record-tools --watch"
     ),
     "Models": (
         "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes"

@@ -148,6 +148,13 @@ unmocked_option = click.option(
 )
 
 
+strict_option = click.option(
+    "--strict/--no-strict",
+    default=None,
+    help="Make scenarios errored whose verdict a warning questions (default: `strict`).",
+)
+
+
 def _cost(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """A number: nothing costs more than `nan`, so that it would be no limit."""
     if value is not None and value != value:

@@ -25,6 +25,7 @@ from agentest.cli.options import (
     resume_option,
     shard_options,
     spread,
+    strict_option,
     unmocked_option,
     where,
     which,
@@ -46,6 +47,7 @@ from agentest.support.terminal import say, tell
 @click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
 @repeat_option
 @unmocked_option
+@strict_option
 @click.option(
     "--record-tools",
     is_flag=True,
@@ -124,6 +126,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
 @output_options
 @model_option
 @unmocked_option
+@strict_option
 @limits
 @spread
 @recording

@@ -73,6 +73,8 @@ class Config(Section):
     cassettes: str | None = None
     """Folder of recorded model answers; None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough"] = "error"
+    strict: bool = False
+    """Whether a warning that questions a verdict makes its scenario errored."""
     fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "high"
 
     @model_validator(mode="before")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agentest.errors import AgentestError, MockError
+from agentest.errors import AgentestError, MockError, ToolError
 from agentest.mocks.attending import Outcome
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.http_response import HttpResponse
@@ -19,6 +19,7 @@ from agentest.support.calling import ends_the_run, words_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import NotJson, json_text
+from agentest.support.raised_at import raised_at
 from agentest.support.text import shortened
 from agentest.support.whose_code import THE_USERS, code_of
 
@@ -59,8 +60,9 @@ class AskedMocks:
 
     async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> Outcome:
         """What the tool's mock makes of a call. Raises an AgentestError as it is."""
+        mock, ctx = self._step(name, turn_index)
         try:
-            value = await self._answer_or_response(name, dict(args), turn_index)
+            value = await self._answer_or_response(name, mock, dict(args), ctx)
             http = value if isinstance(value, HttpResponse) else None
             value = http.sent if http else value
             result = _as_sent(name, value)
@@ -75,23 +77,32 @@ class AskedMocks:
             # A mock that raises is a tool that fails.
             message = words_of(error) or type(error).__name__
             shown = self._redact(message)
-            return Outcome(result={"error": shown}, sent={"error": message}, error=shown)
+            return Outcome(
+                result={"error": shown},
+                sent={"error": message},
+                error=shown,
+                raised=_mistake(error, mock.function) if isinstance(mock, BoundFunction) else None,
+            )
         words = self._redact(shortened(str(http))) if http and http.failed else None
         return Outcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
 
-    async def _answer_or_response(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
-        """What the mock answers; a response of HTTP may be raised, too."""
-        try:
-            return await self._answer(name, args, turn_index)
-        except HttpResponse as response:
-            return response
-
-    async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
+    def _step(self, name: str, turn_index: int) -> tuple[Mock, MockContext]:
+        """The mock that answers the next call, an item of a sequence by itself, and its context."""
         ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self.state)
         self._calls[name] += 1
         mock = self._tools[name]
         if isinstance(mock, MockSequence):
             mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
+        return mock, ctx
+
+    async def _answer_or_response(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
+        """What the mock answers; a response of HTTP may be raised, too."""
+        try:
+            return await self._answer(name, mock, args, ctx)
+        except HttpResponse as response:
+            return response
+
+    async def _answer(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
         if isinstance(mock, BaseException):
             raise mock.with_traceback(None)  # it is raised again and again: each time would add to the last
         if isinstance(mock, type) and issubclass(mock, BaseException):
@@ -114,6 +125,14 @@ class AskedMocks:
             raise MockError(
                 f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
             ) from None
+
+
+def _mistake(error: BaseException, function: Callable[..., Any]) -> str | None:
+    """The exception and where it was raised; None where a mock raised it to make its tool fail."""
+    if isinstance(error, ToolError):
+        return None
+    where = raised_at(error, function)
+    return f"{type(error).__name__} at {where}" if where else type(error).__name__
 
 
 def _as_sent(name: str, result: Any) -> Any:

@@ -21,6 +21,8 @@ class Outcome:
     invalid_arguments: str | None = None
     http: HttpResponse | None = None
     """The status and headers that the mock wishes."""
+    raised: str | None = None
+    """The exception that the mock's own code raised by mistake, and where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ class BoundFunction:
 
 
 Mock = Any
-"""A JSON-serialisable value, a BoundFunction, an exception (inside a sequence) or a MockSequence."""
+"""A JSON-serialisable value, a BoundFunction, an exception or a MockSequence."""
 
 
 def bind(function: Callable[..., Any]) -> BoundFunction:

@@ -206,7 +206,13 @@ class MockResolver:
             self._finish(call, None, error=self._redact(str(error)))
             raise
         call.http = outcome.http
-        self._finish(call, outcome.result, error=outcome.error, invalid_arguments=outcome.invalid_arguments)
+        self._finish(
+            call,
+            outcome.result,
+            error=outcome.error,
+            invalid_arguments=outcome.invalid_arguments,
+            raised=outcome.raised,
+        )
         return outcome.sent, outcome.as_text
 
     async def _attended(self, call: RecordedCall, proposed: Outcome | None) -> Outcome:
@@ -276,8 +282,11 @@ class MockResolver:
         *,
         error: str | None = None,
         invalid_arguments: str | None = None,
+        raised: str | None = None,
     ) -> Any:
-        self._record.finish(call, result=result, error=error, invalid_arguments=invalid_arguments)
+        self._record.finish(
+            call, result=result, error=error, invalid_arguments=invalid_arguments, raised=raised
+        )
         return result
 
     def _refuse(self, call: RecordedCall, problem: str) -> Any:

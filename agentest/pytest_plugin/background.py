@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import anyio
 
-from agentest.events import Event, Noted, RunFinished, RunStarted, ScenarioFinished
+from agentest.events import Event, Noted, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.pytest_plugin.keeping import Records, Say, records
 from agentest.results import RunResult, ScenarioResult, Status
 from agentest.run.file_descriptors import fitted
@@ -43,6 +43,9 @@ class BackgroundRun:
         self._prepared = prepared
         # Another scenario may have the name of one that never runs.
         self._settled = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}
+        self._strict = settings_of(prepared.loaded.config, prepared.request.options).strict
+        self._in_question: dict[tuple[str, str], ScenarioResult] = {}
+        """Scenarios that passed, and that the end of the run may yet make errored."""
         self._say = say
         self._records: Records | None = None
         self._waiting = True
@@ -129,15 +132,28 @@ class BackgroundRun:
         match event:
             case RunStarted():
                 self._waiting = False
+            case ScenarioFinished() if self._may_be_amended(event.result):
+                self._in_question[event.result.name, event.result.agent] = event.result
             case ScenarioFinished() if id(event.result) not in self._settled:
                 self._finished.put(event.result)
+            case ScenarioAmended() if (event.result.name, event.result.agent) in self._in_question:
+                self._in_question[event.result.name, event.result.agent] = event.result
             case RunFinished():
+                for result in self._in_question.values():
+                    self._finished.put(result)
                 self.result = event.result
                 self._waiting = True
             case Noted() if self._waiting:
                 self._say(f"agentest: {event.text}")
             case Noted():
                 self._note(event.text)
+
+    def _may_be_amended(self, result: ScenarioResult) -> bool:
+        """Whether the end of the run may yet turn a pass into an error."""
+        units = self._prepared.plan.units if self._strict and result.verdict.passed else ()
+        mine = (unit for unit in units if (unit.scenario.name, unit.agent) == (result.name, result.agent))
+        unknown = self._prepared.plan.unknown_tools
+        return any(unit.scope in unknown or not result.totals.called for unit in mine)
 
     def _note(self, text: str) -> None:
         self.notes.append(self._prepared.loaded.redact(text))

@@ -27,9 +27,12 @@ class Agentest:
         config: its file; None where the project has none, so that each call names its agent.
     """
 
-    def __init__(self, config: Path | None = None, *, offline: bool = False) -> None:
+    def __init__(
+        self, config: Path | None = None, *, offline: bool = False, strict: bool | None = None
+    ) -> None:
         self._config = config
         self._offline = offline
+        self._strict = strict
 
     def run(self, *scenarios: Scenario, **given: Any) -> CheckedRun:
         """Run scenarios and return their results; the keywords are those of `run_scenarios`.
@@ -70,7 +73,7 @@ class Agentest:
         if not files:
             raise ConfigError("agentest.eval: no file is named")
         root = self._config.parent if self._config else Path.cwd()
-        request = Request(root, self._config, self._options(options))
+        request = Request(root, self._config, self._options(options, offline=self._offline))
         asked = EvalRequest(
             request,
             tuple(_absolute(file) for file in files),
@@ -83,13 +86,14 @@ class Agentest:
 
     def _with_config(self, given: dict[str, Any]) -> dict[str, Any]:
         """What is given, with the project's configuration where no other is."""
-        offline = {"options": self._options(given.get("options"))} if "model" not in given else {}
-        return {"config": self._config, **given, **offline}
+        options = self._options(given.get("options"), offline=self._offline and "model" not in given)
+        return {"config": self._config, **given, "options": options}
 
-    def _options(self, options: Options | None) -> Options:
+    def _options(self, options: Options | None, *, offline: bool) -> Options:
         """The options; `--agentest-offline` counts for models that a configuration names."""
         options = options or Options()
-        return replace(options, offline=True) if self._offline else options
+        strict = self._strict if options.strict is None else options.strict
+        return replace(options, offline=offline or options.offline, strict=strict)
 
 
 def _absolute(file: str | Path) -> str:

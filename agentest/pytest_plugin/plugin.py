@@ -19,6 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--agentest-config", metavar="PATH", help="configuration of Agentest; default: as `agentest run`"
     )
     group.addoption("--agentest-offline", action="store_true", help="ask no model, whatever is configured")
+    group.addoption(
+        "--agentest-strict",
+        action="store_true",
+        default=None,
+        help="make scenarios errored whose verdict a warning questions; default: `strict`",
+    )
+    group.addoption(
+        "--agentest-no-strict", dest="agentest_strict", action="store_false", help="undo `strict`"
+    )
     parser.addini("agentest", "collect scenarios: *.sim.py", type="bool", default=False)
 
 
@@ -48,4 +57,5 @@ def agentest(request: pytest.FixtureRequest) -> Agentest:
     from agentest.pytest_plugin.project import project_file
 
     offline = bool(request.config.getoption("agentest_offline"))
-    return Agentest(project_file(request.config), offline=offline)
+    strict = request.config.getoption("agentest_strict")
+    return Agentest(project_file(request.config), offline=offline, strict=strict)

@@ -57,7 +57,9 @@ def _request(config: pytest.Config) -> Request:
             f"{NAMES[2]}. Write one (agentest init), or name it with --config PATH"
         )
     named = config.getoption("agentest_config") is not None
-    options = Options(offline=bool(config.getoption("agentest_offline")))
+    options = Options(
+        offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")
+    )
     verbose = verbosity(config) > 1
     return Request(here if named else file.parent, file, options, verbose=verbose, here=here)
 
@@ -104,7 +106,9 @@ class Project:
 
     def entries(self, found: Discovered) -> Sequence[Unit | ScenarioResult]:
         """What there is to run in a file, and what will not run as its result."""
-        entries = make_plan(self.loaded.config, found, self.request.options, self.root).entries
+        entries = make_plan(
+            self.loaded.config, found, self.request.options, self.root, self._scenarios
+        ).entries
         self._entries += len(entries)
         return entries
 
@@ -112,7 +116,7 @@ class Project:
         """A run of these alone, in their order. Raises UsageError."""
         names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
         found = Discovered(tuple(each for each in self._scenarios if each.name in names))
-        plan = make_plan(self.loaded.config, found, self.request.options, self.root)
+        plan = make_plan(self.loaded.config, found, self.request.options, self.root, self._scenarios)
         prepared = self._prepared(_only(plan, wanted))
         return replace(prepared, narrowed=len(wanted) < self._entries or not self._files <= self._read)
 

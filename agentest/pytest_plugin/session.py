@@ -19,6 +19,7 @@ from agentest.pytest_plugin.runs import Runs
 
 if TYPE_CHECKING:
     from agentest.pytest_plugin.project import Project
+    from agentest.results import RunResult
 
 SUFFIX = ".sim.py"
 _OUTPUT = "agentest"
@@ -28,6 +29,15 @@ _OUTPUT = "agentest"
 def register(config: pytest.Config) -> None:
     """Have pytest collect and run scenarios."""
     config.pluginmanager.register(Scenarios(config), "agentest-session")
+
+
+def _rows(run: RunResult) -> Iterator[str]:
+    """What questions the verdicts of a run."""
+    from agentest.report.questions import questions
+
+    for each in questions(run):
+        yield f"warning: {each.head}"
+        yield from (f"  {row}" for row in each.rows())
 
 
 class _Between(pytest.Item):
@@ -174,6 +184,7 @@ class Scenarios:
         except KeyboardInterrupt:
             self._aloud("agentest: interrupted again, so pytest waits no longer; servers end without it")
         self._notes += self._runs.notes
+        self._notes += [row for run in self._runs.ended for row in _rows(run)]
         self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
         self._incomplete |= self._runs.incomplete
         self._commands += self._runs.commands

@@ -17,6 +17,7 @@ from agentest.report.github_annotations import annotation_lines, repository_path
 from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
 from agentest.report.github_markdown import inline, table_row
+from agentest.report.questions import Questions, questions
 from agentest.report.repeats import decided
 from agentest.report.stories import Story, Transcripts, byte_size
 from agentest.report.unfinished import ended_early_text
@@ -43,6 +44,7 @@ _MAX_MESSAGE_CHARS = 4_000
 _MAX_TRANSCRIPT_CHARS = 40_000
 _MAX_NOTE_BYTES = 160
 _SHOWN_REASONS = 3
+_SHOWN_QUESTIONS = 50
 
 
 class GitHubReporter:
@@ -225,6 +227,7 @@ def _sections(
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
     warnings += [partial(_run_warning, warning) for warning in result.warnings]
+    warnings += [partial(_questions, each) for each in questions(result)]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
     told = [(s, each) for s in scenarios for each in distinct_tables(transcripts.of(s))]
     tables = [partial(table_text, s, each, several) for s, each in told]
@@ -348,6 +351,11 @@ def _warning(scenario: ScenarioResult, text: str, several: bool) -> str:
 
 def _run_warning(warning: RunWarning) -> str:
     return f"- {inline(warning.message)}\n"
+
+
+def _questions(each: Questions) -> str:
+    rows = "".join(f"  - {inline(row)}\n" for row in each.rows(_SHOWN_QUESTIONS))
+    return f"- **{inline(each.head)}**\n{rows}"
 
 
 def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:

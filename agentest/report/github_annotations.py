@@ -12,6 +12,7 @@ from agentest.report.compared import Regression
 from agentest.report.github_alignment import reasons_with_rows
 from agentest.report.github_criteria import criterion_annotations
 from agentest.report.github_markdown import cut
+from agentest.report.questions import questions
 from agentest.report.stories import Transcripts
 from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, RunWarning, ScenarioResult, Severity
@@ -140,7 +141,9 @@ def _annotations(result: RunResult) -> Iterator[_Annotation]:
         yield _Annotation("warning", scenario, f"{named(scenario)}: threshold", reason.message)
     for scenario, warning in select.warnings(result):
         yield _Annotation("warning", scenario, f"{named(scenario)}: warning", warning)
-    for silent in result.silent:
-        yield _Annotation("warning", silent, "no tool call was seen", silent.message)
+    for found in questions(result):
+        for question in found.each:
+            where = RunWarning(question.text, question.first.agent, question.first.file, question.first.line)
+            yield _Annotation("warning", where, str(found.code), question.text)
     for null in result.unanswered:
         yield _Annotation("warning", null, "tool calls were answered with null", null.message)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentest.events import Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.github_markdown import cut
 from agentest.report.junit_case import CaseTexts, message
@@ -47,7 +47,7 @@ class JUnitReporter:
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._texts.several_agents = len(event.agents) > 1
-        elif isinstance(event, ScenarioFinished):
+        elif isinstance(event, ScenarioFinished | ScenarioAmended):
             self._texts.add(event.result)
         elif isinstance(event, RunFinished):
             with report_writer(self._path) as file:
@@ -135,8 +135,9 @@ def _content(scenario: ScenarioResult, texts: CaseTexts) -> Iterator[str]:
         kind = f"agentest.{status}" if status is Status.SKIPPED else kind
         yield element(_ELEMENTS[status], {"type": kind, "message": why}, [texts.failure(scenario)])
     output = texts.output(scenario)
-    if scenario.warnings and status not in select.UNDONE:  # else they are in the text of the failure
-        output = in_rows("\n".join(f"warning: {warning}" for warning in scenario.warnings))
+    texts_of_warnings = [*scenario.warnings, *(warning.text for warning in scenario.verdict_warnings)]
+    if texts_of_warnings and status not in select.UNDONE:  # else they are in the text of the failure
+        output = in_rows("\n".join(f"warning: {warning}" for warning in texts_of_warnings))
     if output:
         yield element("system-out", {}, [output])
 

@@ -35,6 +35,7 @@ def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
         yield "conversations.passed", str(totals.passed)
         yield "turns", str(totals.turns)
         yield "tool_calls", str(totals.tool_calls)
+    yield from ((f"warning.{each.code}", each.message) for each in scenario.verdict_warnings)
     yield from _reliability(scenario)
     yield from _averages(scenario)
     yield from ((f"threshold.{name}", _number(least)) for name, least in scenario.thresholds.items())

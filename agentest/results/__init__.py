@@ -51,7 +51,7 @@ from agentest.results.verdicts import (
     Status,
     Verdict,
 )
-from agentest.results.warnings import VerdictWarning, WarningCode
+from agentest.results.warnings import VerdictWarning, WarningCode, by_code
 
 __all__ = [
     "DECIDED",
@@ -98,4 +98,5 @@ __all__ = [
     "Verdict",
     "VerdictWarning",
     "WarningCode",
+    "by_code",
 ]

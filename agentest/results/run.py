@@ -11,7 +11,7 @@ from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
 from agentest.results.figures import Figure
 from agentest.results.verdicts import MetricVerdict, ReasonKind, Status, Verdict
-from agentest.results.warnings import VerdictWarning
+from agentest.results.warnings import VerdictWarning, WarningCode
 from agentest.sight import Sight
 from agentest.transcript import TimeSpent, Usage
 
@@ -77,6 +77,8 @@ class Totals:
     """Metric → in how many turns what was said is contradicted, or not supported, by what is known."""
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
+    called: frozenset[str] = frozenset()
+    """The tools that were called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +185,16 @@ class RunResult:
     """Which part of a run this is, as K/N; None: it is whole."""
 
     @property
+    def verdict_warnings(self) -> tuple[VerdictWarning, ...]:
+        """What questions the verdicts, scenario by scenario."""
+        return tuple(warning for scenario in self.scenarios for warning in scenario.verdict_warnings)
+
+    @property
     def warnings(self) -> tuple[RunWarning, ...]:
-        """All warnings about the run as a whole."""
-        return (*self.unclaimed, *self.silent, *self.unanswered)
+        """All warnings about the run as a whole that its scenarios do not have themselves."""
+        codes = {(each.agent, each.code) for each in self.verdict_warnings}
+        silent = (each for each in self.silent if (each.agent, WarningCode.NO_CALL_SEEN) not in codes)
+        return (*self.unclaimed, *silent, *self.unanswered)
 
     @property
     def unfinished(self) -> tuple[ScenarioResult, ...]:

@@ -32,6 +32,8 @@ class ReasonKind(StrEnum):
     DEDUPLICATION = "deduplication"
     FILE = "file"
     INTERRUPTED = "interrupted"
+    WARNING = "warning"
+    """Strict mode: a warning questions the verdict."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,3 +34,18 @@ class VerdictWarning:
     agent: str = ""
     file: str = ""
     line: int = 0
+    tools: tuple[str, ...] = ()
+    """The tools that it is about."""
+
+    @property
+    def text(self) -> str:
+        """The message with the code in front."""
+        return f"{self.code}: {self.message}"
+
+
+def by_code(warnings: Iterable[VerdictWarning]) -> dict[WarningCode, list[VerdictWarning]]:
+    """The warnings of each code, in the order of the codes."""
+    groups: dict[WarningCode, list[VerdictWarning]] = {code: [] for code in WarningCode}
+    for warning in warnings:
+        groups[warning.code].append(warning)
+    return {code: group for code, group in groups.items() if group}

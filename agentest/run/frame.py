@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
@@ -15,6 +15,7 @@ from agentest.events import (
     Noted,
     RunFinished,
     RunStarted,
+    ScenarioAmended,
     ScenarioFinished,
 )
 from agentest.results import (
@@ -25,6 +26,7 @@ from agentest.results import (
     RunWarning,
     ScenarioResult,
     Verdict,
+    VerdictWarning,
 )
 from agentest.run.about import about_agent
 from agentest.run.kept import KeptRun
@@ -33,6 +35,7 @@ from agentest.run.schedule import undecidable
 from agentest.run.seeing import sights_of_run, silence
 from agentest.run.stop import Stop
 from agentest.run.unanswered import unanswered
+from agentest.run.verdict_warnings import amended, run_warnings
 from agentest.sight import Sight
 from agentest.support.redact import Redactor
 from agentest.verdict import metric_verdicts
@@ -53,8 +56,11 @@ class Frame:
         calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({}),
         kept: KeptRun | None = None,
         shard: str | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._plan = plan
+        self._strict = strict
         self._redact = redact
         self._concurrency = concurrency
         self._models = models
@@ -108,11 +114,13 @@ class Frame:
             results: by scope of the unit; a unit without one never began.
             unclaimed: of the calls that belonged to no conversation.
         """
+        sights = sights_of_run(self._plan, results)
+        silent = silence(self._plan, results, sights)
+        results = self._amended(results, run_warnings(self._plan, results, sights, silent))
         scenarios = tuple(
             entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
             for entry in self._plan.entries
         )
-        sights = sights_of_run(self._plan, results)
         result = RunResult(
             scenarios=scenarios,
             agents=tuple(self._plan.agents),
@@ -126,13 +134,26 @@ class Frame:
             stopped=self._stop.reason,
             sights=sights,
             addresses=self._addresses,
-            silent=silence(self._plan, results, sights),
+            silent=tuple(silent),
             unanswered=unanswered(self._plan, results),
             unclaimed=unclaimed,
             shard=self._shard,
         )
         self._emit(RunFinished(result))
         return result
+
+    def _amended(
+        self, results: Mapping[str, ScenarioResult], late: Mapping[str, Sequence[VerdictWarning]]
+    ) -> dict[str, ScenarioResult]:
+        """The results with the warnings that only the whole run shows. Reports those that they change."""
+        now = {
+            scope: amended(result, late.get(scope, ()), strict=self._strict)
+            for scope, result in results.items()
+        }
+        for scope, result in now.items():
+            if result is not results[scope] and result != results[scope]:
+                self._emit(ScenarioAmended(result, results[scope].verdict.status))
+        return now
 
     def _unbegun(self, unit: Unit) -> ScenarioResult:
         reason = stop_reason(self._stop, 0, unit)

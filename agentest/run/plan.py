@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
@@ -28,6 +28,9 @@ from agentest.scenarios.selection import PathChoice, name_fits, on_paths
 from agentest.support.files import readable
 from agentest.support.paths import shown_path
 from agentest.support.spelling import did_you_mean
+
+if TYPE_CHECKING:  # imported where trajectories name tools
+    from agentest.run.tool_names import NamedTool
 
 UnmockedTools = Literal["error", "passthrough"]
 
@@ -63,6 +66,8 @@ class Options:
     """How many workers there are, or `auto`: as many as there are cores."""
     unmocked_tools: UnmockedTools | None = None
     """What becomes of calls that nothing answers; None: as configured."""
+    strict: bool | None = None
+    """Whether a warning that questions a verdict makes its scenario errored; None: as configured."""
 
     @property
     def filtered(self) -> bool:
@@ -122,6 +127,8 @@ class Plan:
     units: tuple[Unit, ...] = field(default=())
     left_out: frozenset[str] | None = frozenset()
     """Names of mocks that are left out, by which tools are known; None: nobody has named any."""
+    unknown_tools: Mapping[str, tuple[NamedTool, ...]] = field(default_factory=dict)
+    """Scope of a unit → the tools that it names and that no mock and no schema knows."""
 
     @property
     def left(self) -> tuple[Unit, ...]:
@@ -140,8 +147,18 @@ def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:
     return list(found.values())
 
 
-def make_plan(config: Config, discovered: Discovered, options: Options, root: Path) -> Plan:
-    """Resolve every scenario. Raises ConfigError for what concerns the whole run."""
+def make_plan(
+    config: Config,
+    discovered: Discovered,
+    options: Options,
+    root: Path,
+    others: Iterable[Scenario] = (),
+) -> Plan:
+    """Resolve every scenario. Raises ConfigError for what concerns the whole run.
+
+    Args:
+        others: scenarios that were found besides; the tools that they mock are known.
+    """
     custom = load_custom_metrics(config.custom_metrics, root)
     names = {metric.name for metric in custom}
     check_metrics(config.metrics or (), names)
@@ -153,9 +170,38 @@ def make_plan(config: Config, discovered: Discovered, options: Options, root: Pa
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
     entries = placed(with_date(sorted(entries, key=_position), config.date), agents, root)
+    unknown = _unknown_tools(entries, (*discovered.scenarios, *others))
+    entries = [_spelt(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
-    return Plan(tuple(entries), used, len(default) > 1, custom, units)
+    return Plan(tuple(entries), used, len(default) > 1, custom, units, unknown_tools=unknown)
+
+
+def _unknown_tools(
+    entries: Iterable[Unit | ScenarioResult], scenarios: Iterable[Scenario]
+) -> Mapping[str, tuple[NamedTool, ...]]:
+    units = [entry for entry in entries if isinstance(entry, Unit)]
+    if not any(unit.scenario.trajectories for unit in units):
+        return {}
+    from agentest.run.tool_names import unknown_tools
+
+    mocked = {tool for scenario in scenarios for tool in scenario.tools}
+    agents = {unit.agent: unit.about.tools for unit in units}
+    return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
+
+
+def _spelt(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | ScenarioResult:
+    """The unit; an errored result where it misspells a tool."""
+    if unit.scope not in unknown:
+        return unit
+    from agentest.run.tool_names import misspelt_tool
+
+    problem = misspelt_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
+    return unit if problem is None else _refused(unit, f"{_place(unit)}: {problem}")
+
+
+def _place(unit: Unit) -> str:
+    return f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
 
 
 def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
@@ -318,7 +364,10 @@ def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
     if session is None or not session.state or ways is None:
         return unit
     who = f"agent {unit.agent!r} (type: {agent.type})"
-    message = f"the session begins with a state, which {who} cannot be given: {ways}"
+    return _refused(unit, f"the session begins with a state, which {who} cannot be given: {ways}")
+
+
+def _refused(unit: Unit, message: str) -> ScenarioResult:
     reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
     return ScenarioResult(
         unit.scenario.name,

@@ -114,6 +114,7 @@ async def run_steps(
         redact=prepared.loaded.redact,
         kept=prepared.kept,
         shard=str(prepared.part.shard) if prepared.part else None,
+        strict=session.settings.strict,
     )
     origin: Origin | None = None
     async with AsyncExitStack() as late, AsyncExitStack() as opened:

@@ -76,14 +76,14 @@ def _named(units: Sequence[Unit]) -> str:
 
 def silence(
     plan: Plan, results: Mapping[str, ScenarioResult], sights: Mapping[str, Sight]
-) -> tuple[RunWarning, ...]:
-    """A warning for each agent that was never seen to call a tool, though its scenarios speak of calls.
+) -> dict[RunWarning, Sequence[Unit]]:
+    """A warning for each agent that was never seen to call a tool, though these scenarios speak of calls.
 
     Args:
         results: by scope of the unit; those that are missing were never begun.
         sights: of the whole run (`sights_of_run`).
     """
-    warnings = []
+    warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, sight in sights.items():
         held = [(u, results[u.scope]) for u in _units_of(plan, name) if _replied(results.get(u.scope))]
         of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
@@ -91,8 +91,8 @@ def silence(
         if sight is not Sight.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in held if result.totals.held_without_calls]
             why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(sight)
-            warnings.append(_silent(name, why, of_calls, vacuous))
-    return tuple(warnings)
+            warnings[_silent(name, why, of_calls, vacuous)] = of_calls
+    return warnings
 
 
 def _speaks_of_calls(unit: Unit) -> bool:

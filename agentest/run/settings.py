@@ -24,6 +24,8 @@ class Settings:
     batch: Batch = Batch.TURN
     skip_decided: bool = False
     check_user: bool = False
+    strict: bool = False
+    """Whether a warning that questions a verdict makes its scenario errored."""
     fail_fast: bool = False
     keep_conversations: bool = True
     """Whether results keep their conversations after these have been reported."""
@@ -40,6 +42,7 @@ def settings_of(config: Config, options: Options, *, keep_conversations: bool = 
         batch=config.judge.batch,
         skip_decided=config.judge.skip_decided,
         check_user=config.user.check,
+        strict=config.strict if options.strict is None else options.strict,
         fail_fast=options.fail_fast,
         keep_conversations=keep_conversations,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -24,6 +24,7 @@ from agentest.results import (
     ScenarioResult,
     Status,
     Verdict,
+    VerdictWarning,
 )
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason, with_wishes
@@ -35,6 +36,7 @@ from agentest.run.schedule import Schedule
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import held_again, idle_user, tools_without_model, warnings_of
+from agentest.run.verdict_warnings import questioned, unit_warnings
 from agentest.totals import totals_of
 from agentest.verdict import (
     averages,
@@ -184,6 +186,7 @@ class UnitDecision:
 
     def __init__(self, settings: Settings, connections: Connections) -> None:
         self._fail_on = settings.fail_on
+        self._strict = settings.strict
         self._judge = connections.models.judge
         self._user = connections.models.user
         self._ledger = connections.ledger
@@ -232,6 +235,7 @@ class UnitDecision:
             *unasked(unit.scenario, conversations),
             *(() if self._user else tools_without_model(unit.scenario, conversations)),
         )
+        questions = unit_warnings(unit, conversations, complete=stopped is None)
         result = scenario_result(
             unit,
             _cut_short(verdict, stopped) if stopped else verdict,
@@ -246,7 +250,11 @@ class UnitDecision:
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
-        return with_figures(with_wishes(result, unit, self._redact), conversations)
+        result = with_figures(with_wishes(result, unit, self._redact), conversations)
+        return questioned(result, self._without_secrets(questions), strict=self._strict)
+
+    def _without_secrets(self, warnings: Iterable[VerdictWarning]) -> tuple[VerdictWarning, ...]:
+        return tuple(replace(each, message=self._redact.error(each.message)) for each in warnings)
 
 
 def _graded(

@@ -51,8 +51,8 @@ def _mock(mock: Any, key: str) -> Mock:
     """A mock with its functions' signatures read and its plain values known to be JSON."""
     if isinstance(mock, MockSequence):
         return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps)))
-    if _is_exception(mock) and not isinstance(mock, HttpResponse):
-        raise ValueError(f"{key}: is an exception; write sequence({brief(mock)}) to have it raised")
+    if isinstance(mock, type) and issubclass(mock, BaseException):
+        raise ValueError(f'{key}: is a class; write {mock.__name__}("…") to make the tool fail')
     return _step(mock, key)
 
 

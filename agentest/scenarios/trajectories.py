@@ -143,6 +143,7 @@ def _made(options: Mapping[str, Any], key: str, calls_key: str = "expected") -> 
         at_most_once=_is_on(options, "at_most_once", key),
         rounds=_is_on(options, "rounds", key),
         orders=tuple(replace(o, first=resolved(o.first), then=resolved(o.then)) for o in orders),
+        writes=calls_key != "expected",
     )
     if calls_key != "expected":
         check_writes(made, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from agentest.scenarios.calls import CallOrder, ExpectedCall, Step, names_in
@@ -37,6 +37,8 @@ class Trajectory:
     rounds: bool = False
     """Whether the order is free inside one message of the agent, and fixed between messages."""
     orders: tuple[CallOrder, ...] = ()
+    writes: bool = field(default=False, compare=False)
+    """Whether the expected calls were given as `expected_writes`."""
 
     @property
     def about_calls(self) -> bool:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.events import (
+    ConversationFinished,
+    Event,
+    RunFinished,
+    RunStarted,
+    ScenarioAmended,
+    ScenarioFinished,
+)
 from agentest.results import ScenarioResult
 from agentest.store.conversations import conversation_json
 from agentest.store.late_file import LateFile, RawFile, open_new
@@ -66,6 +73,8 @@ class Journal:
                 self._keep(event)
             case ScenarioFinished():
                 self._write(ScenarioLine(scenario=CODECS.write(stored_scenario(event.result))))
+            case ScenarioAmended():
+                self._write(ScenarioLine(scenario=CODECS.write(stored_scenario(event.result)), amended=True))
             case RunFinished():
                 self._write(EndLine(run=CODECS.write(stored_head(event.result))))
         if self._file.used:

@@ -63,6 +63,8 @@ class _Contents:
     end: Json | None = None
     scenarios: list[Json] = field(default_factory=list)
     conversations: dict[_Place, dict[int, Json]] = field(default_factory=dict)
+    _places: dict[_Place, int] = field(default_factory=dict)
+    """Where the last of the `scenarios` with this name and agent stands."""
 
     def add(self, data: Any) -> None:
         """Raises JournalError."""
@@ -71,7 +73,10 @@ class _Contents:
                 self.run = line
             case EndLine(run=dict(end)):
                 self.end = end
+            case ScenarioLine(scenario=dict(scenario), amended=True) if _is_place(_place(scenario)):
+                self._amend(scenario)
             case ScenarioLine(scenario=dict(scenario)) if _is_place(_place(scenario)):
+                self._places[_place(scenario)] = len(self.scenarios)
                 self.scenarios.append(scenario)
             case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _is_place(
                 place := (line.scenario, line.agent)
@@ -79,6 +84,13 @@ class _Contents:
                 self.conversations.setdefault(place, {})[number] = conversation
             case _:
                 raise JournalError("is no line of a journal")
+
+    def _amend(self, scenario: Json) -> None:
+        """Raises JournalError where the scenario has not finished."""
+        at = self._places.get(_place(scenario))
+        if at is None:
+            raise JournalError("amends a scenario that has not finished")
+        self.scenarios[at] = scenario
 
     @property
     def planned(self) -> dict[_Place, int]:

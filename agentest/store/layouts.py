@@ -18,8 +18,10 @@ from agentest.results import (
     Skipped,
     TrajectoryResult,
     TurnEvaluation,
+    VerdictWarning,
 )
 from agentest.store.codec import Codecs, Layout
+from agentest.store.lines import ScenarioLine
 from agentest.store.shapes import (
     AdkCase,
     Counts,
@@ -56,6 +58,11 @@ def _agents(data: Any) -> Any:
     return {name: {} for name in data} if isinstance(data, list) else data
 
 
+def _verdict_warnings(data: Any) -> Any:
+    """The warnings that question a verdict: older files have texts of other warnings in their place."""
+    return [each for each in data if not isinstance(each, str)]
+
+
 _ALIGNMENT = ("alignment", "alignment_more")
 _SEVERAL = ("broken", "counted", "name", "score", "parts")
 _SIDES = ("mode", "expected", "forbidden", "actual")
@@ -69,7 +76,7 @@ CODECS = Codecs(
         Remark: Layout(only_if_set=("calls_before",)),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
-            only_if_set=("also_seen_by", "call_id", "duration_ms", "round"),
+            only_if_set=("also_seen_by", "call_id", "duration_ms", "round", "raised"),
             names={"call_id": "id"},
         ),
         Turn: Layout(
@@ -130,7 +137,7 @@ CODECS = Codecs(
             flat=("repeated", "adk"),
             only_if_set=(
                 *("goal", "profile", "information", "reasons", "intervals"),
-                *("pass_rate", "pass_hat_k", "flaky", "severity_unknown"),
+                *("pass_rate", "pass_hat_k", "flaky", "severity_unknown", "verdict_warnings"),
             ),
         ),
         Counts: Layout(only_if_set=("pass_rate",)),
@@ -140,13 +147,16 @@ CODECS = Codecs(
         ),
         CheckResult: Layout(only_if_set=("reply", "error", "turn_index")),
         StoredEntry: Layout(flat=("scenario",)),
+        ScenarioLine: Layout(only_if_set=("amended",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
         Summary: Layout(
             flat=("counts",),
             only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
+            older={"warnings": _verdict_warnings},
         ),
+        VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools")),
         RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard")),
         StoredRun: Layout(flat=("head",)),
         StoredComparison: Layout(flat=("head",)),

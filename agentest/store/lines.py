@@ -56,6 +56,8 @@ class ScenarioLine:
 
     type: str = SCENARIO
     scenario: object
+    amended: bool = False
+    """Whether it replaces the line that the scenario had when it finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

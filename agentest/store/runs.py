@@ -100,7 +100,7 @@ def summary(result: RunResult) -> Summary:
         usage=_usage(result.usage, result.usage_by_role),
         time=stored_time(result.time),
         slowest_turns=_slowest(result),
-        warnings=tuple(warning.message for warning in result.warnings),
+        warnings=result.verdict_warnings,
         unclaimed_calls=result.unclaimed,
         silent_agents=result.silent,
         unanswered_calls=result.unanswered,

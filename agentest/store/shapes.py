@@ -28,6 +28,7 @@ from agentest.results import (
     Severity,
     Status,
     TrajectoryScore,
+    VerdictWarning,
 )
 from agentest.sight import Sight
 from agentest.transcript import (
@@ -219,6 +220,8 @@ class StoredScenario:
     reasons: tuple[Reason, ...] = ()
     """The verdict's reasons in their order, with all that reports say of them."""
     warnings: tuple[str, ...] = ()
+    verdict_warnings: tuple[VerdictWarning, ...] = ()
+    """What questions the verdict."""
     usage: Mapping[str, ModelUsage]
     intervals: Mapping[str, Figure] = field(default_factory=dict)
     """The averages again, each with n and its interval."""
@@ -304,13 +307,14 @@ class Summary:
     usage: RunUsage
     time: StoredTime
     slowest_turns: tuple[StoredSlowTurn, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[VerdictWarning, ...] = ()
+    """What questions the verdicts of all scenarios."""
     unclaimed_calls: tuple[RunWarning, ...] = ()
-    """Of mock servers' calls that belonged to no conversation; their messages are among the warnings."""
+    """Of mock servers' calls that belonged to no conversation."""
     silent_agents: tuple[RunWarning, ...] = ()
-    """Of agents of which no call was seen; as above."""
+    """Of agents of which no call was seen."""
     unanswered_calls: tuple[RunWarning, ...] = ()
-    """Of calls that were answered with null; as above."""
+    """Of calls that were answered with null."""
     per_agent: Mapping[str, Counts] | None = None
 
 

@@ -162,7 +162,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "failure": _short(_first_failure(scenario, rows)),
         "failures": len(scenario["failures"]),
         "metrics": failed_metrics(scenario),
-        "warnings": len(scenario.get("warnings", ())),
+        "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
         **_if_set(scenario, ("thresholds", *_COUNTED_IN)),
         **_margin(scenario),
         **{

@@ -63,6 +63,6 @@ scenario(
         {"user_message": "Where is ORD-100?", "expect": {"contains": "not answering"}},
         {"user_message": "Try again: where is ORD-100?", "expect": {"contains": "shipped"}},
     ],
-    tools=tools(lookup_order=sequence(TimeoutError("no answer"), {"status": "shipped"})),
+    tools=tools("lookup_order", lookup_order=sequence(TimeoutError("no answer"), {"status": "shipped"})),
     tags=place("order-lookup", "tool-error"),
 )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+TOOLS: dict[str, Any] = {
+    "lookup_order": {"order_id": "ORD-100", "status": "shipped"},
+    "check_refund": {"eligible": True, "amount": 49.99},
+    "pay_refund": {"refund_id": "REF-1"},
+    "create_ticket": {"ticket_id": "T-1"},
+}
+REFUND = ("lookup_order", "check_refund", "pay_refund")
 
-def tools(**changed: Any) -> dict[str, Any]:
-    """The tools of a shop in which all goes well, with some changed."""
-    return {
-        "lookup_order": {"order_id": "ORD-100", "status": "shipped"},
-        "check_refund": {"eligible": True, "amount": 49.99},
-        "pay_refund": {"refund_id": "REF-1"},
-        "create_ticket": {"ticket_id": "T-1"},
-        **changed,
-    }
+
+def tools(*names: str, **changed: Any) -> dict[str, Any]:
+    """The tools of a shop in which all goes well, or those that are named, with some changed."""
+    return {name: TOOLS[name] for name in names or TOOLS} | changed
 
 
 def place(task: str, path: str) -> list[str]:

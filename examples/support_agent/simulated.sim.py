@@ -1,6 +1,6 @@
 """A user who is played: what is said is not fixed, only who says it and what must happen."""
 
-from shop import place, tools
+from shop import REFUND, place, tools
 
 from agentest import call, scenario
 
@@ -13,7 +13,7 @@ for name, profile in {
         profile=profile,
         goal="Get your money back for a broken lamp.",
         knowledge=["My order number is ORD-100."],
-        tools=tools(),
+        tools=tools(*REFUND),
         trajectory={
             "match_mode": "in_order",
             "expected": ["check_refund", call("pay_refund", amount=49.99)],

@@ -3,11 +3,12 @@
 import re
 from typing import Any
 
-from shop import place, tools
+from shop import REFUND, place, tools
 
 from agentest import (
     Conversation,
     MockContext,
+    ToolError,
     absent,
     any_of,
     approx,
@@ -39,7 +40,7 @@ scenario(
 scenario(
     "the order is looked up, and at some time after that about 50 euros are paid for it",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     trajectory={
         "match_mode": "in_order",
         "expected": ["lookup_order", call("pay_refund", order_id="ORD-100", amount=approx(50, abs=0.5))],
@@ -49,7 +50,7 @@ scenario(
 scenario(
     "the amount may be written as one likes, a reason may be given, and no card is named",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     trajectory={
         "match_mode": "contains",
         "expected": [
@@ -61,7 +62,7 @@ scenario(
 scenario(
     "nothing is paid before the check, and nothing is looked up once it is paid",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     trajectory=[before("check_refund", "pay_*"), never_after(any_of("lookup_*", "check_*"), "pay_refund")],
     tags=TAGS,
 )
@@ -75,7 +76,7 @@ scenario(
 scenario(
     "the payment is the last call, succeeds, and has no arguments beyond order and amount",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     trajectory={
         "match_mode": "contains",
         "expected": [
@@ -105,7 +106,7 @@ scenario(
     turns=ASKS,
     tools=tools(),
     trajectory={
-        "expected": ["lookup_order", "check_refund", PAID, "send_receipt"],
+        "expected": ["lookup_order", "check_refund", PAID, "lookup_order"],
         "forbidden": ["create_ticket"],
     },
     thresholds={"trajectory_recall": 0.75},
@@ -114,7 +115,7 @@ scenario(
 scenario(
     "the customer is told the amount and the reference, and never another order's number",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     expect=[
         {"says": [approx(49.99), text("your reference is ref-1", ignore_case=True)], "in_turn": -1},
         {"never_says": re.compile(r"ORD-(?!100\b)\d+")},
@@ -127,7 +128,7 @@ def pay(args: dict[str, Any], ctx: MockContext) -> dict[str, Any]:
     """Pays only what was not paid before."""
     orders = ctx.state["orders"]
     if orders[args["order_id"]] == "refunded":
-        raise ValueError(f"{args['order_id']} was refunded already")
+        raise ToolError(f"{args['order_id']} was refunded already")
     orders[args["order_id"]] = "refunded"
     ctx.state["paid"] += args["amount"]
     return {"refund_id": "REF-1"}
@@ -141,7 +142,7 @@ def paid_once(conversation: Conversation, state: dict[str, Any]) -> str | None:
 scenario(
     "whatever was called: in the end this order is refunded, the other is as before, and 49.99 are paid",
     turns=[*ASKS, "Did it work?"],
-    tools=tools(pay_refund=pay),
+    tools=tools(*REFUND, pay_refund=pay),
     state=SHOP,
     final_state={"orders": {"ORD-100": "refunded", "ORD-200": "shipped"}},
     check=paid_once,

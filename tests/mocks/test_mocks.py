@@ -23,7 +23,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentest import scenario, sequence
-from agentest.errors import AgentError, AgentestError, MockError, ScenarioError, UnmockedToolError
+from agentest.errors import (
+    AgentError,
+    AgentestError,
+    MockError,
+    ScenarioError,
+    ToolError,
+    UnmockedToolError,
+)
 from agentest.mocks.answering import MockContext
 from agentest.mocks.binding import RecordedAnswer
 from agentest.mocks.resolver import MockResolver
@@ -563,7 +570,36 @@ def test_raising_mocks(error: BaseException, message: str) -> None:
     for mock in (fail, fail_later, sequence(error)):
         assert answers(mock) == [json.dumps({"error": message})]
         call = recorded(mock)
-        assert call == ToolCall("tool", {}, {"error": message}, True, 2, error=message)
+        assert call == ToolCall("tool", {}, {"error": message}, True, 2, error=message, raised=call.raised)
+
+
+def test_mocks_that_raise_by_mistake() -> None:
+    """An exception out of a mock's own code is recorded with its place; a deliberate failure is not."""
+
+    def broken(service: str) -> dict[str, str]:
+        return {"price": {"haircut": "35"}[service]}
+
+    def refusing(args: dict[str, str]) -> None:
+        raise ToolError(f"no {args['service']} today")
+
+    def unreadable(args: dict[str, str]) -> Any:
+        return json.loads(args["service"])
+
+    def raised(mock: Any) -> str | None:
+        return recorded(mock, json.dumps({"service": "massage"})).raised
+
+    line = broken.__code__.co_firstlineno + 1
+    assert raised(broken) == raised(sequence(broken)) == f"KeyError at test_mocks.py:{line}"
+    assert raised(unreadable) == f"JSONDecodeError at test_mocks.py:{line + 6}"
+    deliberate = (
+        refusing,
+        ToolError("closed"),
+        ValueError("closed"),
+        TimeoutError("slow"),
+        sequence(KeyError("x")),
+    )
+    assert [raised(mock) for mock in deliberate] == [None] * 5
+    assert raised(lambda wrong: wrong) is None, "arguments that do not fit are no mistake of the mock's code"
 
 
 def test_agentest_errors() -> None:
@@ -688,7 +724,7 @@ def test_results_that_contain_themselves() -> None:
             answers(lambda result=result: result)
 
 
-@pytest.mark.parametrize("value", [{b"x"}, b"x", float("nan"), ValueError("x")])
+@pytest.mark.parametrize("value", [{b"x"}, b"x", float("nan"), ValueError])
 def test_values_that_are_not_json(value: Any) -> None:
     """A plain value that is not JSON is an error where the scenario is defined."""
     with pytest.raises(ScenarioError, match=r"tools\['tool'\]"):

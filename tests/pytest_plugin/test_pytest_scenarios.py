@@ -527,3 +527,28 @@ def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugin
     assert (kept.record.ended.interrupted, kept.record.ended.passed) == (True, 1)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+def test_strict_scenarios_that_the_end_of_the_run_questions(project: pytest.Pytester) -> None:
+    """A pass that only the whole run questions is reported as an error, never as a pass first."""
+    write(
+        project,
+        "all.sim.py",
+        """
+from agentest import scenario
+
+for n in range(3):
+    scenario(f"bans {n}", turns=["Hi"], trajectory={"forbidden": ["wipe_disk"]})
+scenario("greets", turns=[{"user_message": "Hi", "expect": {"contains": "Hello"}}])
+""",
+    )
+    lenient = project.runpytest(*FLAGS)
+    lenient.assert_outcomes(passed=4)
+    assert "warning: unknown-tool (3 scenarios)" in lenient.stdout.str()
+    strict = project.runpytest(*FLAGS, "--agentest-strict")
+    strict.assert_outcomes(passed=1, errors=3)
+    assert "unknown-tool: trajectory.forbidden names tool 'wipe_disk'" in strict.stdout.str()
+    configured = json.loads((project.path / "agentest.config.yaml").read_text()) | {"strict": True}
+    write(project, "agentest.config.yaml", json.dumps(configured))
+    project.runpytest(*FLAGS).assert_outcomes(passed=1, errors=3)
+    project.runpytest(*FLAGS, "--agentest-no-strict").assert_outcomes(passed=4)

@@ -271,11 +271,14 @@ scenario("turn", turns=[{turn}, "Ho."], trajectory={{"expected": ["look"]}}, too
     )
     done = project.run("--workers", workers)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"Warning: {TOLD}s 'ban' (a.sim.py:2), 'turn' (a.sim.py:4) have mocks" in done.stdout
-    assert f"::warning file=a.sim.py,line=2,title=no tool call was seen::{TOLD}" in done.stdout
+    assert "Warning: no-call-seen (2 scenarios)" in done.stdout
+    assert f"'ban', 'turn': {TOLD}s 'ban' (a.sim.py:2), 'turn' (a.sim.py:4) have mocks" in done.stdout
+    assert f"::warning file=a.sim.py,line=2,title=no-call-seen::'ban', 'turn': {TOLD}" in done.stdout
     validate(project.results, SCHEMA)
-    [warning] = project.results["summary"]["warnings"]
-    assert warning.startswith(TOLD)
+    about_run = project.results["summary"]["warnings"]
+    silent = [each for each in about_run if each["code"] == "no-call-seen"]
+    assert [each["scenario"] for each in silent] == ["ban", "turn"]
+    assert all(each["message"].startswith(TOLD) for each in silent)
     assert project.results["agents"] == {"agent": {"toolCalls": "returned", "noCallSeen": True}}
     held = {s["name"]: s["conversations"][0] for s in project.results["scenarios"]}
     assert held["ban"]["trajectory"]["vacuous"] is True
@@ -293,7 +296,8 @@ def test_one_call_anywhere_is_enough(project: Project) -> None:
     def answer(body: dict[str, Any]) -> Any:
         return tool_call("look") if body["messages"][-1]["content"] == "Look." else "Fine."
 
-    project.scenario(f'{QUIET}\nscenario("looks", turns=["Look."], tools={TOOLS})')
+    mocked = 'scenario("reserves", turns=["Hi."], skip=True, tools={"reserve_item": 1})'
+    project.scenario(f'{QUIET}\nscenario("looks", turns=["Look."], tools={TOOLS}, check=print)\n{mocked}')
     with ScriptedAgent(answer) as server:
         project.config(server.endpoint)
         done = project.run()
@@ -310,13 +314,19 @@ def test_each_agent_of_a_comparison_is_looked_at_alone(project: Project) -> None
     """A silent agent is told of although another one of the run was seen to call tools."""
     project.scenario('scenario("ban", turns=["Quiet.", "Hi."], trajectory={"forbidden": ["pay"]})')
     with ScriptedAgent(adk) as server, ScriptedAgent(["Fine."]) as other:
-        silent = {"name": "other", "type": "chat_completions", "endpoint": other.endpoint}
+        silent = {
+            "name": "other",
+            "type": "chat_completions",
+            "endpoint": other.endpoint,
+            "tools": ["pay", "look"],
+        }
         project.config("", agent=adk_agent(server), compare=[silent])
         done = project.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "tool calls: reported by the agent" in done.stdout
     [warning] = project.results["summary"]["warnings"]
-    assert "agent 'other'" in warning
+    assert (warning["code"], warning["agent"]) == ("no-call-seen", "other")
+    assert "agent 'other'" in warning["message"]
     [ban] = project.results["scenarios"]
     vacuous = [found["conversations"][0]["trajectory"].get("vacuous") for found in ban["agents"]]
     assert vacuous == [None, True]
@@ -383,4 +393,4 @@ def test_results_of_an_older_version_are_read(project: Project, agent: ScriptedA
     judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
     [again] = judged["scenarios"][0]["conversations"]
     assert again["turns"][0]["toolCalls"][0]["seenBy"] == SeenBy.CALLER
-    assert judged["summary"]["warnings"] == []
+    assert [each["code"] for each in judged["summary"]["warnings"]] == ["unknown-tool"]

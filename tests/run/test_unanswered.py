@@ -89,7 +89,7 @@ def test_one_note_a_tool_whatever_the_number_of_calls(project: Project, workers:
         done = project.agentest("eval", "a.test.json", "--num-runs", "2", "--workers", workers)
         assert done.returncode == 0, done.stdout
         assert " ".join(done.stdout.split()).count(NULL) == 1
-        (note,) = project.results["summary"]["warnings"]
+        (note,) = (each["message"] for each in project.results["summary"]["unansweredCalls"])
         for part in (
             f"10 {NULL} (cases 'A', 'B', 'C' and 2 more): what the set recorded answers calls with other",
             '--mocks FILE with tools = {"get_weather": …}',

@@ -52,7 +52,7 @@ def check_results(results: dict[str, Any], told: str) -> None:
     Draft202012Validator(json.loads(SCHEMA.read_text())).validate(results)
     summary = results["summary"]
     assert [summary["passed"], summary["passedScenarios"]] == [False, 1]
-    assert summary["warnings"][0].startswith(told)
+    assert summary["unclaimedCalls"][0]["message"].startswith(told)
     assert [each["agent"] for each in summary["unclaimedCalls"]] == ["agent"]
     calls = results["scenarios"][0]["conversations"][0]["turns"][0]["toolCalls"]
     assert [call["args"] for call in calls] == [{"item": "tea"}]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from agentest.analysis.merging.parts import MergedPart
-from agentest.results import RunWarning, ScenarioResult
+from agentest.results import RunWarning, ScenarioResult, VerdictWarning, WarningCode
+from agentest.run.tool_names import is_known
+from agentest.run.verdict_warnings import without
 from agentest.sight import Sight
 from agentest.store.kept.finished import Place
 
@@ -43,6 +45,27 @@ def silent_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]
     called = {agent for (_, agent), each in held.items() if each.totals.slowest and each.totals.tool_calls}
     told = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
     return tuple(dict.fromkeys(warning for warning in told if warning.agent not in called))
+
+
+def amended_of(held: Held) -> dict[Place, ScenarioResult]:
+    """The scenarios of which another part refutes a warning.
+
+    Each part warns of tools that it does not know, and of agents that it has seen to call none.
+    """
+    known = frozenset[str]().union(*(each.totals.called for each in held.values()))
+    seen = {agent for (_, agent), each in held.items() if each.totals.called}
+    now = {place: without(each, _refuted(each, known, seen)) for place, each in held.items()}
+    return {place: each for place, each in now.items() if each is not held[place]}
+
+
+def _refuted(
+    result: ScenarioResult, known: frozenset[str], seen: Collection[str]
+) -> Iterator[VerdictWarning]:
+    for warning in result.verdict_warnings:
+        silent = warning.code is WarningCode.NO_CALL_SEEN and warning.agent in seen
+        unknown = warning.code is WarningCode.UNKNOWN_TOOL and all(is_known(t, known) for t in warning.tools)
+        if silent or unknown:
+            yield warning
 
 
 def unanswered_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from agentest.analysis.merging.parts import MergedPart
-from agentest.analysis.merging.warnings import sights_of, silent_of, unanswered_of
+from agentest.analysis.merging.warnings import amended_of, sights_of, silent_of, unanswered_of
 from agentest.events import (
     ConversationFinished,
     Event,
     RunFinished,
     RunStarted,
+    ScenarioAmended,
     ScenarioFinished,
     ScenarioStarted,
 )
@@ -115,6 +116,11 @@ class Whole:
             yield from self._conversations(entry, result)
             yield ScenarioFinished(result)
             scenarios.append(replace(result, conversations=()))
+        amended = amended_of({(each.name, each.agent): each for each in scenarios})
+        for at, each in enumerate(scenarios):
+            if now := amended.get((each.name, each.agent)):
+                yield ScenarioAmended(now, each.verdict.status)
+                scenarios[at] = now
         yield RunFinished(self._result(tuple(scenarios)))
 
     def _started(self) -> RunStarted:

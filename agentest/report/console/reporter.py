@@ -11,7 +11,7 @@ from typing import IO, Literal, TextIO, cast
 
 from rich.console import Console
 
-from agentest.events import Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.forecast import Forecast
 from agentest.report.console.case import detail_tables
 from agentest.report.console.live import LiveArea
@@ -124,6 +124,8 @@ class ConsoleReporter:
                 going_on.on_event(event)
         if isinstance(event, ScenarioFinished):
             self._tell(event.result)
+        elif isinstance(event, ScenarioAmended) and event.was is not event.result.verdict.status:
+            self._tell_whole(replace(event.result, conversations=()))
         elif isinstance(event, RunFinished):
             self._finish(event.result)
 

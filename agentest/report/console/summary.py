@@ -14,6 +14,7 @@ from agentest.forecast import Forecast, forecast_words
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
 from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
+from agentest.report.questions import questions
 from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
 from agentest.support.text import count, duration
@@ -23,6 +24,7 @@ from agentest.verdict import run_status
 _SLOWEST = 3
 _SHOWN_SHARE = 0.005
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
+_STRICT = "These warnings question verdicts. With --strict such scenarios are errored."
 _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
@@ -63,6 +65,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
         *_calls(result),
         *_rates(result),
         *_warnings(result),
+        *_questions(result),
         *_early_end(result, look),
         *_recap(result, look),
         *_totals(result),
@@ -211,6 +214,17 @@ def _rates(result: RunResult) -> Iterator[Line]:
         yield Line((lead,), (*agent, *((fact,) for fact in rates.facts)))
     yield line(0, (" ".join(filter(None, (BRACKETS, limits(result)))), "dim"))
     yield BLANK
+
+
+def _questions(result: RunResult) -> Iterator[Line]:
+    """The warnings that question verdicts, a few lines for each code."""
+    found = questions(result)
+    for each in found:
+        yield line(0, (each.head, "yellow"), lead=(("Warning: ", "bold yellow"),))
+        yield from (line(2, (row, "yellow")) for row in each.rows())
+    if found:
+        yield line(0, (_STRICT, "dim"))
+        yield BLANK
 
 
 def _warnings(result: RunResult) -> Iterator[Line]:

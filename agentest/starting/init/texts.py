@@ -29,6 +29,7 @@ _REST = """
 
 # conversations_per_scenario: 3 # of simulated users; scripts run once
 # thresholds: {helpfulness: 4, goal_completion: 0.8, pass_rate: 0.9}
+strict: true # scenarios whose verdict a warning questions are errored
 reporters: [console, json]
 """
 

@@ -74,7 +74,7 @@ def latest_verdicts(output_dir: Path, wanted: Collection[Tried] = ()) -> LatestV
         if record is None or record.kind not in _KINDS or run.file is None:
             continue
         looked += 1
-        for tried, status in _verdicts(run):
+        for tried, status in dict(_verdicts(run)).items():  # a line that amends another comes after it
             if status is None:
                 begun.add((tried.name, tried.agent))
             else:

@@ -58,9 +58,11 @@ function context({ run, head }) {
 
 // What is to be known whatever the verdict.
 function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
-  const { unclaimedCalls = [], warnings = [] } = (head && head.summary) || {};
-  const words = (each) => each.message || each;
-  const unclaimed = unclaimedCalls.map(words);
+  const { unclaimedCalls = [], silentAgents = [], unansweredCalls = [], warnings = [] } = (head && head.summary) || {};
+  const unclaimed = unclaimedCalls.map(({ message }) => message);
+  const questions = warnings.filter((each) => each.code);
+  const told = [...silentAgents, ...unansweredCalls].map(({ message }) => message)
+    .filter((text) => !questions.some(({ message }) => message === text));
   const shard = (head && head.shard) || run.shard;
   return [
     nothing(run, rows),
@@ -70,10 +72,21 @@ function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
     shard && `This is part ${shard} of a run that was split: it says nothing of the other parts.`,
     ...(run.problems || []),
     ...unclaimed.map((text) => `Error: ${text}`),
-    ...warnings.map(words).filter((text) => !unclaimed.includes(text)).map((text) => `Warning: ${text}`),
+    ...told.map((text) => `Warning: ${text}`),
+    ...inQuestion(questions),
     ...figures.skipped.map((each) => `Metrics skipped in ${count(each.scenarios, "scenario")}: ${each.why} (${each.metrics.join(", ")})`),
     leftOut > 0 && `${count(leftOut, "transcript")} left out, as the file would have become too large: ${show} prints them.`,
   ].filter(Boolean);
+}
+
+// What questions verdicts: a line for each code, with its first message.
+function inQuestion(warnings) {
+  const codes = [...new Set(warnings.map(({ code }) => code))];
+  return codes.map((code) => {
+    const [first, ...more] = warnings.filter((each) => each.code === code);
+    const left = more.length > 0 ? ` (and ${count(more.length, "more warning")})` : "";
+    return `Warning: ${code}: ${first.scenario}: ${first.message}${left}`;
+  });
 }
 
 function nothing(run, rows) {

@@ -102,8 +102,10 @@ async function details(row, columns) {
   ];
 }
 
-function reasons({ failures, warnings = [] }) {
-  const all = [...failures, ...warnings.map((each) => `Warning: ${each.message || each}`)];
+function reasons({ failures, warnings = [], verdictWarnings = [] }) {
+  const questions = verdictWarnings.map(({ code, message }) => `${code}: ${message}`);
+  const told = questions.filter((text) => !failures.includes(text));
+  const all = [...failures, ...[...warnings, ...told].map((text) => `Warning: ${text}`)];
   const left = all.length - SHOWN;
   return h("ul", all.slice(0, SHOWN).map((text) => foreign(text, "li")), left > 0 && h("li", `${left} more`));
 }

@@ -1,0 +1,373 @@
+"""Warnings that question a verdict: when they are raised, where they are shown, what strict mode does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from jsonschema import validate
+from project import Project
+from stored import read_json
+
+from agentest import ToolError, any_of, call, never_after, scenario, sequence
+from agentest.results import ReasonKind, RunResult, ScenarioResult, Status
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
+
+SCHEMA = json.loads(
+    (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()
+)
+BOTH = {"look": {"found": 1}, "book": {"id": "B-1"}}
+
+
+def looking(body: dict[str, Any]) -> Any:
+    """Calls `look` when it is asked to look, and replies otherwise."""
+    return tool_call("look", at="12") if body["messages"][-1]["content"] == "Look." else "Done."
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.fixture
+def agent() -> Iterator[ScriptedAgent]:
+    with ScriptedAgent(looking) as opened:
+        yield opened
+
+
+def ran(agent: ScriptedAgent, *options: dict[str, Any], **more: Any) -> RunResult:
+    made = [scenario(f"s{n}", **{"turns": ["Look."], **each}) for n, each in enumerate(options)]
+    return run_scenarios(made, agent={"endpoint": agent.endpoint}, **more)
+
+
+def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioResult:
+    [found] = ran(agent, options, **more).scenarios
+    return found
+
+
+def codes(found: ScenarioResult) -> list[str]:
+    return [str(each.code) for each in found.verdict_warnings]
+
+
+# Only replies
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({}, True),
+        ({"thresholds": {"pass_rate": 1}}, True),
+        ({"goal": "Look."}, True),
+        ({"turns": [{"user_message": "Hi.", "expect": {"contains": "Done"}}]}, False),
+        ({"expect": {"says": "Done"}}, False),
+        ({"trajectory": {"max_turns": 1}}, False),
+        ({"check": lambda conversation: None}, False),
+        ({"final_state": {"paid": 0}, "state": {"paid": 0}}, False),
+    ],
+)
+def test_a_scenario_that_checks_nothing_but_a_reply(
+    agent: ScriptedAgent, options: dict[str, Any], warned: bool
+) -> None:
+    """It passes with a warning unless something else must hold; skipped metrics check nothing."""
+    found = one(agent, {"turns": ["Hi."], **options})
+    assert found.verdict.passed
+    assert codes(found) == ["only-replies"] * warned
+    if "goal" in options:
+        assert "no model is configured" in found.verdict_warnings[0].message
+
+
+def test_judges_that_decide(agent: ScriptedAgent) -> None:
+    """A judged goal is a check; a score without a threshold decides nothing, so that it is none."""
+    options = {"turns": ["Hi."], "goal": "Be greeted."}
+    assert codes(one(agent, options, model=ScriptedModel())) == []
+    scored = {**options, "metrics": ["helpfulness"]}
+    assert codes(one(agent, scored, model=ScriptedModel())) == ["only-replies"]
+    with_threshold = {**scored, "thresholds": {"helpfulness": 4}}
+    assert codes(one(agent, with_threshold, model=ScriptedModel())) == []
+
+
+def test_an_agent_that_only_fails_is_not_questioned() -> None:
+    """What the agent never replied to has shown nothing of checks and mocks."""
+    with ScriptedAgent([500]) as agent:
+        found = one(agent, {"tools": BOTH}, request_timeout_ms=5000)
+    assert (found.verdict.status, codes(found)) == (Status.FAILED, [])
+
+
+# Tools that nothing knows
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "key"),
+    [
+        ({"forbidden": ["cancel_everything"]}, "trajectory.forbidden"),
+        ({"max_calls_per_tool": {"cancel_everything": 1}}, "trajectory.max_calls_per_tool"),
+        ({"expected_writes": ["look"], "reads": ["cancel_everything"]}, "trajectory.reads"),
+        ({"never_after": [never_after("cancel_everything", "look")]}, "trajectory.never_after"),
+        (
+            {"match_mode": "contains", "expected": [any_of("cancel_everything", "look")]},
+            "trajectory.expected",
+        ),
+        ({"forbidden": ["cancel_*"]}, "trajectory.forbidden"),
+    ],
+)
+def test_a_tool_that_nothing_knows(agent: ScriptedAgent, trajectory: dict[str, Any], key: str) -> None:
+    """A ban, limit, order or expectation on it holds for the wrong reason, so the verdict is questioned."""
+    options = {"tools": {"look": 1}, "trajectory": trajectory}
+    found = one(agent, options)
+    assert found.verdict.passed
+    [warning] = found.verdict_warnings
+    assert (warning.code, warning.scenario) == ("unknown-tool", "s0")
+    assert warning.message.startswith(f"{key} names tool 'cancel_")
+    of_turn = one(
+        agent, {**options, "trajectory": None, "turns": [{"user_message": "Look.", "trajectory": trajectory}]}
+    )
+    assert of_turn.verdict_warnings[0].message.startswith(f"turns[0].{key} ")
+
+
+def test_tools_that_are_known(agent: ScriptedAgent) -> None:
+    """By a mock of any scenario, by the agent's tools or the schemas that it sends, by a call of the run."""
+    ban = {"trajectory": {"forbidden": ["cancel_everything"]}, "tools": {"look": 1}}
+    mocked = ran(agent, ban, {"skip": True, "tools": {"cancel_everything": 1}})
+    assert codes(mocked.scenarios[0]) == []
+    sent = {"type": "function", "function": {"name": "cancel_everything", "parameters": {}}}
+    for settings in ({"tools": ["cancel_everything"]}, {"body": {"tools": [sent]}}):
+        config = {"agent": {"endpoint": agent.endpoint, **settings}}
+        [found] = run_scenarios([scenario("s", turns=["Look."], **ban)], config=config).scenarios
+        assert codes(found) == []
+    called = ran(
+        agent,
+        {"trajectory": {"forbidden": ["lo*"]}, "turns": ["Hi."]},
+        {"tools": {}, "trajectory": {"max_calls": 9}},
+        unmocked_tools="passthrough",
+    )
+    assert [codes(each) for each in called.scenarios] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "key"),
+    [
+        ({"forbidden": ["create_bookings"]}, "trajectory.forbidden"),
+        ({"max_calls_per_tool": {"create_bookng": 1}}, "trajectory.max_calls_per_tool"),
+        ({"expected": ["look"], "reads": ["creat_booking"]}, "trajectory.reads"),
+        ({"expected_writes": ["look", "craete_booking"]}, "trajectory.expected_writes"),
+        ({"before": ["look", "create_booking_"]}, "trajectory.before"),
+    ],
+)
+def test_a_misspelt_tool_is_refused(agent: ScriptedAgent, trajectory: dict[str, Any], key: str) -> None:
+    """A name within two letters of a mock is an error before the run; the other scenarios run."""
+    if "before" in trajectory:
+        from agentest import before
+
+        trajectory = {"before": [before(*trajectory["before"])]}
+    tools = {"create_booking": 1, "look": 1}
+    wrong, right = ran(
+        agent, {"trajectory": trajectory, "tools": tools}, {"check": print, "tools": {"look": 1}}
+    ).scenarios
+    assert (wrong.verdict.status, right.verdict.status) == (Status.ERRORED, Status.PASSED)
+    [reason] = wrong.verdict.reasons
+    assert reason.kind is ReasonKind.FILE
+    assert f"scenario 's0': {key} names tool " in reason.message
+    assert f"{Path(__file__).name}:" in reason.message
+    assert "did you mean 'create_booking'?" in reason.message
+    assert len(agent.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("tools", "banned"),
+    [
+        ({"get_user": 1, "get_users": 1}, ["get_users"]),  # both are known
+        ({"ls": 1}, ["rm"]),  # short names that share nothing
+        ({"get_user": 1}, ["get_us*"]),  # a glob is no misspelling
+        ({"get_user": 1}, ["get_orders"]),
+    ],
+)
+def test_other_names_are_no_misspellings(
+    agent: ScriptedAgent, tools: dict[str, Any], banned: list[str]
+) -> None:
+    """Nothing is refused where a name is known, or means another tool."""
+    found = one(agent, {"turns": ["Hi."], "tools": tools, "trajectory": {"forbidden": banned}})
+    assert found.verdict.passed
+
+
+# Mocks
+
+
+def test_mocks_that_were_never_called(agent: ScriptedAgent) -> None:
+    """One warning a scenario names them all, be there several conversations."""
+    found = one(agent, {"tools": {**BOTH, "pay": 1}, "conversations_per_scenario": 2, "check": print})
+    [warning] = found.verdict_warnings
+    assert warning.code == "mock-never-called"
+    assert warning.message.startswith("2 of 3 mocks were never called (book, pay)")
+    assert warning.tools == ("book", "pay")
+
+
+@pytest.mark.parametrize(
+    "trajectory",
+    [
+        {"forbidden": ["book"]},
+        {"forbidden": [call("b*", id=1)]},
+        {"max_calls_per_tool": {"book": 0}},
+        {"never_after": [never_after("book", "look")]},
+        {"match_mode": "strict", "expected": ["look"]},
+        {"match_mode": "contains", "expected": [any_of("look", "book")]},
+    ],
+)
+def test_mocks_that_need_not_be_called(agent: ScriptedAgent, trajectory: dict[str, Any]) -> None:
+    """A scenario that bans a tool, or has an alternative to it, mocks it for the agent that calls it."""
+    assert codes(one(agent, {"tools": BOTH, "trajectory": trajectory})) == []
+
+
+def test_mocks_that_raised(agent: ScriptedAgent) -> None:
+    """A mistake in a mock's code is a warning with its place; a ToolError is no mistake."""
+
+    def broken(args: dict[str, Any]) -> Any:
+        return args["id"]
+
+    def closed(args: dict[str, Any]) -> Any:
+        raise ToolError("closed")
+
+    line = broken.__code__.co_firstlineno + 1
+    found = one(agent, {"tools": {"look": broken}, "turns": ["Look.", "Look."], "check": print})
+    assert found.conversations[0].conversation.tool_calls[0].result == {"error": "'id'"}
+    [warning] = found.verdict_warnings
+    assert (warning.code, warning.tools) == ("mock-raised", ("look",))
+    assert warning.message.startswith(
+        f"the mock of tool 'look' raised KeyError at {Path(__file__).name}:{line} (2 times): 'id'"
+    )
+    for deliberate in (closed, ToolError("closed"), sequence(ValueError("closed"))):
+        assert codes(one(agent, {"tools": {"look": deliberate}, "check": print})) == []
+
+
+# Reports
+
+
+def check_journal(project: Project) -> None:
+    """The journal says the same as results.json, in the order in which scenarios finished."""
+    journal, results = read_json(project.root / ".agentest" / "journal.jsonl"), project.results
+    for document in (journal, results):
+        document["scenarios"].sort(key=lambda each: each["name"])
+    assert journal == results
+
+
+SCENARIOS = """
+for n in range(5):
+    scenario(f"looks {n}", turns=["Look."], tools={"look": 1, "pay": 1}, check=lambda c: None)
+scenario("bans", turns=["Hi."], trajectory={"forbidden": ["cancel_everything"]})
+scenario("fine", turns=["Look."], tools={"look": 1}, check=lambda c: None)
+"""
+
+
+def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None:
+    """Warnings of many scenarios take a few lines; results.json has each of them, and so has the journal."""
+    summary = project.root / "summary.md"
+    project.config(agent.endpoint, reporters=["console", "json", "junit", "github-actions", "html"])
+    project.scenario(SCENARIOS)
+    done = project.run(env={"GITHUB_STEP_SUMMARY": str(summary)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    validate(project.results, SCHEMA)
+    found = project.results["summary"]["warnings"]
+    assert [(each["code"], each["scenario"]) for each in found] == [
+        *(("mock-never-called", f"looks {n}") for n in range(5)),
+        ("unknown-tool", "bans"),
+    ]
+    assert all("message" in each for each in found)
+    check_journal(project)
+    for text in (done.stdout, project.agentest("show").stdout):
+        assert text.count("mock of tool 'pay' was never called") >= 1
+        assert "Warning: mock-never-called (5 scenarios)" in text
+        assert "'looks 0', 'looks 1', 'looks 2' and 2 more: the mock of tool 'pay' was never called" in text
+        assert "With --strict such scenarios are errored." in text
+    annotations = [line for line in done.stdout.splitlines() if line.startswith("::warning")]
+    assert len([line for line in annotations if "title=mock-never-called" in line]) == 1
+    assert "file=a.sim.py,line=5,title=unknown-tool" in "\n".join(annotations)
+    assert "- **mock-never-called (5 scenarios)**" in summary.read_text()
+    junit = ElementTree.parse(project.root / ".agentest" / "junit.xml")
+    values = [
+        each.get("value") or ""
+        for each in junit.iter("property")
+        if each.get("name") == "warning.unknown-tool"
+    ]
+    assert len(values) == 1
+    assert "cancel_everything" in values[0]
+    assert "warning: unknown-tool: " in "".join(each.text or "" for each in junit.iter("system-out"))
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_strict_mode(project: Project, agent: ScriptedAgent, workers: str) -> None:
+    """Each warning makes its scenario errored, those too that only the whole run shows; all reports agree."""
+    project.config(agent.endpoint, reporters=["console", "json", "junit"], strict=True)
+    project.scenario(SCENARIOS)
+    done = project.run("--workers", workers)
+    assert done.returncode == 2, done.stdout + done.stderr
+    statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
+    assert statuses == {**{f"looks {n}": "errored" for n in range(5)}, "bans": "errored", "fine": "passed"}
+    [reason] = project.scenario_result("bans")["reasons"]
+    assert (reason["status"], reason["kind"]) == ("errored", "warning")
+    assert reason["message"].startswith("unknown-tool: trajectory.forbidden names tool 'cancel_everything'")
+    check_journal(project)
+    assert done.stdout.count("passed   fine") == 1
+    assert "6 errored" in done.stdout.splitlines()[-1]
+    junit = ElementTree.parse(project.root / ".agentest" / "junit.xml")
+    assert len(list(junit.iter("error"))) == 6
+    assert project.agentest("show").returncode == 0
+    again = project.run("--last-failed", "--no-strict")
+    assert again.returncode == 0
+    assert len(project.results["scenarios"]) == 6
+    assert len(project.results["summary"]["warnings"]) == 6
+
+
+def test_strict_mode_and_failures(project: Project, agent: ScriptedAgent) -> None:
+    """A failure outranks what is only in question; silence of an agent errs what passed by it alone."""
+    project.config(agent.endpoint)
+    project.scenario(
+        'scenario("fails", turns=["Hi."], trajectory={"expected": ["look"]}, tools={"look": 1})\n'
+        'scenario("silent", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'
+    )
+    done = project.run("--strict")
+    assert done.returncode == 1
+    failed, silent = project.results["scenarios"]
+    assert (failed["status"], silent["status"]) == ("failed", "errored")
+    assert silent["reasons"][0]["message"].startswith("no-call-seen: not one tool call of agent 'agent'")
+    assert silent["conversations"][0]["trajectory"]["vacuous"] is True
+    assert [each["code"] for each in silent["verdictWarnings"]] == ["no-call-seen"]
+
+
+def test_a_resumed_run_knows_more(project: Project, agent: ScriptedAgent) -> None:
+    """What a run that ended early questioned is looked at again when the rest has run."""
+    project.config(agent.endpoint, strict=True, unmocked_tools="passthrough")
+    project.scenario(
+        'scenario("bans", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'
+        'scenario("fails", turns=[{"user_message": "Hi.", "expect": {"contains": "Hello"}}])\n'
+        'scenario("looks", turns=["Look."], check=lambda conversation: None)\n'
+    )
+    assert project.run("--fail-fast", "--concurrency", "1").returncode == 1
+    statuses = [each["status"] for each in project.results["scenarios"]]
+    assert statuses == ["errored", "failed", "skipped"]
+    assert "no-call-seen" in project.scenario_result("bans")["failures"][1]
+    resumed = project.run("--resume")
+    assert resumed.returncode == 1, resumed.stdout + resumed.stderr
+    statuses = [each["status"] for each in project.results["scenarios"]]
+    assert statuses == ["passed", "failed", "passed"]
+    assert project.results["summary"]["warnings"] == []
+    assert "1 failed, 2 passed" in resumed.stdout
+    check_journal(project)
+
+
+def test_shards_that_know_more_together(project: Project, agent: ScriptedAgent) -> None:
+    """A shard errs what it cannot know; merged with the one that has seen the call, it passes."""
+    project.config(agent.endpoint, strict=True, unmocked_tools="passthrough")
+    project.scenario(
+        'scenario("bans", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'
+        'scenario("looks", turns=["Look."], check=lambda c: None)\n'
+    )
+    done = [project.run("--shard", f"{k}/2", "--shard-by", "counts") for k in (1, 2)]
+    assert sorted(each.returncode for each in done) == [0, 2], [each.stdout for each in done]
+    merged = project.agentest("merge", ".agentest/runs", "--reporter", "console", "--reporter", "junit")
+    assert merged.returncode == 0, merged.stdout + merged.stderr
+    assert [each["status"] for each in project.results["scenarios"]] == ["passed", "passed"]
+    assert project.results["summary"]["warnings"] == []
+    check_journal(project)
