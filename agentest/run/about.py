@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.ways_to_see import TELLING, ways_to_see
+from agentest.config.ways_to_see import TELLING, ways_to_see, ways_to_see_all
 from agentest.run.known_tools import ServedBeside, ToolsOfAgent
 from agentest.sight import Sight
 
@@ -19,7 +19,7 @@ class AboutAgent:
     sight: Sight = Sight.RETURNED
     """How its tool calls come to be known."""
     blind: str | None = None
-    """Why its calls cannot be seen, and how they could be; None: they can."""
+    """Why its calls, or some of them, cannot be seen, and how they could be; None: all can."""
     told_counts: bool = True
     """Whether answers that tell of calls make it seen. Not where the configuration says that it is unseen:
     it may tell of some of its calls alone."""
@@ -52,7 +52,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
     sight = sight_of(agent)
     return AboutAgent(
         sight=sight,
-        blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None,
+        blind=_why_hidden(name, agent),
         told_counts=agent.tool_visibility is None,
         line=_line(name, agent) if agent.exclusive else None,
         served=bool(agent.beside),
@@ -64,6 +64,15 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
+
+
+def _why_hidden(name: str, agent: AnyAgent) -> str | None:
+    match sight_of(agent):
+        case Sight.UNSEEN:
+            return ways_to_see(name, agent)
+        case Sight.PARTIAL:
+            return ways_to_see_all(name, agent)
+    return None
 
 
 def told_instructions(agent: AnyAgent) -> str:

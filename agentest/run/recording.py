@@ -160,7 +160,7 @@ def _asked_by_a_plugin(agent: AgentConfig) -> bool:
 
 def ways_to_mocks(agent: AgentConfig) -> list[str]:
     """How mocks could reach the tools of an agent, each in words; []: they do."""
-    reached = sight_of(agent) is Sight.RETURNED or agent.mock_servers
+    reached = hands_calls_over(agent) or agent.mock_servers
     return [] if reached else ways_to_mock(agent)
 
 

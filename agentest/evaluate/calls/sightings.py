@@ -46,20 +46,23 @@ class Sightings:
         *,
         complete: bool = True,
         blind: bool = False,
+        listed: frozenset[str] = frozenset(),
     ) -> Sightings:
         """What is known of these calls, for all that a trajectory expects, forbids and puts in order.
 
         Args:
             wanted: what it expects and puts in order.
             complete: False: further calls may have followed.
-            blind: whether there may have been further calls anywhere.
+            blind: whether there may have been further calls anywhere, of tools that are not `listed`.
         """
         free = FreeCalls(spec, calls)
         search = Search(calls)
         expected = [search.add(each) for each in wanted]
         banned = [search.add(each) for each in spec.forbidden]
         singles = single_groups(len(calls))
-        counted = Counted(calls=calls, free=free.known, failed=free.failed, complete=complete, blind=blind)
+        counted = Counted(
+            calls=calls, free=free.known, failed=free.failed, complete=complete, blind=blind, listed=listed
+        )
         return cls(
             counted=counted,
             wanted=search.found,
