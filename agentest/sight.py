@@ -13,7 +13,7 @@ class Sight(StrEnum):
     REPORTED = "reported"
     """The agent makes its calls itself; its protocol tells of them afterwards."""
     PARTIAL = "partial"
-    """Some calls are seen: those at a mock server, and those that the agent hands over. It may make others."""
+    """Some calls are seen: those at a mock server, and those handed over. The agent may make others."""
     UNSEEN = "unseen"
     """The agent makes its calls itself, and nobody tells of them."""
 

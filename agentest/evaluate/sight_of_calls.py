@@ -48,9 +48,9 @@ class SightOfCalls:
         why = self.hidden(told)
         return None if self.partial and why == self.blind else why
 
-    def listed_in(self, told: Turn | Conversation) -> frozenset[str]:
-        """The tools of which every call is seen, though others may be hidden."""
-        return frozenset() if self.wholly_hidden(told) else self.listed
+    def listed_in(self, told: Turn | Conversation) -> frozenset[str] | None:
+        """The tools of which every call is seen, though others may be hidden; None: all may be."""
+        return None if self.wholly_hidden(told) else self.listed
 
     def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
         """Whether the last of the turns can be judged for the calls that it lacks.

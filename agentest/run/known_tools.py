@@ -49,7 +49,7 @@ class ServedBeside:
             return ()
 
     def listed(self) -> frozenset[str]:
-        """The names that the servers' own lists have; that a scenario mocks a tool does not prove it theirs."""
+        """The names that the servers' own lists have. A mock alone does not prove a tool to be theirs."""
         names = {tool.name for tool in self.known()}
         if any(isinstance(server, RestMock) for server in self.servers):
             names |= {name for name in self.mocked | self.spoken if _is_request(name)}

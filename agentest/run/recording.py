@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableM
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig, hands_calls_over, sight_of
 from agentest.config.ways_to_see import ways_to_mock
 from agentest.conversation.serving import Served
 from agentest.errors import ConfigError

@@ -9,7 +9,7 @@ from agentest.evaluate.calls.bounds import over_limits
 from agentest.evaluate.calls.differences import nearest_difference
 from agentest.evaluate.calls.expected_text import expected_text
 from agentest.evaluate.calls.judged import Judged
-from agentest.evaluate.calls.listed import all_listed, is_closed
+from agentest.evaluate.calls.listed import Listed, all_listed, is_closed
 from agentest.evaluate.calls.matching import bits, longest_rise
 from agentest.evaluate.calls.modes import is_ordered
 from agentest.evaluate.calls.nearest import different_pairs
@@ -34,7 +34,7 @@ def aligned(
     seen: Sightings,
     *,
     blind: bool = False,
-    listed: frozenset[str] = frozenset(),
+    listed: Listed = None,
     undecided: bool = False,
 ) -> tuple[tuple[AlignedRow, ...], int]:
     """The rows of an alignment, and how many more there are.
@@ -70,7 +70,7 @@ class _Sheet:
     seen: Sightings
     table: CallTable | None
     blind: bool
-    listed: frozenset[str]
+    listed: Listed
     undecided: bool
     of_call: dict[int, int] = field(default_factory=dict)
     """Call → the expected call beside it."""

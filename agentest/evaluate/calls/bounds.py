@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentest.evaluate.calls.expected_text import step_text
-from agentest.evaluate.calls.listed import all_listed
+from agentest.evaluate.calls.listed import Listed, all_listed
 from agentest.evaluate.calls.matching import bits
 from agentest.evaluate.calls.sightings import Sightings
 from agentest.scenarios.alternatives import calls_in
@@ -46,7 +46,7 @@ def broken_bounds(
     best: bool,
     some: bool = False,
     blind: bool = False,
-    listed: frozenset[str] = frozenset(),
+    listed: Listed = None,
 ) -> Bounds:
     """What of it is broken.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from agentest.evaluate.calls.expected_text import place_text
 from agentest.evaluate.calls.free_calls import failure_untold
 from agentest.evaluate.calls.known import NOTHING, Known
-from agentest.evaluate.calls.listed import is_listed
+from agentest.evaluate.calls.listed import Listed, is_listed
 from agentest.evaluate.calls.matches import any_call, call_matches, is_named
 from agentest.evaluate.calls.matching import bits, mask_of
 from agentest.matchers.comparison import PredicateFailed
@@ -41,7 +41,7 @@ class Counted:
     """False: further calls may have followed."""
     blind: bool = False
     """Whether there may have been further calls anywhere, of tools that are not `listed`."""
-    listed: frozenset[str] = frozenset()
+    listed: Listed = None
 
     def met_by(self, wanted: Wanted) -> Known:
         """The calls that meet an expectation: at its place, and worked unless it speaks of the result."""

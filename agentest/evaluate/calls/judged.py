@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 
 from agentest.evaluate.calls.bounds import Bounds, broken_bounds
+from agentest.evaluate.calls.listed import Listed
 from agentest.evaluate.calls.matching import bits
 from agentest.evaluate.calls.modes import (
     FINE,
@@ -43,7 +44,7 @@ class Question:
     complete: bool
     blind: bool
     """Whether there may have been further calls, of tools that are not `listed`."""
-    listed: frozenset[str] = frozenset()
+    listed: Listed = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

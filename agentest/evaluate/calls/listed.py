@@ -13,6 +13,8 @@ from agentest.scenarios.calls import names_in
 from agentest.scenarios.names import ToolName, is_one_tool, name_text
 from agentest.scenarios.trajectory import Trajectory
 
+Listed = frozenset[str] | None
+"""The tools whose every call is seen; None: no call is sure to be seen, and nothing about calls holds."""
 _CLOSED = ("strict", "unordered", "within")
 
 
@@ -21,17 +23,17 @@ def is_closed(mode: str) -> bool:
     return mode in _CLOSED
 
 
-def is_listed(name: ToolName, listed: frozenset[str]) -> bool:
+def is_listed(name: ToolName, listed: Listed) -> bool:
     """Whether every call that a name stands for is seen. A glob or a pattern may stand for other tools."""
-    return isinstance(name, str) and is_one_tool(name) and name in listed
+    return isinstance(name, str) and is_one_tool(name) and name in (listed or ())
 
 
-def all_listed(names: Iterable[ToolName], listed: frozenset[str]) -> bool:
+def all_listed(names: Iterable[ToolName], listed: Listed) -> bool:
     """Whether every call of all of these is seen."""
     return all(is_listed(name, listed) for name in names)
 
 
-def broken_unseen(spec: Trajectory, listed: frozenset[str]) -> Iterator[str]:
+def broken_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
     """What a call that nobody saw could break, in words."""
     if spec.expected is not None:
         if is_closed(spec.match_mode):
@@ -52,7 +54,7 @@ def broken_unseen(spec: Trajectory, listed: frozenset[str]) -> Iterator[str]:
         yield from _unlisted(order.kind, (name for step in steps for name in names_in(step)), listed)
 
 
-def met_unseen(spec: Trajectory, listed: frozenset[str]) -> Iterator[str]:
+def met_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
     """What a call that nobody saw could meet, in words."""
     if spec.expected is not None:
         yield from _unlisted("expected", (call.name for call in calls_in(spec.expected)), listed)
@@ -63,7 +65,7 @@ def met_unseen(spec: Trajectory, listed: frozenset[str]) -> Iterator[str]:
             yield from _unlisted("before", names_in(order.first), listed)
 
 
-def _unlisted(key: str, names: Iterable[ToolName], listed: frozenset[str]) -> Iterator[str]:
+def _unlisted(key: str, names: Iterable[ToolName], listed: Listed) -> Iterator[str]:
     found = dict.fromkeys(name_text(name) for name in names if not is_listed(name, listed))
     if found:
         yield f"{key}: {', '.join(found)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from agentest.evaluate.calls.expected_text import place_text
-from agentest.evaluate.calls.listed import all_listed, is_closed
+from agentest.evaluate.calls.listed import Listed, all_listed, is_closed
 from agentest.evaluate.calls.matching import Matching, bits, columns_saturated
 from agentest.evaluate.calls.rounds import done_in_order, exactly_in_order, first_without_place
 from agentest.evaluate.calls.sightings import Sightings
@@ -65,7 +65,7 @@ def compare(spec: Trajectory, table: CallTable) -> Findings:
     return _made_again(spec, table, found)
 
 
-def compare_some(spec: Trajectory, table: CallTable, listed: frozenset[str]) -> Findings:
+def compare_some(spec: Trajectory, table: CallTable, listed: Listed) -> Findings:
     """What is wrong with some of the calls, whichever there were besides of tools that are not `listed`."""
     mode = spec.match_mode
     if mode == "within":
@@ -79,7 +79,7 @@ def compare_some(spec: Trajectory, table: CallTable, listed: frozenset[str]) -> 
     return _out_of_order(table) if mode == "strict" else FINE
 
 
-def _missing_of_listed(spec: Trajectory, table: CallTable, listed: frozenset[str]) -> Findings:
+def _missing_of_listed(spec: Trajectory, table: CallTable, listed: Listed) -> Findings:
     """What is wrong with the expected calls that would have been seen: the others may have been made."""
     rows = [row for row, slot in enumerate(table.slots) if all_listed((each.name for each in slot), listed)]
     if not rows:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from agentest.evaluate.calls.candidates import Counted, Search, Wanted
 from agentest.evaluate.calls.free_calls import FreeCalls
 from agentest.evaluate.calls.known import Known
+from agentest.evaluate.calls.listed import Listed
 from agentest.evaluate.calls.matching import bits, union
 from agentest.evaluate.calls.rounds import coarse_groups, fine_groups, single_groups
 from agentest.scenarios.calls import ExpectedCall
@@ -46,7 +47,7 @@ class Sightings:
         *,
         complete: bool = True,
         blind: bool = False,
-        listed: frozenset[str] = frozenset(),
+        listed: Listed = None,
     ) -> Sightings:
         """What is known of these calls, for all that a trajectory expects, forbids and puts in order.
 

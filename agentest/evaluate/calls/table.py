@@ -65,12 +65,7 @@ class CallTable:
             slots=[self.slots[row] for row in rows],
             rows=[self.rows[row] for row in rows],
             members=[self.members[row] for row in rows],
-            whys={
-                (at, call): why
-                for at, row in enumerate(rows)
-                for (of, call), why in self.whys.items()
-                if of == row
-            },
+            whys={(rows.index(of), call): why for (of, call), why in self.whys.items() if of in rows},
         )
 
     @property

@@ -12,7 +12,7 @@ from agentest.evaluate.calls.alignment import aligned
 from agentest.evaluate.calls.bounds import broken_order
 from agentest.evaluate.calls.expected_text import expected_text, listed, slot_text, step_text
 from agentest.evaluate.calls.judged import Judged, Question, judged, whatever_is_so
-from agentest.evaluate.calls.listed import broken_unseen, met_unseen
+from agentest.evaluate.calls.listed import Listed, broken_unseen, met_unseen
 from agentest.evaluate.calls.scoring import score_of
 from agentest.evaluate.calls.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.evaluate.calls.table import CallTable
@@ -36,7 +36,7 @@ async def matched_trajectories(
     *,
     complete: bool = True,
     blind: str | None = None,
-    listed: frozenset[str] = frozenset(),
+    listed: Listed = None,
 ) -> TrajectoryResult | None:
     """The result of all of several trajectories; None where nothing can be said, or there is none."""
     results = [
@@ -81,7 +81,7 @@ async def matched_trajectory(
     *,
     complete: bool = True,
     blind: str | None = None,
-    listed: frozenset[str] = frozenset(),
+    listed: Listed = None,
     timeout_s: float = _TIMEOUT_S,
 ) -> TrajectoryResult | None:
     """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
@@ -127,7 +127,7 @@ def match_trajectory(
     *,
     complete: bool = True,
     blind: str | None = None,
-    listed: frozenset[str] = frozenset(),
+    listed: Listed = None,
 ) -> TrajectoryResult | None:
     """Whether the calls are as the trajectory says.
 
@@ -224,6 +224,8 @@ class _Answer:
     def _in_spite_of_hidden(self, best: Judged) -> TrajectoryResult | None:
         """The result where no call that nobody saw can change it; else that this cannot be known."""
         listed = self.question.listed
+        if listed is None:
+            return self._hidden(best)
         if broken := tuple(broken_unseen(self.spec, listed)):
             return self._hidden(best, broken)
         sighted = _Answer(replace(self.question, blind=False), self.seen, "")
@@ -232,14 +234,14 @@ class _Answer:
             return sighted.result()
         return self._hidden(best, met)
 
-    def _hidden(self, best: Judged, what: Sequence[str]) -> TrajectoryResult:
+    def _hidden(self, best: Judged, what: Sequence[str] = ()) -> TrajectoryResult:
         """What was seen does not let it fail, and what was not seen may.
 
         Args:
             what: what that could change.
         """
         more = " (those that were seen all the same may not be all)" if self.seen.calls else ""
-        open_demands = f". Not known: {'; '.join(what)}" if self.question.listed else ""
+        open_demands = f". Not known: {'; '.join(what)}" if what else ""
         why = self.blind + more + open_demands
         return TrajectoryResult(matched=False, summary=why, error=why, **self._beside(best))
 
