@@ -50,10 +50,8 @@ def ways_to_see_all(name: str, agent: AnyAgent) -> str:
         ways.append(
             "name the file with the MCP server's tools (mcp_mock.tools), which proves that they are its own"
         )
-    handed = " or handed to the caller" if agent.natural_sight is Sight.RETURNED else ""
-    all_seen = f"all of the agent's tools are behind {servers}{handed}" if servers else "nothing is unseen"
-    word = Sight.RETURNED if agent.natural_sight is Sight.RETURNED else Sight.REPORTED
-    ways.append(f"if {all_seen}, say so (tool_visibility: {word})")
+    if servers:
+        ways.append(f"if all of its tools are behind {servers}, say so (tool_visibility: reported)")
     return (
         f"{cannot_be_seen(name)} (tool_visibility: partial): {where}, and it may have made others. "
         f"To judge this, {'; or '.join(ways)}"

@@ -11,6 +11,9 @@ from agentest.config.ways_to_see import TELLING, ways_to_see, ways_to_see_all
 from agentest.run.known_tools import ServedBeside, ToolsOfAgent
 from agentest.sight import Sight
 
+_EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
+"""Types whose protocol lets tools be the caller's or the agent's own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboutAgent:
@@ -29,6 +32,8 @@ class AboutAgent:
     """Whether servers of ours stand beside it, for its tools or its traces."""
     mocks_inside: bool = False
     """Whether it is said to run in this process with tools that our mocks answer there."""
+    tools_on_either_side: bool = False
+    """Whether its protocol lets it hand a call over or make it itself: only a run can find out which."""
     spans_count: bool = False
     """Whether its traces tell of calls that its protocol does not."""
     seen_by_spans_alone: bool = False
@@ -57,6 +62,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         line=_line(name, agent) if agent.exclusive else None,
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
+        tools_on_either_side=agent.type in _EITHER_SIDE,
         spans_count=_spans_count(agent),
         seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
         instructions=told_instructions(agent),

@@ -80,9 +80,7 @@ def _check_mocks_are_served(opening: Opening, agents: Sequence[AgentConfig]) -> 
     lists += [f"rest_mock.openapi ({rest.openapi})"] if (rest := agents[0].rest_mock) else []
     near = nearest(name, sorted(group.tools))
     meant = f"Did you mean {near!r}? " if near else ""
-    record = (
-        "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
-    )
+    record = "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
     hands_over = any(agent.natural_sight is Sight.RETURNED for agent in agents)
     handed = "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
     raise ConfigError(

@@ -16,6 +16,7 @@ from agentest.run.holding import HeldHere, Holder
 from agentest.run.runner import run_units
 from agentest.run.session import Session
 from agentest.run.sources import Origin
+from agentest.run.trials import Trials
 
 RunUnits = Callable[[], Awaitable[Mapping[str, ScenarioResult]]]
 """Runs all units of the plan: converses, evaluates, decides and reports. Returns their results by scope."""
@@ -56,10 +57,11 @@ class InProcess:
             source = await origin.make(models, stack)
             connections = Connections(models, ledger, prepared.loaded.redact)
             holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
-            yield in_order(session, holder, connections)
+            yield in_order(session, origin, holder, connections)
 
 
-def in_order(session: Session, holder: Holder, connections: Connections) -> RunUnits:
+def in_order(session: Session, origin: Origin, holder: Holder, connections: Connections) -> RunUnits:
     """Runs the units that are left in their order, wherever their conversations are held."""
-    left = session.prepared.plan.left
-    return partial(run_units, left, holder, session.settings, connections, session.emit, session.stop)
+    left, trials = session.prepared.plan.left, Trials(live=origin.held is None)
+    settings, stop = session.settings, session.stop
+    return partial(run_units, left, holder, settings, connections, session.emit, stop, trials)

@@ -3,13 +3,14 @@
 Conversations share one limiter, over all scenarios; each leaves its place when it has been held, before its
 judges have finished. The conversations of a scenario that is not `parallel` keep one place among them until
 the last has been held, and so do all scenarios with an agent that is `exclusive`: they stand in a line and
-take no place while they wait.
+take no place while they wait. So do those whose mocks an agent may ignore, until it handed a call over
+(`trials`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -34,6 +35,7 @@ from agentest.run.settings import Settings
 from agentest.run.sharing import Sharing
 from agentest.run.stop import Stop
 from agentest.run.totals import slimmed
+from agentest.run.trials import Trial, Trials, bypass_reason
 from agentest.run.units import UnitDecision, UnitProgress
 from agentest.verdict import conversation_failed
 
@@ -85,8 +87,10 @@ class _Ongoing:
         """Whether it has one among all besides its place in a line."""
         self._told = False
 
-    def on_turn(self, conversation_id: str, turn_index: int) -> None:
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         unit = self._unit
+        if handed_over:
+            self._runner.trials.hand_over(unit.agent)
         self._runner.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))
 
     def on_held(self) -> None:
@@ -130,6 +134,7 @@ async def run_units(
     connections: Connections,
     emit: Emit,
     stop: Stop,
+    trials: Trials | None = None,
 ) -> dict[str, ScenarioResult]:
     """Run units, each when there is a place for its first conversation.
 
@@ -138,13 +143,20 @@ async def run_units(
 
     Args:
         emit: receives every event, in order; must not raise.
+        trials: which agents go first with one conversation alone.
     """
-    return await _Runner(holder, settings, connections, emit, stop).run(units)
+    return await _Runner(holder, settings, connections, emit, stop, trials or Trials()).run(units)
 
 
 class _Runner:
     def __init__(
-        self, holder: Holder, settings: Settings, connections: Connections, emit: Emit, stop: Stop
+        self,
+        holder: Holder,
+        settings: Settings,
+        connections: Connections,
+        emit: Emit,
+        stop: Stop,
+        trials: Trials,
     ) -> None:
         self._settings = settings
         self._holder = holder
@@ -159,6 +171,9 @@ class _Runner:
         """Of each exclusive agent: also after its line, when what was lost is held again."""
         self._lines: dict[str, _Line] = {}
         """Of each exclusive agent that converses now, the units that wait for that."""
+        self.trials = trials
+        self._untried: dict[str, deque[Unit]] = {}
+        """Of each agent of which a conversation goes alone, the units that wait for a call handed over."""
         self._begun: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
         self._sharing = Sharing()
@@ -185,9 +200,44 @@ class _Runner:
                 self._lines[unit.about.line] = _Line(deque([unit]), self._free[unit.about.line])
                 tasks.start_soon(self._run_line, unit.about.line, tasks)
                 await self._places.acquire()
+            elif unit.agent in self._untried and self.trials.are_needed(unit):
+                self._untried[unit.agent].append(unit)
+            elif self.trials.are_needed(unit):
+                self._untried[unit.agent] = deque([unit])
+                tasks.start_soon(self._run_trials, unit.agent, tasks)
+                await self._places.acquire()
             else:
                 await self._start_conversations(self._begin(unit), tasks)
         self._places.release()
+
+    async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
+        """Start the units of an agent from a place that is there: one conversation at a time until it handed
+        a call over, then as all others."""
+        untried, pace = self._untried[agent], Pace(self._settings.debounce_s)
+        while untried:
+            await pace.wait()
+            progress = self._begin(untried.popleft())
+            await self._start_conversations(progress, tasks, await self._try(progress, tasks))
+        del self._untried[agent]
+        self._places.release()
+
+    async def _try(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
+        """Run conversations of a unit alone, from a place that is there, and return with the next one.
+
+        Returns the numbers of those that have begun.
+        """
+        begun: set[int] = set()
+        unit, number = progress.unit, 1
+        while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
+            if number not in progress.results:
+                begun.add(number)
+                trial = self.trials.begin(unit.agent)
+                tasks.start_soon(self._run_conversation, progress, number, self._places, trial)
+                in_turn = not unit.is_parallel(self._settings.parallel)
+                await (trial.ended if in_turn else trial.decided).wait()
+                await self._places.acquire()
+            number += 1
+        return begun
 
     def _begin(self, unit: Unit) -> UnitProgress:
         progress = self._begun[unit.scope] = UnitProgress(
@@ -224,9 +274,17 @@ class _Runner:
                 else:
                     return
 
-    async def _start_conversations(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        """Start a unit's conversations from a place that is there, and return with the next one."""
+    async def _start_conversations(
+        self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
+    ) -> None:
+        """Start a unit's conversations from a place that is there, and return with the next one.
+
+        Args:
+            begun: the numbers of those that have begun already: the last of them concludes the unit.
+        """
         if progress.is_complete():
+            if begun:
+                return
             tasks.start_soon(self._conclude, progress)
             return
         if not progress.unit.is_parallel(self._settings.parallel):
@@ -234,7 +292,7 @@ class _Runner:
             await self._places.acquire()
             return
         first = progress.wanted + 1
-        for number in progress.left:
+        for number in [left for left in progress.left if left not in begun]:
             tasks.start_soon(self._run_conversation, progress, number, self._places)
             await self._places.acquire()
         tasks.start_soon(self._run_further, progress, first, tasks)
@@ -265,7 +323,9 @@ class _Runner:
         async with free:  # the last one has been held
             pass
 
-    async def _run_conversation(self, progress: UnitProgress, number: int, place: anyio.Semaphore) -> None:
+    async def _run_conversation(
+        self, progress: UnitProgress, number: int, place: anyio.Semaphore, trial: Trial | None = None
+    ) -> None:
         """One conversation from the place that it has, and after the last one the verdict on its unit."""
         unit = progress.unit
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
@@ -278,6 +338,11 @@ class _Runner:
         if finished.held_again:
             progress.held_again[number] = finished.held_again
         self._report_finished(unit, number, finished)
+        if bypassed := bypass_reason(unit, finished.result):
+            self._stop.because_of_real_tool(bypassed)
+            return
+        if trial:
+            self.trials.end(unit.agent, trial)
         if progress.is_complete():
             await self._conclude(progress)
 

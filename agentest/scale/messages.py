@@ -55,6 +55,8 @@ class TurnClosed(OfConversation):
     hold: int
     conversation_id: str
     turn_index: int
+    handed_over: bool
+    """Whether the agent handed a call over in it."""
 
 
 @dataclass(frozen=True, slots=True)
