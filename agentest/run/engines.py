@@ -57,11 +57,15 @@ class InProcess:
             source = await origin.make(models, stack)
             connections = Connections(models, ledger, prepared.loaded.redact)
             holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
-            yield in_order(session, origin, holder, connections)
+            yield in_order(session, holder, connections, live=origin.held is None)
 
 
-def in_order(session: Session, origin: Origin, holder: Holder, connections: Connections) -> RunUnits:
-    """Runs the units that are left in their order, wherever their conversations are held."""
-    left, trials = session.prepared.plan.left, Trials(live=origin.held is None)
+def in_order(session: Session, holder: Holder, connections: Connections, *, live: bool = True) -> RunUnits:
+    """Runs the units that are left in their order, wherever their conversations are held.
+
+    Args:
+        live: whether conversations are held now; False: an earlier run has held them.
+    """
+    left, trials = session.prepared.plan.left, Trials(live=live)
     settings, stop = session.settings, session.stop
     return partial(run_units, left, holder, settings, connections, session.emit, stop, trials)
