@@ -28,6 +28,8 @@ class AboutAgent:
     it may tell of some of its calls alone."""
     line: str | None = None
     """The line in which its conversations wait, as one alone may be under way; None: they need not."""
+    mock_servers: tuple[str, ...] = ()
+    """The keys of its mock servers."""
     served: bool = False
     """Whether servers of ours stand beside it, for its tools or its traces."""
     mocks_inside: bool = False
@@ -60,6 +62,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         blind=_why_hidden(name, agent),
         told_counts=agent.tool_visibility is None,
         line=_line(name, agent) if agent.exclusive else None,
+        mock_servers=tuple(key for key in agent.beside if key != "traces"),
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
         tools_on_either_side=agent.type in _EITHER_SIDE,

@@ -57,15 +57,23 @@ class InProcess:
             source = await origin.make(models, stack)
             connections = Connections(models, ledger, prepared.loaded.redact)
             holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
-            yield in_order(session, holder, connections, live=origin.held is None)
+            yield in_order(session, holder, connections, origin)
 
 
-def in_order(session: Session, holder: Holder, connections: Connections, *, live: bool = True) -> RunUnits:
+def in_order(
+    session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
+) -> RunUnits:
     """Runs the units that are left in their order, wherever their conversations are held.
 
     Args:
-        live: whether conversations are held now; False: an earlier run has held them.
+        origin: where conversations come from; None: they are held now, with no mock servers.
     """
-    left, trials = session.prepared.plan.left, Trials(live=live)
-    settings, stop = session.settings, session.stop
-    return partial(run_units, left, holder, settings, connections, session.emit, stop, trials)
+    left, settings, stop = session.prepared.plan.left, session.settings, session.stop
+    trials = Trials(live=origin is None or origin.held is None)
+    reached = origin.is_reached if origin else _anyone
+    return partial(run_units, left, holder, settings, connections, session.emit, stop, trials, reached)
+
+
+def _anyone(agent: str) -> bool:
+    del agent
+    return True

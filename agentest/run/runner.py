@@ -10,7 +10,7 @@ take no place while they wait. So do those whose mocks an agent may ignore, unti
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -30,6 +30,7 @@ from agentest.events import (
 from agentest.results import ConversationResult, ModelUsage, ScenarioResult, Status
 from agentest.run.connections import Connections
 from agentest.run.holding import Finished, Holder
+from agentest.run.partial import needs_mock_server, never_connected
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.sharing import Sharing
@@ -135,6 +136,7 @@ async def run_units(
     emit: Emit,
     stop: Stop,
     trials: Trials | None = None,
+    reached: Callable[[str], bool] = lambda _: True,
 ) -> dict[str, ScenarioResult]:
     """Run units, each when there is a place for its first conversation.
 
@@ -144,8 +146,10 @@ async def run_units(
     Args:
         emit: receives every event, in order; must not raise.
         trials: which agents go first with one conversation alone.
+        reached: whether a client ever connected to a mock server of an agent.
     """
-    return await _Runner(holder, settings, connections, emit, stop, trials or Trials()).run(units)
+    runner = _Runner(holder, settings, connections, emit, stop, trials or Trials(), reached)
+    return await runner.run(units)
 
 
 class _Runner:
@@ -157,6 +161,7 @@ class _Runner:
         emit: Emit,
         stop: Stop,
         trials: Trials,
+        reached: Callable[[str], bool],
     ) -> None:
         self._settings = settings
         self._holder = holder
@@ -174,6 +179,9 @@ class _Runner:
         self.trials = trials
         self._untried: dict[str, deque[Unit]] = {}
         """Of each agent of which a conversation goes alone, the units that wait for a call handed over."""
+        self._reached = reached
+        self._unreached: list[UnitProgress] = []
+        """Units that have finished, and whose agent's mock servers no client has connected to so far."""
         self._begun: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
         self._sharing = Sharing()
@@ -182,6 +190,8 @@ class _Runner:
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 await self._start(units, tasks)
+            for progress in self._unreached:
+                await self._decide(progress)
         if self._begun:
             await self._holder.settle()
         for progress in list(self._begun.values()):
@@ -377,8 +387,22 @@ class _Runner:
         return self._sharing.shared(finished.result if by_worker else slimmed(finished.result))
 
     async def _conclude(self, progress: UnitProgress) -> None:
-        self._finish(progress, await self._decision.decide(progress))
-        self._stop_after_failure(progress.unit)
+        connected = [each for each in self._unreached if self._reached(each.unit.agent)]
+        self._unreached = [each for each in self._unreached if each not in connected]
+        if needs_mock_server(progress.unit) and not self._reached(progress.unit.agent):
+            self._unreached.append(progress)  # a later conversation may show that the agent is connected
+        else:
+            connected.append(progress)
+        for each in connected:
+            await self._decide(each)
+
+    async def _decide(self, progress: UnitProgress) -> None:
+        """Decide about a unit whose conversations have finished."""
+        unit = progress.unit
+        missing = needs_mock_server(unit) and not self._reached(unit.agent)
+        unreached = never_connected(unit) if missing else None
+        self._finish(progress, await self._decision.decide(progress, unreached))
+        self._stop_after_failure(unit)
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope

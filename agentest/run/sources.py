@@ -99,6 +99,13 @@ class Origin:
     """Receive what agents tell that workers have started."""
     refused: dict[Unclaimed, int] = field(default_factory=dict)
     """Calls at servers beside those agents that belonged to no conversation → how often."""
+    reached: set[str] = field(default_factory=set)
+    """Those agents to whose mock servers a client connected."""
+
+    def is_reached(self, agent: str) -> bool:
+        """Whether a client ever connected to a mock server of the agent; of an earlier run, it did."""
+        group = self.registry.group_of(agent) if self.registry else None
+        return self.held is not None or agent in self.reached or (group is not None and group.reached)
 
 
 class SourceFactory(Protocol):

@@ -30,6 +30,7 @@ from agentest.run.frame import scenario_result, stop_reason, with_wishes
 from agentest.run.goals import disagreements, missed_without_say, unasked, unjudged
 from agentest.run.kept import joined
 from agentest.run.known_agents import agent_without_judge, known_agent
+from agentest.run.partial import partial_visibility
 from agentest.run.plan import Unit
 from agentest.run.schedule import Schedule
 from agentest.run.settings import Settings
@@ -152,9 +153,14 @@ class UnitDecision:
         self._ledger = connections.ledger
         self._redact = connections.redact
 
-    async def decide(self, progress: UnitProgress) -> ScenarioResult:
-        """The result of a unit whose conversations have all finished."""
-        return self._result(progress, await self._deduplicate(progress), _missing(progress.unit))
+    async def decide(self, progress: UnitProgress, problem: Reason | None = None) -> ScenarioResult:
+        """The result of a unit whose conversations have all finished.
+
+        Args:
+            problem: why it cannot pass all the same.
+        """
+        stopped = problem or _missing(progress.unit)
+        return self._result(progress, await self._deduplicate(progress), stopped)
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
         """The result of a unit that a stop has ended, from the conversations that had finished."""
@@ -206,6 +212,7 @@ class UnitDecision:
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
+        result = replace(result, verdict_warnings=partial_visibility(unit, conversations, result.verdict))
         return with_figures(with_wishes(result, unit, self._redact), conversations)
 
 

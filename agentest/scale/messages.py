@@ -148,6 +148,13 @@ class CallRefused(OfOwnAgent):
 
 
 @dataclass(frozen=True, slots=True)
+class MockServerReached(OfOwnAgent):
+    """From a worker: a client connected to a mock server of these agents."""
+
+    agents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Secrets:
     """From a worker: what must not be shown from now on."""
 

@@ -127,6 +127,7 @@ class _Server:
         found = self._routes.find(request.method, path)
         if is_preflight(request) and found.operation is None:
             return preflight(request)
+        self._opening.registry.reach(self._opening.group)
         answer = await self._answered(request, found, query)
         headers = CIMultiDict([*answer.headers, *allowing(request)])
         return web.Response(status=answer.status, headers=headers, body=answer.body)
