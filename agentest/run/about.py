@@ -11,7 +11,7 @@ from agentest.config.ways_to_see import TELLING, ways_to_see, ways_to_see_all
 from agentest.run.known_tools import ServedBeside, ToolsOfAgent
 from agentest.sight import Sight
 
-_EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
+EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
 """Types whose protocol lets tools be the caller's or the agent's own."""
 
 
@@ -65,7 +65,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
-        tools_on_either_side=agent.type in _EITHER_SIDE,
+        tools_on_either_side=agent.type in EITHER_SIDE,
         spans_count=_spans_count(agent),
         seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
         instructions=told_instructions(agent),

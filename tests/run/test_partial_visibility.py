@@ -105,7 +105,7 @@ OPEN: dict[str, str] = {
     "writes": '{"match_mode": "unordered", "expected": [], "reads": ["stock"]}',
     "an expectation": '{"match_mode": "contains", "expected": ["stock", "refund"]}',
     "a least number": '{"min_calls": 2}',
-    "an order": '{"never_after": [["stock", "refund"]]}',
+    "an order": '{"never_after": ["stock", "refund"]}',
 }
 SETTLED: dict[str, tuple[str, str]] = {
     "a ban of a listed tool": ('{"forbidden": ["pay"]}', "passed"),
@@ -119,7 +119,7 @@ SETTLED: dict[str, tuple[str, str]] = {
     "a broken ban": ('{"forbidden": ["stock"]}', "failed"),
     "a broken limit": ('{"max_calls": 0}', "failed"),
     "strict, one too many": ('{"expected": []}', "failed"),
-    "an order of listed tools": ('{"never_after": [["stock", "pay"]]}', "passed"),
+    "an order of listed tools": ('{"never_after": ["stock", "pay"]}', "passed"),
     "enough calls": ('{"min_calls": 1}', "passed"),
 }
 HEAD = "from agentest import call\n"
