@@ -55,7 +55,7 @@ class TurnClosed(OfConversation):
     hold: int
     conversation_id: str
     turn_index: int
-    handed_over: bool
+    handed_over: bool = False
     """Whether the agent handed a call over in it."""
 
 
