@@ -12,6 +12,8 @@ class Sight(StrEnum):
     """The agent hands its calls to the caller, and mocks answer them."""
     REPORTED = "reported"
     """The agent makes its calls itself; its protocol tells of them afterwards."""
+    PARTIAL = "partial"
+    """Some calls are seen: those at a mock server, and those handed over. The agent may make others."""
     UNSEEN = "unseen"
     """The agent makes its calls itself, and nobody tells of them."""
 
@@ -21,8 +23,9 @@ class Sight(StrEnum):
 
 
 _WORDS = {
-    Sight.RETURNED: "returned to us",
+    Sight.RETURNED: "not seen yet",
     Sight.REPORTED: "reported by the agent",
+    Sight.PARTIAL: "partly seen",
     Sight.UNSEEN: "unseen",
 }
 

@@ -300,6 +300,8 @@ class Failure:
 
     blame: Blame
     message: str
+    bypassed: tuple[str, ...] = ()
+    """The mocked tools that the agent ran itself; known while the run lasts."""
 
 
 @dataclass(frozen=True, slots=True)

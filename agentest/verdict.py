@@ -199,6 +199,8 @@ def run_status(result: RunResult) -> Status:
     So is one with calls that belonged to no conversation: nobody knows whose ban they broke. A shard that no
     scenario is left for has passed: all others tell of the run.
     """
+    if result.real_tool_ran:
+        return Status.ERRORED
     if result.with_status(Status.FAILED):
         return Status.FAILED
     if result.unclaimed:

@@ -51,7 +51,7 @@ class OwnTools:
         own = [call.name for call in observed if call.call_id is None or call.call_id not in not_run]
         self._names |= dict.fromkeys(own)
         if names := self._mocked(own, ctx):
-            raise MockBypassed(self._bypassed(names), observed)
+            raise MockBypassed(self._bypassed(names), observed, tools=names)
 
     def _mocked(self, names: Iterable[str], ctx: TurnContext) -> list[str]:
         mocked = set() if ctx.mocks_inside else {tool.name for tool in ctx.tools}

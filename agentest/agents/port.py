@@ -102,9 +102,11 @@ class NoReply(AgentError):
 class MockBypassed(CannotSend):
     """The agent has run tools of its own, in calls that were `observed`, in place of the scenario's mocks."""
 
-    def __init__(self, message: str, observed: Sequence[ToolCall]) -> None:
+    def __init__(self, message: str, observed: Sequence[ToolCall] = (), *, tools: Sequence[str] = ()) -> None:
+        """`tools`: the real tools that ran; (): none did, as somebody else refused the call."""
         super().__init__(message)
         self.observed = tuple(observed)
+        self.tools = tuple(tools)
 
 
 ResolveTool = Callable[[str, Any], Any]

@@ -103,8 +103,18 @@ def sight_of(agent: AnyAgent) -> Sight:
     """How the agent's tool calls come to be known."""
     if agent.tool_visibility is not None:
         return agent.tool_visibility
-    told = agent.natural_sight is Sight.UNSEEN and agent.beside
-    return Sight.REPORTED if told else agent.natural_sight
+    if agent.natural_sight is Sight.UNSEEN and agent.traces:
+        return Sight.REPORTED
+    # An agent with mock servers runs tools itself: those that it has elsewhere are not seen there.
+    if agent.mock_servers and not agent.traces and not agent.tells_own_calls:
+        return Sight.PARTIAL
+    return agent.natural_sight
+
+
+def hands_calls_over(agent: AnyAgent) -> bool:
+    """Whether the agent hands calls to the caller, be it some of them alone."""
+    sight = sight_of(agent)
+    return sight is Sight.RETURNED or (sight is Sight.PARTIAL and agent.natural_sight is Sight.RETURNED)
 
 
 def secrets_of_agent(agent: AnyAgent) -> list[str]:

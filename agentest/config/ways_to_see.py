@@ -41,6 +41,23 @@ def ways_to_see(name: str, agent: AnyAgent) -> str:
     )
 
 
+def ways_to_see_all(name: str, agent: AnyAgent) -> str:
+    """What to say where calls that an agent may have made unseen could change what is judged."""
+    servers = " and ".join(f"`{key}`" for key in agent.beside)
+    where = f"those at {servers} are seen" if servers else "some are seen"
+    ways = ["have it send its traces here (traces: true)"]
+    if agent.mcp_mock and agent.mcp_mock.tools is None:
+        ways.append(
+            "name the file with the MCP server's tools (mcp_mock.tools), which proves that they are its own"
+        )
+    if servers:
+        ways.append(f"if all of its tools are behind {servers}, say so (tool_visibility: reported)")
+    return (
+        f"{cannot_be_seen(name)} (tool_visibility: partial): {where}, and it may have made others. "
+        f"To judge this, {'; or '.join(ways)}"
+    )
+
+
 def ways_to_mock(agent: AnyAgent) -> list[str]:
     """How mocks could reach the tools of an agent that they do not reach, each in words."""
     ways = [*([_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]

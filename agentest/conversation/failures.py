@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentest.agents.port import MockBypassed
 from agentest.errors import AgentestError, CannotSend, HeldUp, MockError, ModelError, SessionMismatch
 from agentest.transcript import Blame, Failure
 
 
 def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:
     """Who is to blame for an error that ended a conversation, and what it says without secrets."""
-    return Failure(_blame(error), redact(_message(error)))
+    bypassed = error.tools if isinstance(error, MockBypassed) else ()
+    return Failure(_blame(error), redact(_message(error)), bypassed)
 
 
 def _blame(error: Exception) -> Blame:

@@ -146,7 +146,7 @@ class TurnLoop:
         found = failure_of(bypassed, self._redact)
         if ended.message.startswith(found.message):
             return ended
-        return Failure(found.blame, f"{found.message}. Besides, {ended.message}")
+        return replace(found, message=f"{found.message}. Besides, {ended.message}")
 
     def _in_doubt(self, failure: Failure) -> Failure:
         """The failure; not the agent's where a call may have been refused: what it did may come of that."""
@@ -343,7 +343,7 @@ def _with_ended(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
         for each in printed
         if each.exit_status is not None
     ]
-    return Failure(failure.blame, f"{failure.message} ({'; '.join(ended)})") if ended else failure
+    return replace(failure, message=f"{failure.message} ({'; '.join(ended)})") if ended else failure
 
 
 def _attached(file: Attachment) -> Attached:

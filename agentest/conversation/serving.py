@@ -115,11 +115,12 @@ def check_no_bypass(
         if tool is None:
             continue
         if told := refused_by_us(call):
-            raise MockBypassed(_refused(agent, call.name, told), ())
+            raise MockBypassed(_refused(agent, call.name, told))
         if not refused_by_framework(call, mocked[tool]):
             names.append(call.name)
     if names:
-        raise MockBypassed(_bypassed(agent, list(dict.fromkeys(names))), ())
+        names = list(dict.fromkeys(names))
+        raise MockBypassed(_bypassed(agent, names), tools=names)
 
 
 def _ends(error: AgentestError, call: ServedCall) -> AgentestError:

@@ -106,7 +106,11 @@ class ScenarioEvaluator:
         if scripted is None:
             return None
         return await matched_trajectories(
-            scripted.trajectory, turn.tool_calls, 1, blind=self.agent.sight.hidden(turn)
+            scripted.trajectory,
+            turn.tool_calls,
+            1,
+            blind=self.agent.sight.hidden(turn),
+            listed=self.agent.sight.listed_in(turn),
         )
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:
@@ -200,6 +204,7 @@ class ScenarioEvaluator:
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
             blind=self.agent.sight.hidden(conversation),
+            listed=self.agent.sight.listed_in(conversation),
         )
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:

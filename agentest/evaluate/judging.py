@@ -129,7 +129,7 @@ class Judging:
         """The questions about the last of the turns."""
         turn = turns[-1]
         sight = self.agent.sight
-        about_calls = sight.may_lack_calls(turns) and not sight.hidden(turn)
+        about_calls = sight.may_lack_calls(turns) and not sight.wholly_hidden(turn)
         names = [name for name in self._of_turns if about_calls or name not in ABOUT_CALLS]
         return [metric_question(name, turn.turn_index) for name in names]
 
@@ -159,7 +159,7 @@ class Judging:
 
     def _unseen(self, turn: Turn) -> dict[str, MetricResult]:
         """The metrics of tool calls where they would be judged, but calls cannot be seen."""
-        blind = self.agent.sight.hidden(turn)
+        blind = self.agent.sight.wholly_hidden(turn)
         if not blind or not self.judge:
             return {}
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)

@@ -22,6 +22,8 @@ class SightOfCalls:
         has_tools: whether any tool of the agent is known, or its scenario speaks of calls.
         has_none: whether it is known to have no tool.
         reports_calls: whether the agent tells of all calls that it makes: then none told is none made.
+        partial: whether `blind` is about some of its calls alone.
+        listed: the tools whose every call is seen all the same.
     """
 
     agent: str = ""
@@ -30,6 +32,8 @@ class SightOfCalls:
     has_tools: bool = False
     has_none: bool = False
     reports_calls: bool = False
+    partial: bool = False
+    listed: frozenset[str] = frozenset()
 
     def hidden(self, told: Turn | Conversation) -> str | None:
         """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight."""
@@ -38,6 +42,15 @@ class SightOfCalls:
         if told.calls_hidden and self.blind is None:
             return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
         return None if told.tells_calls and self.told_counts else self.blind
+
+    def wholly_hidden(self, told: Turn | Conversation) -> str | None:
+        """Why no call can be judged; None: those that are seen can, though there may be others."""
+        why = self.hidden(told)
+        return None if self.partial and why == self.blind else why
+
+    def listed_in(self, told: Turn | Conversation) -> frozenset[str] | None:
+        """The tools of which every call is seen, though others may be hidden; None: all may be."""
+        return None if self.wholly_hidden(told) else self.listed
 
     def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
         """Whether the last of the turns can be judged for the calls that it lacks.

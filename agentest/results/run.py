@@ -168,6 +168,8 @@ class RunResult:
     interrupted: bool = False
     stopped: str | None = None
     """Why the run ended early: interrupted, --fail-fast, a budget."""
+    real_tool_ran: bool = False
+    """Whether it ended early because an agent ran a mocked tool itself; known while the run lasts."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
     """How the tool calls of each agent become visible."""
     silent: tuple[RunWarning, ...] = ()

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.ways_to_see import TELLING, ways_to_see
+from agentest.config.ways_to_see import TELLING, ways_to_see, ways_to_see_all
 from agentest.run.known_tools import ServedBeside, ToolsOfAgent
 from agentest.sight import Sight
+
+EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
+"""Types whose protocol lets tools be the caller's or the agent's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,16 +22,20 @@ class AboutAgent:
     sight: Sight = Sight.RETURNED
     """How its tool calls come to be known."""
     blind: str | None = None
-    """Why its calls cannot be seen, and how they could be; None: they can."""
+    """Why its calls, or some of them, cannot be seen, and how they could be; None: all can."""
     told_counts: bool = True
     """Whether answers that tell of calls make it seen. Not where the configuration says that it is unseen:
     it may tell of some of its calls alone."""
     line: str | None = None
     """The line in which its conversations wait, as one alone may be under way; None: they need not."""
+    mock_servers: tuple[str, ...] = ()
+    """The keys of its mock servers."""
     served: bool = False
     """Whether servers of ours stand beside it, for its tools or its traces."""
     mocks_inside: bool = False
     """Whether it is said to run in this process with tools that our mocks answer there."""
+    tools_on_either_side: bool = False
+    """Whether its protocol lets it hand a call over or make it itself: only a run can find out which."""
     spans_count: bool = False
     """Whether its traces tell of calls that its protocol does not."""
     seen_by_spans_alone: bool = False
@@ -52,11 +59,13 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
     sight = sight_of(agent)
     return AboutAgent(
         sight=sight,
-        blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None,
+        blind=_why_hidden(name, agent),
         told_counts=agent.tool_visibility is None,
         line=_line(name, agent) if agent.exclusive else None,
+        mock_servers=tuple(key for key in agent.beside if key != "traces"),
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
+        tools_on_either_side=agent.type in EITHER_SIDE,
         spans_count=_spans_count(agent),
         seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
         instructions=told_instructions(agent),
@@ -64,6 +73,15 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
+
+
+def _why_hidden(name: str, agent: AnyAgent) -> str | None:
+    match sight_of(agent):
+        case Sight.UNSEEN:
+            return ways_to_see(name, agent)
+        case Sight.PARTIAL:
+            return ways_to_see_all(name, agent)
+    return None
 
 
 def told_instructions(agent: AnyAgent) -> str:

@@ -17,8 +17,8 @@ from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
 from agentest.results import RunWarning
 from agentest.run.plan import Plan, wished_unmocked_tools
 from agentest.run.prepare import Prepared
-from agentest.run.unheard import unheard_bans
 from agentest.sight import Sight
+from agentest.support.spelling import nearest
 from agentest.support.templates import filled_where_known
 from agentest.support.text import count
 from agentest.tool_servers.opening import Opening
@@ -62,9 +62,37 @@ async def open_servers(
             left_out=plan.left_out,
         )
         group.addresses = await _opened(agents[0], opening)
-        for note in unheard_bans(plan, group):
-            on_note(note)
+        _check_mocks_are_served(opening, agents)
     return registry
+
+
+def _check_mocks_are_served(opening: Opening, agents: Sequence[AgentConfig]) -> None:
+    """Raise ConfigError where a mock is of a tool that no mock server has: the real tool would run."""
+    group = opening.group
+    if not agents[0].mock_servers or any(_may_have_others(agent) for agent in agents):
+        return
+    handed_over = {tool.name for agent in agents for tool in agent.sent_tools}
+    lost = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
+    if not lost:
+        return
+    name, mcp = lost[0], agents[0].mcp_mock
+    lists = [f"mcp_mock.tools ({mcp.tools})" if mcp.tools else "mcp_mock.upstream"] if mcp else []
+    lists += [f"rest_mock.openapi ({rest.openapi})"] if (rest := agents[0].rest_mock) else []
+    near = nearest(name, sorted(group.tools))
+    meant = f"Did you mean {near!r}? " if near else ""
+    record = "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
+    hands_over = any(agent.natural_sight is Sight.RETURNED for agent in agents)
+    handed = "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
+    raise ConfigError(
+        f"tool {name!r} has a mock{opening.mocked_in.get(name, '')}, and {' and '.join(lists)} of agent "
+        f"{group.agents[0]!r} does not list it: the mock would never be called, and if the agent has such a "
+        f"tool, the real one would run. {meant}Leave the mock out{record}{handed}"
+    )
+
+
+def _may_have_others(agent: AgentConfig) -> bool:
+    """Whether mocks may be of tools that the agent hands over, or that its protocol would report."""
+    return sight_of(agent) is Sight.RETURNED
 
 
 def _is_only_way(agents: Sequence[AgentConfig]) -> bool:

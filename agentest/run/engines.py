@@ -16,6 +16,7 @@ from agentest.run.holding import HeldHere, Holder
 from agentest.run.runner import run_units
 from agentest.run.session import Session
 from agentest.run.sources import Origin
+from agentest.run.trials import Trials
 
 RunUnits = Callable[[], Awaitable[Mapping[str, ScenarioResult]]]
 """Runs all units of the plan: converses, evaluates, decides and reports. Returns their results by scope."""
@@ -56,10 +57,23 @@ class InProcess:
             source = await origin.make(models, stack)
             connections = Connections(models, ledger, prepared.loaded.redact)
             holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
-            yield in_order(session, holder, connections)
+            yield in_order(session, holder, connections, origin)
 
 
-def in_order(session: Session, holder: Holder, connections: Connections) -> RunUnits:
-    """Runs the units that are left in their order, wherever their conversations are held."""
-    left = session.prepared.plan.left
-    return partial(run_units, left, holder, session.settings, connections, session.emit, session.stop)
+def in_order(
+    session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
+) -> RunUnits:
+    """Runs the units that are left in their order, wherever their conversations are held.
+
+    Args:
+        origin: where conversations come from; None: they are held now, with no mock servers.
+    """
+    left, settings, stop = session.prepared.plan.left, session.settings, session.stop
+    trials = Trials(live=origin is None or origin.held is None)
+    reached = origin.is_reached if origin else _anyone
+    return partial(run_units, left, holder, settings, connections, session.emit, stop, trials, reached)
+
+
+def _anyone(agent: str) -> bool:
+    del agent
+    return True

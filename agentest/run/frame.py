@@ -132,6 +132,7 @@ class Frame:
             calibrations=self._calibrations,
             interrupted=self._stop.interrupted,
             stopped=self._stop.reason,
+            real_tool_ran=self._stop.real_tool_ran,
             sights=sights,
             addresses=self._addresses,
             silent=tuple(silent),
@@ -201,7 +202,8 @@ def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
 
 def _servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
     """The servers of ours that see what an agent calls, where it hands no calls to us."""
-    seen = {name: agent for name, agent in plan.agents.items() if sights[name] is Sight.REPORTED}
+    by_servers = (Sight.REPORTED, Sight.PARTIAL)
+    seen = {name: agent for name, agent in plan.agents.items() if sights[name] in by_servers}
     return {name: _watching(name, agent) for name, agent in seen.items() if agent.beside}
 
 

@@ -23,6 +23,7 @@ from agentest.run.connections import Connections
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.sources import ConversationSource
+from agentest.run.trials import is_handed_over
 from agentest.run.units import UnitEvaluation
 from agentest.run.user_check import Finding, user_check
 from agentest.storing import stored
@@ -36,8 +37,8 @@ _JUDGED_FOR_EACH_PLACE = 10
 class Ongoing(Protocol):
     """One conversation that is under way, as the order of the run knows it."""
 
-    def on_turn(self, conversation_id: str, turn_index: int) -> None:
-        """A turn of it has closed."""
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        """A turn of it has closed. `handed_over`: the agent handed a call over in it."""
         ...
 
     def on_held(self) -> None:
@@ -196,7 +197,9 @@ class HeldHere:
         waiting = _Waiting(one.ongoing)
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
-            one.ongoing.on_turn(conversation_id, turns[-1].turn_index)
+            calls = turns[-1].tool_calls
+            handed_over = one.unit.about.tools_on_either_side and is_handed_over(calls)
+            one.ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
             judge(turns)
 
         began = perf_counter()

@@ -33,4 +33,6 @@ def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
         has_tools=tools.some or unit.scenario.speaks_of_calls,
         has_none=bool(tools.text) and not tools.some,
         reports_calls=unit.about.sight is Sight.REPORTED,
+        partial=unit.about.sight is Sight.PARTIAL,
+        listed=unit.about.tools.listed if unit.about.sight is Sight.PARTIAL else frozenset(),
     )

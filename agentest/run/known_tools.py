@@ -48,6 +48,13 @@ class ServedBeside:
         except ConfigError:
             return ()
 
+    def listed(self) -> frozenset[str]:
+        """The names that the servers' own lists have. A mock alone does not prove a tool to be theirs."""
+        names = {tool.name for tool in self.known()}
+        if any(isinstance(server, RestMock) for server in self.servers):
+            names |= {name for name in self.mocked | self.spoken if _is_request(name)}
+        return frozenset(names)
+
     def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
         if isinstance(server, RestMock):
             path = self.root / Path(server.openapi).expanduser()
@@ -69,6 +76,12 @@ def served_beside(
         mocked=frozenset(tool for each in held for tool in each.tools),
         spoken=frozenset(tool for each in held for tool in each.named_tools),
     )
+
+
+def _is_request(name: str) -> bool:
+    """Whether a name is a method and a path: every such call is a request to the server."""
+    method, _, path = name.partition(" ")
+    return method.isupper() and path.startswith("/")
 
 
 @lru_cache(maxsize=_FILES)
@@ -115,6 +128,11 @@ class ToolsOfAgent:
     sent: tuple[AgentTool, ...] = ()
     """Those that its requests declare."""
     beside: ServedBeside = ServedBeside()
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The tools whose every call is seen: a server's own list has them, or our requests declare them."""
+        return self.beside.listed() | {tool.name for tool in self.sent}
 
 
 def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableM
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig, hands_calls_over, sight_of
 from agentest.config.ways_to_see import ways_to_mock
 from agentest.conversation.serving import Served
 from agentest.errors import ConfigError
@@ -160,7 +160,7 @@ def _asked_by_a_plugin(agent: AgentConfig) -> bool:
 
 def ways_to_mocks(agent: AgentConfig) -> list[str]:
     """How mocks could reach the tools of an agent, each in words; []: they do."""
-    reached = sight_of(agent) is Sight.RETURNED or agent.mock_servers
+    reached = hands_calls_over(agent) or agent.mock_servers
     return [] if reached else ways_to_mock(agent)
 
 

@@ -3,13 +3,14 @@
 Conversations share one limiter, over all scenarios; each leaves its place when it has been held, before its
 judges have finished. The conversations of a scenario that is not `parallel` keep one place among them until
 the last has been held, and so do all scenarios with an agent that is `exclusive`: they stand in a line and
-take no place while they wait.
+take no place while they wait. So do those whose mocks an agent may ignore, until it handed a call over
+(`trials`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -29,11 +30,13 @@ from agentest.events import (
 from agentest.results import ConversationResult, ModelUsage, ScenarioResult, Status
 from agentest.run.connections import Connections
 from agentest.run.holding import Finished, Holder
+from agentest.run.partial import needs_mock_server, never_connected
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.sharing import Sharing
 from agentest.run.stop import Stop
 from agentest.run.totals import slimmed
+from agentest.run.trials import Trial, Trials, bypass_reason
 from agentest.run.units import UnitDecision, UnitProgress
 from agentest.verdict import conversation_failed
 
@@ -85,8 +88,10 @@ class _Ongoing:
         """Whether it has one among all besides its place in a line."""
         self._told = False
 
-    def on_turn(self, conversation_id: str, turn_index: int) -> None:
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         unit = self._unit
+        if handed_over:
+            self._runner.trials.hand_over(unit.agent)
         self._runner.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))
 
     def on_held(self) -> None:
@@ -130,6 +135,8 @@ async def run_units(
     connections: Connections,
     emit: Emit,
     stop: Stop,
+    trials: Trials | None = None,
+    reached: Callable[[str], bool] = lambda _: True,
 ) -> dict[str, ScenarioResult]:
     """Run units, each when there is a place for its first conversation.
 
@@ -138,13 +145,23 @@ async def run_units(
 
     Args:
         emit: receives every event, in order; must not raise.
+        trials: which agents go first with one conversation alone.
+        reached: whether a client ever connected to a mock server of an agent.
     """
-    return await _Runner(holder, settings, connections, emit, stop).run(units)
+    runner = _Runner(holder, settings, connections, emit, stop, trials or Trials(), reached)
+    return await runner.run(units)
 
 
 class _Runner:
     def __init__(
-        self, holder: Holder, settings: Settings, connections: Connections, emit: Emit, stop: Stop
+        self,
+        holder: Holder,
+        settings: Settings,
+        connections: Connections,
+        emit: Emit,
+        stop: Stop,
+        trials: Trials,
+        reached: Callable[[str], bool],
     ) -> None:
         self._settings = settings
         self._holder = holder
@@ -159,6 +176,12 @@ class _Runner:
         """Of each exclusive agent: also after its line, when what was lost is held again."""
         self._lines: dict[str, _Line] = {}
         """Of each exclusive agent that converses now, the units that wait for that."""
+        self.trials = trials
+        self._untried: dict[str, deque[Unit]] = {}
+        """Of each agent of which a conversation goes alone, the units that wait for a call handed over."""
+        self._reached = reached
+        self._unreached: list[UnitProgress] = []
+        """Units that have finished, and whose agent's mock servers no client has connected to so far."""
         self._begun: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
         self._sharing = Sharing()
@@ -167,6 +190,8 @@ class _Runner:
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 await self._start(units, tasks)
+            for progress in self._unreached:
+                await self._decide(progress)
         if self._begun:
             await self._holder.settle()
         for progress in list(self._begun.values()):
@@ -185,9 +210,44 @@ class _Runner:
                 self._lines[unit.about.line] = _Line(deque([unit]), self._free[unit.about.line])
                 tasks.start_soon(self._run_line, unit.about.line, tasks)
                 await self._places.acquire()
+            elif unit.agent in self._untried and self.trials.are_needed(unit):
+                self._untried[unit.agent].append(unit)
+            elif self.trials.are_needed(unit):
+                self._untried[unit.agent] = deque([unit])
+                tasks.start_soon(self._run_trials, unit.agent, tasks)
+                await self._places.acquire()
             else:
                 await self._start_conversations(self._begin(unit), tasks)
         self._places.release()
+
+    async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
+        """Start the units of an agent from a place that is there: one conversation at a time until it handed
+        a call over, then as all others."""
+        untried, pace = self._untried[agent], Pace(self._settings.debounce_s)
+        while untried:
+            await pace.wait()
+            progress = self._begin(untried.popleft())
+            await self._start_conversations(progress, tasks, await self._try(progress, tasks))
+        del self._untried[agent]
+        self._places.release()
+
+    async def _try(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
+        """Run conversations of a unit alone, from a place that is there, and return with the next one.
+
+        Returns the numbers of those that have begun.
+        """
+        begun: set[int] = set()
+        unit, number = progress.unit, 1
+        while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
+            if number not in progress.results:
+                begun.add(number)
+                trial = self.trials.begin(unit.agent)
+                tasks.start_soon(self._run_conversation, progress, number, self._places, trial)
+                in_turn = not unit.is_parallel(self._settings.parallel)
+                await (trial.ended if in_turn else trial.decided).wait()
+                await self._places.acquire()
+            number += 1
+        return begun
 
     def _begin(self, unit: Unit) -> UnitProgress:
         progress = self._begun[unit.scope] = UnitProgress(
@@ -224,17 +284,26 @@ class _Runner:
                 else:
                     return
 
-    async def _start_conversations(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        """Start a unit's conversations from a place that is there, and return with the next one."""
+    async def _start_conversations(
+        self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
+    ) -> None:
+        """Start a unit's conversations from a place that is there, and return with the next one.
+
+        Args:
+            begun: the numbers of those that have begun already: the last of them concludes the unit.
+        """
         if progress.is_complete():
-            tasks.start_soon(self._conclude_or_go_on, progress, tasks)
+            if begun:  # the last of them concludes the unit, and may find that more are wanted
+                tasks.start_soon(self._run_further, progress, progress.wanted + 1, tasks)
+            else:
+                tasks.start_soon(self._conclude_or_go_on, progress, tasks)
             return
         if not progress.unit.is_parallel(self._settings.parallel):
             tasks.start_soon(self._run_in_turn, progress, tasks)
             await self._places.acquire()
             return
         first = progress.wanted + 1
-        for number in progress.left:
+        for number in [left for left in progress.left if left not in begun]:
             tasks.start_soon(self._run_conversation, progress, number, self._places)
             await self._places.acquire()
         tasks.start_soon(self._run_further, progress, first, tasks)
@@ -271,7 +340,9 @@ class _Runner:
         async with free:  # the last one has been held
             pass
 
-    async def _run_conversation(self, progress: UnitProgress, number: int, place: anyio.Semaphore) -> None:
+    async def _run_conversation(
+        self, progress: UnitProgress, number: int, place: anyio.Semaphore, trial: Trial | None = None
+    ) -> None:
         """One conversation from the place that it has, and after the last one the verdict on its unit."""
         unit = progress.unit
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
@@ -284,6 +355,11 @@ class _Runner:
         if finished.held_again:
             progress.held_again[number] = finished.held_again
         self._report_finished(unit, number, finished)
+        if bypassed := bypass_reason(unit, finished.result):
+            self._stop.because_of_real_tool(bypassed)
+            return
+        if trial:
+            self.trials.end(unit.agent, trial)
         if progress.is_complete():
             await self._conclude(progress)
 
@@ -319,11 +395,25 @@ class _Runner:
 
     async def _conclude(self, progress: UnitProgress) -> bool:
         """Decide a unit and report it; return False if it wants more conversations first."""
-        result = await self._decision.decide(progress)
+        connected = [each for each in self._unreached if self._reached(each.unit.agent)]
+        self._unreached = [each for each in self._unreached if each not in connected]
+        for each in connected:
+            await self._decide(each)
+        if needs_mock_server(progress.unit) and not self._reached(progress.unit.agent):
+            progress.close(progress.ordered)
+            self._unreached.append(progress)  # a later conversation may show that the agent is connected
+            return True
+        return await self._decide(progress)
+
+    async def _decide(self, progress: UnitProgress) -> bool:
+        """Decide a unit whose conversations have finished; return False if it wants more of them first."""
+        unit = progress.unit
+        missing = needs_mock_server(unit) and not self._reached(unit.agent)
+        result = await self._decision.decide(progress, never_connected(unit) if missing else None)
         if result is None:
             return False
         self._finish(progress, result)
-        self._stop_after_failure(progress.unit)
+        self._stop_after_failure(unit)
         return True
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:

@@ -99,6 +99,13 @@ class Origin:
     """Receive what agents tell that workers have started."""
     refused: dict[Unclaimed, int] = field(default_factory=dict)
     """Calls at servers beside those agents that belonged to no conversation → how often."""
+    reached: set[str] = field(default_factory=set)
+    """Those agents to whose mock servers a client connected."""
+
+    def is_reached(self, agent: str) -> bool:
+        """Whether a client ever connected to a mock server of the agent; of an earlier run, it did."""
+        group = self.registry.group_of(agent) if self.registry else None
+        return self.held is not None or agent in self.reached or (group is not None and group.reached)
 
 
 class SourceFactory(Protocol):
@@ -292,10 +299,10 @@ class LiveConversations:
 
 def _needs_spans(unit: Unit) -> bool:
     """Whether calls cannot be judged without the agent's spans: nothing else tells of them, or the scenario
-    bans a tool that it does not mock, which the agent may have beside those of its mock servers."""
+    bans a tool that no list proves to be a mock server's own: the agent may have it elsewhere."""
     banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
     kinds = any(not is_one_tool(tool) for tool in banned)  # which may have more tools than are mocked
-    beside = unit.about.spans_count and (kinds or bool(banned - unit.scenario.tools.keys()))
+    beside = unit.about.spans_count and (kinds or bool(banned - unit.about.tools.listed))
     return unit.about.seen_by_spans_alone or beside
 
 

@@ -23,6 +23,7 @@ class Stop:
         self.reason: str | None = None
         self.status = Status.ERRORED
         self.interrupted = False
+        self.real_tool_ran = False
 
     def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
         """Stop, for this reason; scenarios that had not finished get `status`."""
@@ -33,6 +34,11 @@ class Stop:
         self.called.set()
         if first:
             self._on_stop(self)
+
+    def because_of_real_tool(self, reason: str) -> None:
+        """Stop because a real tool ran in place of a mock."""
+        self.real_tool_ran = True
+        self(reason)
 
     def interrupt(self) -> None:
         """Stop because the user wants it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentest.config.agent_types import AgentConfig
+from agentest.config.agent_types import AgentConfig, hands_calls_over
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.errors import UsageError
@@ -17,7 +17,6 @@ from agentest.run.prepare import Prepared, Request, configure, discover_scenario
 from agentest.scenarios.discovery import Discovered, search
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.selection import PathChoice
-from agentest.sight import Sight
 from agentest.support.paths import shown_path
 
 FREE = "conversation without a scenario"
@@ -67,7 +66,7 @@ class ChosenTalk:
     @property
     def reached(self) -> bool:
         """Whether calls of the agent come to us, to be answered by mocks or by hand."""
-        return self.unit.about.sight is Sight.RETURNED or bool(self.agent.mock_servers)
+        return hands_calls_over(self.agent) or bool(self.agent.mock_servers)
 
     @property
     def _answers_meanwhile(self) -> bool:

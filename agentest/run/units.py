@@ -31,6 +31,7 @@ from agentest.run.frame import scenario_result, stop_reason, with_wishes
 from agentest.run.goals import disagreements, unasked, unjudged
 from agentest.run.kept import joined
 from agentest.run.known_agents import agent_without_judge, known_agent
+from agentest.run.partial import partial_visibility
 from agentest.run.plan import Unit
 from agentest.run.schedule import Schedule
 from agentest.run.settings import Settings
@@ -192,12 +193,16 @@ class UnitDecision:
         self._ledger = connections.ledger
         self._redact = connections.redact
 
-    async def decide(self, progress: UnitProgress) -> ScenarioResult | None:
-        """The result of a unit whose conversations have all finished; None if it wants more of them now."""
+    async def decide(self, progress: UnitProgress, problem: Reason | None = None) -> ScenarioResult | None:
+        """The result of a unit whose conversations have all finished; None if it wants more of them now.
+
+        Args:
+            problem: why it cannot pass, whatever its conversations show.
+        """
         deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
         if not progress.close(_graded(progress.ordered, deduplication)):
             return None
-        return self._result(progress, deduplication, _missing(progress.unit))
+        return self._result(progress, deduplication, problem or _missing(progress.unit))
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
         """The result of a unit that a stop has ended, from the conversations that had finished."""
@@ -251,6 +256,7 @@ class UnitDecision:
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
         result = with_figures(with_wishes(result, unit, self._redact), conversations)
+        questions += partial_visibility(unit, conversations, result.verdict)
         return questioned(result, self._without_secrets(questions), strict=self._strict)
 
     def _without_secrets(self, warnings: Iterable[VerdictWarning]) -> tuple[VerdictWarning, ...]:

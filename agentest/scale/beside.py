@@ -21,7 +21,14 @@ from agentest.run.prepare import Prepared
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 from agentest.scale.links import Send
-from agentest.scale.messages import AgentDied, CallRefused, OfOwnAgent, ServerPrinted, SpanReceived
+from agentest.scale.messages import (
+    AgentDied,
+    CallRefused,
+    MockServerReached,
+    OfOwnAgent,
+    ServerPrinted,
+    SpanReceived,
+)
 from agentest.tool_servers.port import Conversations, Identity, Outside, Serving, Stay
 
 
@@ -72,6 +79,7 @@ async def open_beside(
     if started.registry is None:
         return Opened(prepared, started.client, hosted)
     started.registry.on_refused = lambda one: send(CallRefused(one.agent, one.tool, one.why))
+    started.registry.on_reached = lambda group: send(MockServerReached(group.agents))
     return Opened(prepared, started.client, ByAgent(own.plan.agents, started.registry, hosted))
 
 
@@ -100,6 +108,8 @@ def keep_told(origin: Origin) -> Callable[[OfOwnAgent], None]:
                 origin.keep_output(message.log, message.lines)
             case SpanReceived() if origin.keep_span:
                 origin.keep_span(message.line)
+            case MockServerReached():
+                origin.reached.update(message.agents)
             case CallRefused():
                 from agentest.tool_servers.registry import Unclaimed
 

@@ -42,5 +42,5 @@ class Spread:
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
             connections = Connections(models, ledger, prepared.loaded.redact)
-            yield partial(crew.work, in_order(session, crew, connections))
+            yield partial(crew.work, in_order(session, crew, connections, origin))
             await crew.close()

@@ -55,6 +55,8 @@ class TurnClosed(OfConversation):
     hold: int
     conversation_id: str
     turn_index: int
+    handed_over: bool = False
+    """Whether the agent handed a call over in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,13 @@ class CallRefused(OfOwnAgent):
     agent: str
     tool: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MockServerReached(OfOwnAgent):
+    """From a worker: a client connected to a mock server of these agents."""
+
+    agents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ class UnderWay:
     def _handle(self, member: Member, message: OfConversation, one: Holding) -> None:
         match message:
             case TurnClosed():
-                one.ongoing.on_turn(message.conversation_id, message.turn_index)
+                one.ongoing.on_turn(
+                    message.conversation_id, message.turn_index, handed_over=message.handed_over
+                )
             case ConversationIsHeld() if one.place.had.is_set():
                 one.ongoing.on_held()
             case ConversationIsHeld():

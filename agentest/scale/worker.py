@@ -253,8 +253,8 @@ class _Ongoing:
         self._line = line
         self.may_go_on = anyio.Event()
 
-    def on_turn(self, conversation_id: str, turn_index: int) -> None:
-        self._line.send(TurnClosed(self._hold, conversation_id, turn_index))
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        self._line.send(TurnClosed(self._hold, conversation_id, turn_index, handed_over))
 
     def on_held(self) -> None:
         self._line.send(ConversationIsHeld(self._hold))

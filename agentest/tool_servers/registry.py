@@ -63,6 +63,8 @@ class Group:
         self.traces: ReceivesSpans | None = None
         self.tools: set[str] = set()
         """The names that calls at the mock servers may have."""
+        self.reached = False
+        """Whether a client ever connected to a mock server."""
         self.given_up: _Ended | None = None
         """The conversation that ended last, where it failed: its agent may go on with it."""
 
@@ -92,9 +94,17 @@ class Registry:
     """Calls that were refused → how often."""
     on_refused: Callable[[Unclaimed], None] = lambda _: None
     """Receives each of them at once."""
+    on_reached: Callable[[Group], None] = lambda _: None
+    """Receives each group once a client connects to one of its mock servers."""
     _under_way: dict[str, _UnderWay] = field(default_factory=dict)
     """By key, and by the id of the session."""
     _ended: dict[str, _Ended] = field(default_factory=dict)
+
+    def reach(self, group: Group) -> None:
+        """Note that a client connected to a mock server of the group."""
+        if not group.reached:
+            group.reached = True
+            self.on_reached(group)
 
     def group_of(self, agent: str) -> Group | None:
         """The group of an agent; None: it has no servers."""

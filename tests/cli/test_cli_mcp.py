@@ -174,8 +174,8 @@ class _Agent(BaseHTTPRequestHandler):
 
 
 def test_a_run_with_recorded_tools(tmp_path: Path) -> None:
-    """Conversations with recorded tools: what fits passes, a banned call fails, a wrong mock is errored, and
-    a mock of no tool is told at the end."""
+    """Conversations with recorded tools: what fits passes, a banned call fails, a wrong mock is errored. A
+    mock that the list lacks is refused before the first conversation."""
     promise = {"type": "object", "properties": {"free": {"type": "array"}}, "required": ["free"]}
     recorded = [{**SLOTS, "outputSchema": promise}, {"name": "pay", "inputSchema": {"type": "object"}}]
     (tmp_path / "tools.json").write_text(json.dumps(recorded))
@@ -190,19 +190,26 @@ def test_a_run_with_recorded_tools(tmp_path: Path) -> None:
         """
 for n, free in enumerate([["9"], ["9"], "nine"]):
     scenario(f"s{n}", turns=["slots; pay" if n == 1 else "slots"],
-             tools={"slots": {"free": free}, "pay": {"ok": True}, "slotz": 1},
+             tools={"slots": {"free": free}, "pay": {"ok": True}},
              trajectory={"forbidden": ["pay"]})
 """
     )
     try:
         ended = project.run()
+        results = project.results
+        project.scenario('scenario("typo", turns=["slots"], tools={"slotz": 1})')
+        refused = project.run()
     finally:
         server.shutdown()
         server.server_close()
+    assert refused.returncode == 2
+    assert "tool 'slotz' has a mock of scenario 'typo' (a.sim.py:2)" in refused.stderr
+    assert "mcp_mock.tools (tools.json) of agent 'agent' does not list it" in refused.stderr
+    assert "Did you mean 'slots'?" in refused.stderr
+    assert project.results == results, "no conversation was begun"
     statuses = {name: project.scenario_result(name)["status"] for name in ("s0", "s1", "s2")}
     assert statuses == {"s0": "passed", "s1": "failed", "s2": "errored"}, ended.stdout
     assert "`free`: 'nine' is not of type 'array'" in ended.stdout
-    assert "tool 'slotz' has a mock, and is not among the recorded tools" in ended.stderr
     calls = project.scenario_result("s1")["conversations"][0]["turns"][0]["toolCalls"]
     assert [(call["name"], call["seenBy"], call["mocked"]) for call in calls] == [
         ("slots", "mock-server", True),

@@ -37,18 +37,28 @@ def test_true_is_a_server_with_all_by_default() -> None:
     ("keys", "sight"),
     [
         ({}, Sight.UNSEEN),
-        ({"mcp_mock": {"port": 1}}, Sight.REPORTED),
+        ({"mcp_mock": {"port": 1}}, Sight.PARTIAL),
+        ({"mcp_mock": {"port": 1}, "tool_visibility": "reported"}, Sight.REPORTED),
         ({"traces": {"port": 1}}, Sight.REPORTED),
+        ({"mcp_mock": {"port": 1}, "traces": {"port": 2}}, Sight.REPORTED),
         ({"traces": {"port": 1}, "tool_visibility": "unseen"}, Sight.UNSEEN),
         (
             {"mcp_mock": {"port": 1}, **PLAIN},
-            Sight.RETURNED,
+            Sight.PARTIAL,
         ),
     ],
-    ids=["nothing", "mocks", "traces", "as it says", "by its type"],
+    ids=[
+        "nothing",
+        "mocks",
+        "the user's word",
+        "both",
+        "traces",
+        "as it says",
+        "handed over",
+    ],
 )
 def test_how_calls_are_seen(keys: dict[str, Any], sight: Sight) -> None:
-    """A server beside an unseen agent makes it reported, unless the configuration itself says otherwise."""
+    """Mock servers make an agent partial, traces reported, unless the configuration says otherwise."""
     known = {key: value for key, value in {**HTTP, **keys}.items() if value is not None}
     assert sight_of(Config.model_validate({"agent": known}).agent) is sight
 

@@ -288,7 +288,7 @@ for n in range(4):
 
 def test_mock_servers_beside_it(project: Project) -> None:
     """Calls come to a mock server of the worker, and are answered by the scenario's mocks in order."""
-    configure(project, mcp_mock=True)
+    configure(project, mcp_mock=True, tool_visibility="reported")
     project.scenario(SCENARIOS)
     done = project.run(*WORKERS)
     assert done.returncode == 0, done.stdout + done.stderr

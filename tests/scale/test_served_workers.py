@@ -339,7 +339,7 @@ def test_results_are_those_of_one_process(project: Project, nameless: bool) -> N
     conversation or one is held at a time over all workers."""
     project.scenario(SCENARIOS)
     with StockAgent() as agent:
-        agent.configure(project, nameless=nameless)
+        agent.configure(project, nameless=nameless, tool_visibility="reported")
         alone = project.run()
         one = told(project)
         workers = project.run("--workers", "2")
@@ -362,7 +362,7 @@ def test_an_interrupt_while_others_wait(project: Project) -> None:
     """Ctrl-C ends a run whose conversations wait until one that hangs has ended."""
     project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['hang'], tools={'stock': 1})")
     with StockAgent() as agent:
-        agent.configure(project, nameless=True, exclusive=True)
+        agent.configure(project, nameless=True, exclusive=True, tool_visibility="reported")
         process = project.start("--workers", "2")
         wait_until(lambda: agent.hangs)
         status, out, err = interrupt(process)

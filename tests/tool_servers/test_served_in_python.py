@@ -171,7 +171,8 @@ def test_what_passthrough_would_do_is_said(tmp_path: Path) -> None:
 
     def told(**settings: Any) -> str:
         made = scenario("s", turns=["go"], tools={"other": 1})
-        agent = {"type": "custom", "handler": calls, "mcp_mock": {"tools": str(tools), **settings}}
+        beside = {"mcp_mock": {"tools": str(tools), **settings}, "tool_visibility": "returned"}
+        agent = {"type": "custom", "handler": calls, **beside}
         (ran,) = run_scenarios([made], config={"agent": agent}).scenarios
         return " ".join(map(str, ran.verdict.reasons))
 

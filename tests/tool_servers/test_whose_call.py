@@ -37,7 +37,7 @@ def run(scenarios: list[Scenario], handler: Any, notes: list[str] | None = None,
         if isinstance(event, Noted) and notes is not None:
             notes.append(event.text)
 
-    agent = {"type": "custom", "handler": handler, "mcp_mock": True, **keys}
+    agent = {"type": "custom", "handler": handler, "mcp_mock": True, "tool_visibility": "reported", **keys}
 
     async def go() -> RunResult:
         with anyio.fail_after(60):

@@ -37,6 +37,10 @@ class A2aAgent(HttpAgent):
         return Sight.UNSEEN
 
     @property
+    def can_report(self) -> bool:
+        return True  # ADK and LangGraph do over A2A
+
+    @property
     def ways_to_see(self) -> tuple[str, ...]:
         return (
             "set tool_visibility: reported, if its server tells of all calls (google-adk and LangGraph do "

@@ -37,6 +37,10 @@ class AgUiAgent(HttpAgent):
     approvals: Approvals = "ask"
 
     @property
+    def tells_own_calls(self) -> bool:
+        return True
+
+    @property
     def state_refusal(self) -> str | None:
         return None
 

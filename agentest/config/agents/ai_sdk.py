@@ -25,6 +25,10 @@ class AiSdkAgent(HttpAgent):
     approvals: Approvals = "ask"
 
     @property
+    def tells_own_calls(self) -> bool:
+        return True
+
+    @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}{CHAT_PATH}"
 

@@ -19,6 +19,10 @@ class AnthropicMessagesAgent(HttpAgent):
     body: dict[str, Any] = Field(default_factory=dict)
 
     @property
+    def can_report(self) -> bool:
+        return True  # the tools that the model's provider runs
+
+    @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}/v1/messages"
 

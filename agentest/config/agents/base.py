@@ -248,11 +248,42 @@ class AnyAgent(ServedAgent):
         """Mocks of an agent that is said to hand its calls to us would be ignored without a word."""
         if self.in_process:
             return self
-        if self.tool_visibility is Sight.RETURNED and self.natural_sight is Sight.UNSEEN:
+        if self.tool_visibility is Sight.RETURNED and self.natural_sight is not Sight.RETURNED:
             ways = "".join(f"; or {way}" for way in (*self.ways_to_see, *self.ways_to_mock))
             raise ValueError(
                 f"tool_visibility: returned: an agent of type {self.type} with these settings hands no call "
-                f"to the caller; write `unseen` (the default){ways}"
+                f"to the caller; write `{self.natural_sight}` (the default){ways}"
+            )
+        return self
+
+    @property
+    def tells_own_calls(self) -> bool:
+        """Whether its protocol reports all calls that the agent makes itself."""
+        return self.natural_sight is Sight.REPORTED
+
+    @property
+    def can_report(self) -> bool:
+        """Whether anything can report calls that the agent makes itself: its protocol, `tool_calls`, its
+        traces. A mock server sees its own, and that there are no others is for the user to say."""
+        return self.tells_own_calls
+
+    @model_validator(mode="after")
+    def _calls_can_be_seen_as_stated(self) -> Self:
+        """Without this check, every ban would hold because no call is ever seen."""
+        hands_over = self.natural_sight is Sight.RETURNED or self.in_process
+        can_report = self.can_report or bool(self.beside)
+        nothing_reports = self.tool_visibility is Sight.REPORTED and not can_report
+        nothing_seen = self.tool_visibility is Sight.PARTIAL and not (can_report or hands_over)
+        if nothing_reports or nothing_seen:
+            ways = (
+                *self.ways_to_see,
+                "have it send its traces here (traces: true)",
+                "answer its tools by a mock server (mcp_mock, rest_mock)",
+            )
+            raise ValueError(
+                f"tool_visibility: {self.tool_visibility}: nothing reports the tool calls of agent "
+                f"{self.name!r} (type: {self.type}), so no call would ever be seen. {'; or '.join(ways)}; or "
+                "leave `tool_visibility` out"
             )
         return self
 

@@ -38,6 +38,14 @@ class CustomAgent(AnyAgent):
         return True  # by ctx
 
     @property
+    def can_report(self) -> bool:
+        return True  # by ctx.record_tool
+
+    @property
+    def tells_own_calls(self) -> bool:
+        return isinstance(self.handler, Given)  # all calls of an agent object pass through us
+
+    @property
     def address(self) -> str:
         if isinstance(self.handler, Given):
             return f"{self.handler}"

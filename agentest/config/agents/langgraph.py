@@ -39,6 +39,10 @@ class LangGraphAgent(HttpAgent):
         return Sight.REPORTED if self.reply is None else Sight.UNSEEN
 
     @property
+    def tells_own_calls(self) -> bool:
+        return True
+
+    @property
     def ways_to_see(self) -> tuple[str, ...]:
         return ("keep the messages of the graph in its state, under `messages`",)
 

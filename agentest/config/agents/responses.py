@@ -32,6 +32,10 @@ class ResponsesAgent(HttpAgent):
     history: History = History.INPUT
 
     @property
+    def tells_own_calls(self) -> bool:
+        return True
+
+    @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}/v1/responses"
 

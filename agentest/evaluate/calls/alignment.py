@@ -9,8 +9,9 @@ from agentest.evaluate.calls.bounds import over_limits
 from agentest.evaluate.calls.differences import nearest_difference
 from agentest.evaluate.calls.expected_text import expected_text
 from agentest.evaluate.calls.judged import Judged
+from agentest.evaluate.calls.listed import Listed, all_listed, is_closed
 from agentest.evaluate.calls.matching import bits, longest_rise
-from agentest.evaluate.calls.modes import is_closed, is_ordered
+from agentest.evaluate.calls.modes import is_ordered
 from agentest.evaluate.calls.nearest import different_pairs
 from agentest.evaluate.calls.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.evaluate.calls.table import CallTable
@@ -28,7 +29,13 @@ _MOST_NEAR = 20
 
 
 def aligned(
-    spec: Trajectory, found: Judged, seen: Sightings, *, blind: bool = False, undecided: bool = False
+    spec: Trajectory,
+    found: Judged,
+    seen: Sightings,
+    *,
+    blind: bool = False,
+    listed: Listed = None,
+    undecided: bool = False,
 ) -> tuple[tuple[AlignedRow, ...], int]:
     """The rows of an alignment, and how many more there are.
 
@@ -37,10 +44,18 @@ def aligned(
 
     Args:
         found: what was found of the calls.
-        blind: whether there may be calls that nobody saw.
+        blind: whether there may be calls that nobody saw, of tools that are not `listed`.
         undecided: whether it could not be told if the trajectory holds.
     """
-    sheet = _Sheet(spec=spec, found=found, seen=seen, table=found.table, blind=blind, undecided=undecided)
+    sheet = _Sheet(
+        spec=spec,
+        found=found,
+        seen=seen,
+        table=found.table,
+        blind=blind,
+        listed=listed,
+        undecided=undecided,
+    )
     rows = sheet.rows()
     if len(rows) <= MOST_ROWS:
         return rows, 0
@@ -55,6 +70,7 @@ class _Sheet:
     seen: Sightings
     table: CallTable | None
     blind: bool
+    listed: Listed
     undecided: bool
     of_call: dict[int, int] = field(default_factory=dict)
     """Call → the expected call beside it."""
@@ -234,7 +250,9 @@ class _Sheet:
         )
         if self.spec.match_mode == "within":
             return replace(row, status=RowStatus.FREE, difference="")
-        return replace(row, status=RowStatus.UNKNOWN, difference="not seen") if self.blind else row
+        names = (each.name for each in table.slots[wanted])
+        unseen = self.blind and not all_listed(names, self.listed)
+        return replace(row, status=RowStatus.UNKNOWN, difference="not seen") if unseen else row
 
 
 def _places(table: CallTable) -> dict[int, int]:

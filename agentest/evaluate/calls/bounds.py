@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentest.evaluate.calls.expected_text import step_text
+from agentest.evaluate.calls.listed import Listed, all_listed
 from agentest.evaluate.calls.matching import bits
 from agentest.evaluate.calls.sightings import Sightings
 from agentest.scenarios.alternatives import calls_in
-from agentest.scenarios.calls import CallOrder
+from agentest.scenarios.calls import CallOrder, names_in
 from agentest.scenarios.names import name_matches
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.text import count
@@ -38,13 +39,21 @@ class Bounds:
 
 
 def broken_bounds(
-    spec: Trajectory, seen: Sightings, turns: int, *, best: bool, some: bool = False, blind: bool = False
+    spec: Trajectory,
+    seen: Sightings,
+    turns: int,
+    *,
+    best: bool,
+    some: bool = False,
+    blind: bool = False,
+    listed: Listed = None,
 ) -> Bounds:
     """What of it is broken.
 
     Args:
         best: what is not known is taken for what the trajectory wants; else for the opposite.
-        some: whether there may have been further calls after these; `blind`: anywhere.
+        some: whether there may have been further calls after these; `blind`: anywhere, of tools that are not
+            `listed`.
     """
     entries = [seen.banned[id(each)].surely(best) for each in spec.forbidden]
     hits = 0
@@ -52,7 +61,10 @@ def broken_bounds(
         hits |= entry
     forbidden = tuple(seen.calls[call].name for call in bits(hits))
     limits = _exceeded(spec, seen, turns, best=best, some=some or blind)
-    found = [broken_order(order, seen, best=best, blind=blind) for order in spec.orders]
+    found = [
+        broken_order(order, seen, best=best, blind=blind and not all_listed(names_in(order.first), listed))
+        for order in spec.orders
+    ]
     orders = [each for each in found if each]
     return Bounds(
         forbidden=forbidden,

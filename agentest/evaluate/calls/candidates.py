@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from agentest.evaluate.calls.expected_text import place_text
 from agentest.evaluate.calls.free_calls import failure_untold
 from agentest.evaluate.calls.known import NOTHING, Known
+from agentest.evaluate.calls.listed import Listed, is_listed
 from agentest.evaluate.calls.matches import any_call, call_matches, is_named
 from agentest.evaluate.calls.matching import bits, mask_of
 from agentest.matchers.comparison import PredicateFailed
@@ -39,7 +40,8 @@ class Counted:
     complete: bool = True
     """False: further calls may have followed."""
     blind: bool = False
-    """Whether there may have been further calls anywhere."""
+    """Whether there may have been further calls anywhere, of tools that are not `listed`."""
+    listed: Listed = None
 
     def met_by(self, wanted: Wanted) -> Known:
         """The calls that meet an expectation: at its place, and worked unless it speaks of the result."""
@@ -62,12 +64,13 @@ class Counted:
     def at_its_place(self, wanted: Wanted, known: Known) -> Known:
         """Of some calls those that are the n-th of their tool, where an expected call says so."""
         nth = wanted.expected.nth
-        return known if nth is None else known.both(self._place(nth, wanted.named))
+        return known if nth is None else known.both(self._place(nth, wanted))
 
-    def _place(self, nth: int, named: Known) -> Known:
+    def _place(self, nth: int, wanted: Wanted) -> Known:
         """Which call is the n-th of those of a tool that count, the last for -1."""
-        of_tool = named.without(self.free)
-        if self.blind or (nth < 0 and not self.complete):
+        of_tool = wanted.named.without(self.free)
+        hidden = self.blind and not is_listed(wanted.expected.name, self.listed)
+        if hidden or (nth < 0 and not self.complete):
             return Known(0, of_tool.at_most)
         order = list(bits(of_tool.at_most))
         yes = maybe = least = most = 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from agentest.evaluate.calls.bounds import Bounds, broken_bounds
+from agentest.evaluate.calls.listed import Listed
 from agentest.evaluate.calls.matching import bits
 from agentest.evaluate.calls.modes import (
     FINE,
@@ -41,6 +43,8 @@ class Question:
     turns: int
     complete: bool
     blind: bool
+    """Whether there may have been further calls, of tools that are not `listed`."""
+    listed: Listed = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,7 @@ def judged(question: Question, seen: Sightings, *, best: bool, groups: Sequence[
         best=best,
         some=not question.complete,
         blind=question.blind,
+        listed=question.listed,
     )
     hints = words_missed(table, seen) if table and found.problems else ()
     return Judged(table=table, found=found, bounds=bounds, hints=hints)
@@ -88,7 +93,7 @@ def _nearest(
     if question.paths is None:
         return None, FINE
     wrong: list[tuple[int, int, CallTable]] = []
-    compared = compare_some if question.blind else compare
+    compared = partial(compare_some, listed=question.listed) if question.blind else compare
     for at, path in enumerate(question.paths):
         table = CallTable.of(path, seen, best=best, groups=groups)
         least = 0 if question.blind else surely_wrong(question.spec, table)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from agentest.evaluate.calls.expected_text import place_text
+from agentest.evaluate.calls.listed import Listed, all_listed, is_closed
 from agentest.evaluate.calls.matching import Matching, bits, columns_saturated
 from agentest.evaluate.calls.rounds import done_in_order, exactly_in_order, first_without_place
 from agentest.evaluate.calls.sightings import Sightings
@@ -16,7 +17,6 @@ from agentest.scenarios.names import name_text
 from agentest.scenarios.trajectory import Trajectory
 
 _ORDERED = ("strict", "in_order")
-_CLOSED = ("strict", "unordered", "within")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,6 @@ def is_ordered(mode: str) -> bool:
     return mode in _ORDERED
 
 
-def is_closed(mode: str) -> bool:
-    """Whether calls that count and are not expected must not be made."""
-    return mode in _CLOSED
-
-
 def surely_wrong(spec: Trajectory, table: CallTable) -> int:
     """How much is wrong at least, as can be seen at once."""
     missing = 0 if spec.match_mode == "within" else sum(not row for row in table.rows)
@@ -70,17 +65,30 @@ def compare(spec: Trajectory, table: CallTable) -> Findings:
     return _made_again(spec, table, found)
 
 
-def compare_some(spec: Trajectory, table: CallTable) -> Findings:
-    """What is wrong with some of the calls, whichever there were besides: none may be missing."""
+def compare_some(spec: Trajectory, table: CallTable, listed: Listed) -> Findings:
+    """What is wrong with some of the calls, whichever there were besides of tools that are not `listed`."""
     mode = spec.match_mode
     if mode == "within":
         return _within(spec, table)
-    if not is_closed(mode):
-        return _made_again(spec, table, FINE)
-    if not columns_saturated(table.rows, table.counting):
+    if is_closed(mode) and not columns_saturated(table.rows, table.counting):
         _, extra = table.missing_and_extra()
         return _unexpected(table, extra)
+    found = _missing_of_listed(spec, table, listed)
+    if found.problems or not is_closed(mode):
+        return _made_again(spec, table, found)
     return _out_of_order(table) if mode == "strict" else FINE
+
+
+def _missing_of_listed(spec: Trajectory, table: CallTable, listed: Listed) -> Findings:
+    """What is wrong with the expected calls that would have been seen: the others may have been made."""
+    rows = [row for row, slot in enumerate(table.slots) if all_listed((each.name for each in slot), listed)]
+    if not rows:
+        return FINE
+    seen = table.of_rows(rows)
+    if is_ordered(spec.match_mode):
+        return _in_order(spec, seen)
+    missing, problems = _missing(seen, seen.missing_and_extra()[0])
+    return Findings(problems, missing)
 
 
 def _unexpected(table: CallTable, calls: Sequence[int]) -> Findings:

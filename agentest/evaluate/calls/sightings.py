@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from agentest.evaluate.calls.candidates import Counted, Search, Wanted
 from agentest.evaluate.calls.free_calls import FreeCalls
 from agentest.evaluate.calls.known import Known
+from agentest.evaluate.calls.listed import Listed
 from agentest.evaluate.calls.matching import bits, union
 from agentest.evaluate.calls.rounds import coarse_groups, fine_groups, single_groups
 from agentest.scenarios.calls import ExpectedCall
@@ -46,20 +47,23 @@ class Sightings:
         *,
         complete: bool = True,
         blind: bool = False,
+        listed: Listed = None,
     ) -> Sightings:
         """What is known of these calls, for all that a trajectory expects, forbids and puts in order.
 
         Args:
             wanted: what it expects and puts in order.
             complete: False: further calls may have followed.
-            blind: whether there may have been further calls anywhere.
+            blind: whether there may have been further calls anywhere, of tools that are not `listed`.
         """
         free = FreeCalls(spec, calls)
         search = Search(calls)
         expected = [search.add(each) for each in wanted]
         banned = [search.add(each) for each in spec.forbidden]
         singles = single_groups(len(calls))
-        counted = Counted(calls=calls, free=free.known, failed=free.failed, complete=complete, blind=blind)
+        counted = Counted(
+            calls=calls, free=free.known, failed=free.failed, complete=complete, blind=blind, listed=listed
+        )
         return cls(
             counted=counted,
             wanted=search.found,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentest.evaluate.calls.expected_text import slot_name, slot_text
 from agentest.evaluate.calls.matching import Matching, Partners, bits, maximum_matching, union
@@ -56,6 +56,16 @@ class CallTable:
                 for row, each in enumerate(known)
                 for call in bits(each.maybe)
             },
+        )
+
+    def of_rows(self, rows: Sequence[int]) -> CallTable:
+        """The table of these rows alone."""
+        return replace(
+            self,
+            slots=[self.slots[row] for row in rows],
+            rows=[self.rows[row] for row in rows],
+            members=[self.members[row] for row in rows],
+            whys={(rows.index(of), call): why for (of, call), why in self.whys.items() if of in rows},
         )
 
     @property

@@ -12,6 +12,7 @@ from agentest.evaluate.calls.alignment import aligned
 from agentest.evaluate.calls.bounds import broken_order
 from agentest.evaluate.calls.expected_text import expected_text, listed, slot_text, step_text
 from agentest.evaluate.calls.judged import Judged, Question, judged, whatever_is_so
+from agentest.evaluate.calls.listed import Listed, broken_unseen, met_unseen
 from agentest.evaluate.calls.scoring import score_of
 from agentest.evaluate.calls.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.evaluate.calls.table import CallTable
@@ -35,12 +36,17 @@ async def matched_trajectories(
     *,
     complete: bool = True,
     blind: str | None = None,
+    listed: Listed = None,
 ) -> TrajectoryResult | None:
     """The result of all of several trajectories; None where nothing can be said, or there is none."""
     results = [
         replace(result, name=spec.name)
         for spec in specs
-        if (result := await matched_trajectory(spec, calls, turns, complete=complete, blind=blind))
+        if (
+            result := await matched_trajectory(
+                spec, calls, turns, complete=complete, blind=blind, listed=listed
+            )
+        )
     ]
     if len(results) <= 1:
         return results[0] if results else None
@@ -75,10 +81,11 @@ async def matched_trajectory(
     *,
     complete: bool = True,
     blind: str | None = None,
+    listed: Listed = None,
     timeout_s: float = _TIMEOUT_S,
 ) -> TrajectoryResult | None:
     """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
-    match = partial(match_trajectory, spec, calls, turns, complete=complete, blind=blind)
+    match = partial(match_trajectory, spec, calls, turns, complete=complete, blind=blind, listed=listed)
     if _is_plain(spec):
         return match()
     limit = TimeLimit(timeout_s)
@@ -120,6 +127,7 @@ def match_trajectory(
     *,
     complete: bool = True,
     blind: str | None = None,
+    listed: Listed = None,
 ) -> TrajectoryResult | None:
     """Whether the calls are as the trajectory says.
 
@@ -134,13 +142,16 @@ def match_trajectory(
             be said.
         blind: why there may be calls that nobody saw. Then those that were seen can let the trajectory fail,
             by what no further call could mend; what they cannot decide is told by this `error`.
+        listed: the tools whose every call was seen all the same.
     """
     if not complete:
         spec = replace(spec, expected=None)
     paths = None if spec.expected is None else paths_of(spec.expected)
     wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_of_orders(spec))
-    seen = Sightings.of(spec, wanted, calls, complete=complete, blind=bool(blind))
-    question = Question(spec=spec, paths=paths, turns=turns, complete=complete, blind=bool(blind))
+    seen = Sightings.of(spec, wanted, calls, complete=complete, blind=bool(blind), listed=listed)
+    question = Question(
+        spec=spec, paths=paths, turns=turns, complete=complete, blind=bool(blind), listed=listed
+    )
     return _Answer(question, seen, blind or "").result()
 
 
@@ -161,7 +172,7 @@ class _Answer:
         if not self.question.complete:
             return None
         if self.blind and self.spec.about_calls:
-            return self._hidden(best)
+            return self._in_spite_of_hidden(best)
         worst = best if self.seen.certain else judged(self.question, self.seen, best=False)
         if worst.holds:
             return self._told(worst)
@@ -210,10 +221,28 @@ class _Answer:
                 return None
         return score
 
-    def _hidden(self, best: Judged) -> TrajectoryResult:
-        """What was seen does not let it fail, and what was not seen may."""
+    def _in_spite_of_hidden(self, best: Judged) -> TrajectoryResult | None:
+        """The result where no call that nobody saw can change it; else that this cannot be known."""
+        listed = self.question.listed
+        if listed is None:
+            return self._hidden(best)
+        if broken := tuple(broken_unseen(self.spec, listed)):
+            return self._hidden(best, broken)
+        sighted = _Answer(replace(self.question, blind=False), self.seen, "")
+        met = tuple(met_unseen(self.spec, listed))
+        if not met or judged(sighted.question, self.seen, best=False).holds:
+            return sighted.result()
+        return self._hidden(best, met)
+
+    def _hidden(self, best: Judged, what: Sequence[str] = ()) -> TrajectoryResult:
+        """What was seen does not let it fail, and what was not seen may.
+
+        Args:
+            what: what that could change.
+        """
         more = " (those that were seen all the same may not be all)" if self.seen.calls else ""
-        why = self.blind + more
+        open_demands = f". Not known: {'; '.join(what)}" if what else ""
+        why = self.blind + more + open_demands
         return TrajectoryResult(matched=False, summary=why, error=why, **self._beside(best))
 
     def _untold(self) -> TrajectoryResult:
@@ -237,7 +266,14 @@ class _Answer:
             self.blind and not self.seen.calls
         ):  # nobody can say that there were none
             return {}
-        rows, more = aligned(self.spec, found, self.seen, blind=bool(self.blind), undecided=undecided)
+        rows, more = aligned(
+            self.spec,
+            found,
+            self.seen,
+            blind=bool(self.blind),
+            listed=self.question.listed,
+            undecided=undecided,
+        )
         return {**_sides(self.spec, self.seen.calls), "alignment": rows, "alignment_more": more}
 
 

@@ -17,6 +17,7 @@ from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
 from agentest.report.questions import questions
 from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
+from agentest.sight import Sight
 from agentest.support.text import count, duration
 from agentest.transcript import Usage
 from agentest.verdict import run_status
@@ -52,7 +53,8 @@ def _sight(event: RunStarted, agent: str) -> Part:
     """How the agent's tool calls come to be known: what is not seen is not judged."""
     sight = event.sights.get(agent)
     if servers := event.servers.get(agent):
-        return f"  tool calls: seen by us ({', '.join(servers)})", "dim"
+        some = "partly " * (sight is Sight.PARTIAL)
+        return f"  tool calls: {some}seen by us ({', '.join(servers)})", "dim"
     return (f"  tool calls: {sight.words}" if sight else "", "dim")
 
 

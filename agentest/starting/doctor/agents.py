@@ -20,6 +20,7 @@ from agentest.config.file import LoadedConfig
 from agentest.config.ways_to_see import ways_to_see
 from agentest.errors import UsageError
 from agentest.http.client import Client
+from agentest.run.about import EITHER_SIDE
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Plan, agents_under_test
 from agentest.run.ports import with_ports
@@ -36,8 +37,9 @@ _OPENING_S = 10.0
 _OWN_FORM = ("http", "websocket")
 """Types that say themselves what their requests are: they can speak with what other types speak with, too."""
 _SEEN = {
-    Sight.RETURNED: "handed to the caller: the mocks of scenarios answer them",
+    Sight.RETURNED: "not seen yet: a run shows whether the agent hands them over, so that mocks answer them",
     Sight.REPORTED: "seen: {who} of them",
+    Sight.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
     Sight.UNSEEN: "not seen: nothing tells of them",
 }
 
@@ -188,6 +190,10 @@ def _problem(agent: HttpAgent, seen: Seen) -> str:
 
 
 _SIGHT = "Scenarios that judge what is said need no more. docs/agents.md says how calls can be seen."
+_NOT_SEEN_YET = (
+    "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
+    "real tool that runs in place of a mock stops the run."
+)
 _PATH = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."
 _RUN = "A run will tell: agentest run --scenario TEXT runs one scenario."
 
@@ -204,6 +210,8 @@ def _check_calls(patient: Patient) -> Check:
     except UsageError as error:
         return bad(name, str(error))
     told = _SEEN[sight].format(who=" and ".join(_tellers(agent)))
+    if sight is Sight.RETURNED:
+        return left_open(name, told, _NOT_SEEN_YET if _is_on_either_side(agent) else "")
     if sight is not Sight.UNSEEN:
         return good(name, told)
     judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
@@ -211,6 +219,11 @@ def _check_calls(patient: Patient) -> Check:
         ways = ways_to_see(patient.name, agent)
         return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
     return left_open(name, told, _SIGHT)
+
+
+def _is_on_either_side(agent: AgentConfig) -> bool:
+    """Whether the agent's protocol also lets it make its calls itself."""
+    return agent.type in EITHER_SIDE
 
 
 def _tellers(agent: AgentConfig) -> Iterator[str]:

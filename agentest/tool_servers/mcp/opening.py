@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from agentest.config.agents.mock_servers import McpMock
 from agentest.errors import ConfigError
 from agentest.messages import ToolSpec
-from agentest.support.spelling import nearest
 from agentest.tool_servers.mcp.catalog import Catalog, Entry, catalog
 from agentest.tool_servers.mcp.methods import Methods
-from agentest.tool_servers.mcp.real import RECORD, open_upstream, recorded_tools
+from agentest.tool_servers.mcp.real import open_upstream, recorded_tools
 from agentest.tool_servers.opening import Opening
 
 
@@ -20,12 +19,8 @@ async def opened_methods(settings: McpMock, opening: Opening) -> Methods:
     if upstream:
         opening.stack.push_async_callback(upstream.close)
     recorded = await recorded_tools(settings, upstream, opening.root, opening.place, opening.on_note)
-    mocks = opening.tools
-    if recorded is not None and not opening.only_way:
-        mocks = ()  # the real server does not have the others: they are for the agent's other tools
-    for note in _unknown(recorded or (), mocks if recorded is not None else (), opening):
-        opening.on_note(note)
-    tools = _catalog(recorded or (), mocks, opening)
+    # Where the real server's tools are known, other mocks are of other tools of the agent.
+    tools = _catalog(recorded or (), opening.tools if recorded is None else (), opening)
     opening.group.tools |= tools.names
     return Methods(
         registry=opening.registry,
@@ -43,18 +38,3 @@ def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Open
         raise ConfigError(
             f"{opening.place('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
         ) from None
-
-
-def _unknown(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Opening) -> Iterator[str]:
-    """What to say of mocks that the real server does not have."""
-    names = [entry["name"] for entry in recorded]
-    for mock in mocks:
-        if mock.name in names:
-            continue
-        near = nearest(mock.name, names)
-        guess = f"Did you mean `{near}`? Else record" if near else "Record"
-        yield (
-            f"tool {mock.name!r} has a mock, and is not among the recorded tools of the real server "
-            f"({opening.place('mcp_mock.tools')}); it was served beside them. "
-            f"{guess} them again: `{RECORD}`"
-        )

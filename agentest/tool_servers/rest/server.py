@@ -41,7 +41,8 @@ async def open_rest_server(settings: RestMock, opening: Opening) -> str:
     if opening.only_way:
         _check_mocks(api, routes, opening, document.path.name)
     opening.group.tools.update(operation.tool for operation in api.operations)
-    opening.group.tools.update(name for name in opening.spoken if _is_beside(name, routes))
+    named = {*opening.spoken, *(tool.name for tool in opening.tools)}
+    opening.group.tools.update(name for name in named if _is_beside(name, routes))
     upstream = Upstream(url=settings.upstream, client=opening.client) if settings.upstream else None
     server = _Server(opening, document, api, routes, upstream)
     app = web.Application(client_max_size=MAX_BODY_BYTES)
@@ -126,6 +127,7 @@ class _Server:
         found = self._routes.find(request.method, path)
         if is_preflight(request) and found.operation is None:
             return preflight(request)
+        self._opening.registry.reach(self._opening.group)
         answer = await self._answered(request, found, query)
         headers = CIMultiDict([*answer.headers, *allowing(request)])
         return web.Response(status=answer.status, headers=headers, body=answer.body)
