@@ -289,3 +289,24 @@ def test_what_holds_with_all_calls_never_fails_without_some(seed: int) -> None:
         assert hidden.error, (spec, calls, seen, hidden.reason)
         begun = match_trajectory(replace(spec), calls[: len(seen)], 1, complete=False)
         assert begun is None, (spec, calls, begun)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("listed", [frozenset(), frozenset({"a"}), frozenset({"a", "r_c"})], ids=len)
+def test_partial_visibility_never_contradicts_all_calls(seed: int, listed: frozenset[str]) -> None:
+    """Where calls of tools that are not listed were hidden, the verdict is that of all calls, or an error."""
+    vocabulary = Vocabulary(seed + 90, False)
+    decided = 0
+    for _ in range(1500):
+        spec, calls = vocabulary.trajectory(), vocabulary.calls()
+        if not spec.about_calls:
+            continue
+        seen = [each for each in calls if each.name in listed or vocabulary.chance(0.5)]
+        every = match_trajectory(spec, calls, 1)
+        some = match_trajectory(spec, seen, 1, blind="hidden", listed=listed)
+        assert every
+        assert some
+        if not some.error and not every.error:
+            decided += 1
+            assert some.matched is every.matched, (spec, calls, seen, some.reason, every.reason)
+    assert decided > 20
