@@ -134,7 +134,7 @@ def test_instructions_outrank_the_date() -> None:
     ranked = [
         "tool results",
         "the assistant's instructions",
-        "date_and_time",
+        "shown date",
         "what the user says",
         "user_knowledge",
     ]
