@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
-from agentest.http.client import open_client, proxy_for
+from agentest.http.client import Client, open_client, proxy_for
 from agentest.llm.adapters import litellm_adapter
 from agentest.llm.adapters.openai import OpenAIChatModel
 from agentest.llm.budget import Budget
@@ -96,6 +96,7 @@ class _Opener:
     def __init__(self, terms: ModelTerms, stack: AsyncExitStack) -> None:
         self._terms = terms
         self._stack = stack
+        self._clients: dict[str, Client] = {}
         self._gates = terms.gates or LocalGates(terms.concurrency, terms.budget, terms.announce)
 
     async def answers(self, spec: ModelSpec) -> Answers:
@@ -124,8 +125,14 @@ class _Opener:
             litellm = await litellm_adapter.load()
             litellm_adapter.check_provider(spec, litellm)
             return litellm_adapter.LiteLLMChatModel(spec, litellm)
-        client = await self._stack.enter_async_context(open_client(proxy=proxy_for(spec.base_url)))
-        return OpenAIChatModel(spec, client)
+        return OpenAIChatModel(spec, await self._client(spec.base_url))
+
+    async def _client(self, base_url: str) -> Client:
+        """The client for an endpoint, whose connections all models there share."""
+        if base_url not in self._clients:
+            opened = open_client(proxy=proxy_for(base_url))
+            self._clients[base_url] = await self._stack.enter_async_context(opened)
+        return self._clients[base_url]
 
 
 def scripted(chat: ChatModel, ledger: Ledger, patience: Patience) -> Model:

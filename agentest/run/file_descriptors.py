@@ -83,7 +83,8 @@ def _calls(prepared: Prepared, conversations: int) -> int:
     if prepared.request.options.tape == "replay":
         return 0
     user, judge = prepared.user, prepared.judge
-    specs = [spec for spec in (user, judge if judge != user else None) if spec]
+    alike = user and judge and user == replace(judge, temperature=user.temperature)
+    specs = [spec for spec in (user, None if alike else judge) if spec]
     # A named model that differs from the configured one in its sampling alone shares its limit.
     known = {(spec.base_url, spec.model) for spec in specs}
     more = (*prepared.named.values(), *([prepared.confirm] if prepared.confirm else []))

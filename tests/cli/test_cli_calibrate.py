@@ -51,7 +51,8 @@ def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
         'scenario("s", goal="g", turns=["x"], conversations_per_scenario=2, metrics=["faithfulness"])'
     )
     with ScriptedAgent(["fine"] * 9) as agent, ModelServer(script=judging) as model:
-        project.config(agent.endpoint, reporters=["console", "json", "github-actions"], **model_keys(model))
+        single = {"judge": {"batch": False}, **model_keys(model)}
+        project.config(agent.endpoint, reporters=["console", "json", "github-actions"], **single)
         counted = project.agentest("calibrate", "labels.jsonl", "--dry-run")
         assert "40 labelled questions, at most 40 model calls" in counted.stdout, counted.stderr
         assert not model.received
@@ -113,7 +114,7 @@ def test_signals_end_a_calibration(project: Project) -> None:
         return judging(received)
 
     with ModelServer(script=judge) as model:
-        project.config("http://127.0.0.1:1", **model_keys(model))
+        project.config("http://127.0.0.1:1", judge={"batch": False}, **model_keys(model))
         for number in (signal.SIGINT, signal.SIGTERM):
             asked.clear()
             process = project.start("labels.jsonl", "--write", "--record", command="calibrate")
@@ -192,7 +193,7 @@ def test_secrets_in_what_an_agent_was_told_are_hidden_from_the_judge(project: Pr
     project.scenario('scenario("s", goal="g", turns=["x"])')
     env = {"PLAIN_TOKEN": secret}
     with ScriptedAgent(["fine"]) as agent, ModelServer(script=judging) as model:
-        project.config(agent.endpoint, **model_keys(model))
+        project.config(agent.endpoint, judge={"batch": False}, **model_keys(model))
         only = ("--metric", "faithfulness", "--to", "set.jsonl")
         labelled = project.agentest("label", "a.test.json", *only, typed="5\n", env=env)
         assert "1 label added" in labelled.stdout, labelled.stderr

@@ -31,12 +31,12 @@ def judge(received: Received) -> Answer:
         return completion({"reason": f"It is {result}.", "turn": 0, "result": result})
     if '"outcome"' in asked:
         return completion({"reason": "The card is blocked.", "outcome": "rightly not reached"})
-    return completion({"reason": "Good.", "value": "no failure" if "no failure" in asked else 5})
+    return completion({"reason": "Good.", **({"labels": []} if '"labels"' in asked else {"value": 5})})
 
 
 def configure(project: Project, agent: ScriptedAgent, model: ModelServer, scenarios: str = SCENARIOS) -> None:
     known = {"provider": "openai-compatible", "provider_options": {"base_url": model.base_url}}
-    project.config(agent.endpoint, model="m", **known)
+    project.config(agent.endpoint, model="m", judge={"batch": False}, **known)
     project.scenario(scenarios)
 
 

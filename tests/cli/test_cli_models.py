@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from jsonschema import validate
-from model_server import RESET, Answer, ModelServer, Received, completion, error
+from model_server import RESET, Answer, ModelServer, Received, best, error
 from project import Project, interrupt
 
 from agentest.testing import ScriptedAgent
@@ -27,31 +27,6 @@ def schema(received: Received) -> dict[str, Any]:
 def properties(received: Received) -> dict[str, Any]:
     found: dict[str, Any] = schema(received).get("properties", {})
     return found
-
-
-def best(received: Received) -> Answer:
-    """Plays the user for two turns, and judges everything to be for the best."""
-    asked = properties(received)
-    if "should_stop" in asked:
-        said = sum(m["role"] == "assistant" for m in received.body["messages"])
-        return completion({"message": f"message {said}", "should_stop": said >= 2})
-    if "groups" in asked:
-        return completion({"groups": []})
-    return completion(_value(schema(received), schema(received).get("$defs", {})))
-
-
-def _value(form: dict[str, Any], named: dict[str, Any]) -> Any:
-    """The best answer of a form: the last of its choices."""
-    if "$ref" in form:
-        form = named[form["$ref"].rpartition("/")[2]]
-    if "properties" in form:
-        return {name: _value(inner, named) for name, inner in form["properties"].items()}
-    if form.get("type") == "array":
-        return []
-    options = form.get("enum")
-    if not options:
-        return None if "anyOf" in form else "good"
-    return "no failure" if "no failure" in options else options[-1]
 
 
 def configure(project: Project, agent: ScriptedAgent, model: ModelServer | None, **keys: Any) -> None:
@@ -83,7 +58,7 @@ def test_a_judged_run_counts_calls_and_tokens(project: Project) -> None:
     validate(found, json.loads(SCHEMA.read_text()))
     by_role = found["summary"]["usage"]["byRole"]
     assert by_role["user"]["calls"] == 2 * 3
-    assert by_role["judge"]["calls"] == 2 * (2 * 6 + 1)
+    assert by_role["judge"]["calls"] == 2 * (2 + 1)
     assert found["summary"]["llmCalls"] == len(model.received)
     assert found["summary"]["usage"]["cost"] is None
     assert "cost unknown" in done.stdout
@@ -232,7 +207,7 @@ def test_a_dry_run_asks_nobody(project: Project) -> None:
         assert not agent.requests
         assert not model.received
     assert done.returncode == 0
-    assert re.search(r"12\s+87\s+1\s+100\s+s$", done.stdout, re.M), done.stdout
+    assert re.search(r"12\s+15\s+1\s+28\s+s$", done.stdout, re.M), done.stdout
 
 
 @pytest.mark.parametrize("fault", [error(500), error(401), RESET], ids=["500", "401", "reset"])
@@ -279,7 +254,7 @@ def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, worke
     project.scenario(scenarios)
     outage = Outage(100, 8, fault)  # those under way fail at once; then one probe at a time does
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
-        configure(project, agent, model)
+        configure(project, agent, model, judge={"batch": False})
         done = project.run("--workers", workers, "--concurrency", "10")
     assert done.returncode == 0, done.stdout + done.stderr
     assert outage.asked > 108

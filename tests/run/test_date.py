@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import datetime
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import turn
+from stored import to_json
 
 from agentest import ScenarioError, scenario
 from agentest.analysis.calibration.label_file import read_labels
+from agentest.analysis.calibration.labels import content_id
+from agentest.analysis.export.export import Form, export
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
 from agentest.errors import ConfigError
@@ -19,7 +23,10 @@ from agentest.evalset.formats.reading import read_eval_set
 from agentest.evaluate.background import KnownAgent, background_of
 from agentest.evaluate.prompts import SYSTEM
 from agentest.evaluate.shown import turn_context
+from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
+from agentest.support.importing import Imports
+from agentest.support.json_text import json_document
 from agentest.support.moments import shown_date, without_moments
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
@@ -134,7 +141,7 @@ def test_instructions_outrank_the_date() -> None:
     ranked = [
         "tool results",
         "the assistant's instructions",
-        "date_and_time",
+        "shown date",
         "what the user says",
         "user_knowledge",
     ]
@@ -154,6 +161,9 @@ def test_labels_files_keep_the_date(tmp_path: Path) -> None:
     file.write_text(json.dumps(line) + "\n", encoding="utf-8")
     [conversation] = read_labels(file).conversations.values()
     assert conversation.background.date == MAY
+    undated = replace(conversation.background, date="")
+    assert content_id(conversation.background, (), conversation.turns) == conversation.id
+    assert content_id(undated, (), conversation.turns) == "c-90a850167db7"
 
 
 def test_cases_of_evaluation_sets_have_a_date(tmp_path: Path) -> None:
@@ -171,3 +181,20 @@ def test_cases_of_evaluation_sets_have_a_date(tmp_path: Path) -> None:
     file.write_text(file.read_text("utf-8").replace(MAY, "May"), encoding="utf-8")
     with pytest.raises(Exception, match=r"date.*expected a date or date-time"):
         read_eval_set(file)
+
+
+def test_an_export_keeps_the_date_of_its_scenario(tmp_path: Path) -> None:
+    """What is exported with what its scenario expects takes place on the same day, in both forms."""
+    file = tmp_path / "s.sim.py"
+    file.write_text(
+        "from agentest import scenario\n"
+        f'scenario("s", turns=["Hi"], expect={{"never_says": "no"}}, date="{MAY}")\n',
+        encoding="utf-8",
+    )
+    with ScriptedAgent(["Hello."]) as agent:
+        result = run_scenarios(list(discover_file(file, Imports()).scenarios), agent=agent)
+    (tmp_path / "results.json").write_text(json_document(to_json(result)), encoding="utf-8")
+    forms: tuple[Form, ...] = ("scenario", "evalset")
+    for form in forms:
+        made = export(tmp_path / "results.json", form, expect="scenario", root=tmp_path)
+        assert MAY in made.content.decode()

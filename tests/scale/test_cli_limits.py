@@ -58,7 +58,7 @@ def test_requests_a_minute_are_of_all_workers(project: Project) -> None:
     model, rate = Watched(0.0), 1200
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=model) as server:
         role = {"requests_per_minute": rate}
-        project.config(agent.endpoint, user=role, judge=role, **model_keys(server))
+        project.config(agent.endpoint, user=role, judge={**role, "batch": False}, **model_keys(server))
         done = project.run(*WORKERS, "--concurrency", "6")
     assert done.returncode == 0, done.stdout + done.stderr
     burst = rate // 10

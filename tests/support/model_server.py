@@ -154,17 +154,22 @@ def model_keys(model: ModelServer) -> dict[str, Any]:
 
 def best(received: Received) -> Answer:
     """Plays the user for two turns, and judges everything to be for the best."""
-    form = received.body["response_format"]["json_schema"]["schema"]["properties"]
-    if "should_stop" in form:
+    schema = received.body["response_format"]["json_schema"]["schema"]
+    if "should_stop" in schema["properties"]:
         said = sum(m["role"] == "assistant" for m in received.body["messages"])
         return completion({"message": f"message {said}", "should_stop": said >= 2})
-    if "groups" in form:
+    if "groups" in schema["properties"]:
         return completion({"groups": []})
-    return completion({name: _value(asked) for name, asked in form.items()})
+    return completion(_best_of(schema, schema.get("$defs", {})))
 
 
-def _value(form: dict[str, Any]) -> Any:
-    if "$ref" in form or "properties" in form:
-        return {"reason": "good", "value": 5}
+def _best_of(form: dict[str, Any], named: dict[str, Any]) -> Any:
+    """The best answer of a form: no label, and the last of its choices."""
+    if "$ref" in form:
+        form = named[form["$ref"].rpartition("/")[2]]
+    if "properties" in form:
+        return {name: _best_of(inner, named) for name, inner in form["properties"].items()}
+    if form.get("type") == "array":
+        return []
     options = form.get("enum")
-    return "good" if not options else "no failure" if "no failure" in options else options[-1]
+    return options[-1] if options else None if "anyOf" in form else "good"

@@ -105,8 +105,11 @@ def content_id(
     background: Background, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
 ) -> str:
     """The id of a conversation that has none: ids of runs are the same from one run to the next."""
+    known = CODECS.write(_without_time(background))
+    if not background.date:
+        del known["date"]  # ids of conversations without one are those that they always had
     content = {
-        "background": CODECS.write(_without_time(background)),
+        "background": known,
         "criteria": list(criteria),
         "turns": [[turn.user_message, turn.agent_message, *map(_call, turn.tool_calls)] for turn in turns],
         "complete": complete,
