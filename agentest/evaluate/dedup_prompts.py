@@ -46,10 +46,11 @@ mend them all. For each group give:
 - occurrences: the ids of its failures, exactly as given
 
 Whether a goal was reached and which criteria were met is known: take it from the conversation's record, and \
-do not guess it from how a failure sounds. "rightly not reached" is no missed goal. Where the goal was \
-reached or rightly not reached and no required criterion was violated, a failure did not cost the user the \
-goal: it is low or medium, unless it is critical or the user was told something wrong that they will act on. \
-Where the goal was missed, only the failures because of which it was missed are high for that."""
+do not guess it from how a failure sounds. "rightly not reached" is no missed goal, "reached wrongly" is \
+one. Where the goal was reached or rightly not reached and no required criterion was violated, a failure did \
+not cost the user the goal: it is low or medium, unless it is critical or the user was told something wrong \
+that they will act on. Where the goal was missed, only the failures because of which it was missed are high \
+for that."""
 
 
 def dedup_messages(

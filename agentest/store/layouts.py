@@ -45,6 +45,7 @@ from agentest.store.shapes import (
 )
 from agentest.transcript import (
     Conversation,
+    Failure,
     Remark,
     ServerOutput,
     ToolCall,
@@ -166,6 +167,7 @@ CODECS = Codecs(
 
 NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Conversation: ("time", "session_id", "invalid", "live_state"),
+    Failure: ("bypassed",),
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     RunResult: ("addresses",),
@@ -173,7 +175,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case; the mocks' state itself is gone once it has been judged. Addresses of agents are with
-the record of a run (`store.kept.record`). A trajectory is stored with its conversation (`StoredTrajectory`);
+ADK's part of a case; the mocks' state itself is gone once it has been judged; a failure's message names the
+real tools that ran. Addresses of agents are with the record of a run (`store.kept.record`). A trajectory is stored with its conversation (`StoredTrajectory`);
 where a reason repeats it, that lacks the alignment.
 """
