@@ -7,18 +7,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import Protocol
 
 from agentest.results import ScenarioResult
 from agentest.run.connections import Connections, check_recordings, open_models, open_recordings
 from agentest.run.holding import HeldHere, Holder
+from agentest.run.joined_causes import NOT_JOINED, JoinedCauses, joined_causes
 from agentest.run.runner import run_units
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 
-RunUnits = Callable[[], Awaitable[Mapping[str, ScenarioResult]]]
-"""Runs all units of the plan: converses, evaluates, decides and reports. Returns their results by scope."""
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What came of all units: their results by scope, and the root causes that a model joined."""
+
+    results: Mapping[str, ScenarioResult]
+    joined: JoinedCauses = NOT_JOINED
+
+
+RunUnits = Callable[[], Awaitable[Concluded]]
+"""Runs all units of the plan: converses, evaluates, decides and reports."""
 
 
 class Engine(Protocol):
@@ -61,5 +71,13 @@ class InProcess:
 
 def in_order(session: Session, holder: Holder, connections: Connections) -> RunUnits:
     """Runs the units that are left in their order, wherever their conversations are held."""
-    left = session.prepared.plan.left
-    return partial(run_units, left, holder, session.settings, connections, session.emit, session.stop)
+
+    async def run() -> Concluded:
+        plan = session.prepared.plan
+        results = await run_units(
+            plan.left, holder, session.settings, connections, session.emit, session.stop
+        )
+        kept = [unit.kept.result for unit in plan.units if unit.kept.result]
+        return Concluded(results, await joined_causes([*kept, *results.values()], session, connections))
+
+    return run

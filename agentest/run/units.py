@@ -25,6 +25,7 @@ from agentest.results import (
     Status,
     Verdict,
 )
+from agentest.root_causes import causes_of
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason, with_wishes
 from agentest.run.goals import disagreements, missed_without_say, unasked, unjudged
@@ -200,6 +201,7 @@ class UnitDecision:
             conversations=conversations,
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
+            causes=causes_of(verdict.reasons, conversations),
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=joined(unit.kept.usage, self._ledger.of(unit.scope)),

@@ -8,11 +8,15 @@ from typing import Any
 from agentest.endings import ending_of_older
 from agentest.results import (
     AlignedRow,
+    CauseExample,
+    CausePlace,
     CheckResult,
     CriterionResult,
     ModelUsage,
     Reason,
+    RootCause,
     RunResult,
+    ScenarioCause,
     Score,
     Skipped,
     TrajectoryResult,
@@ -122,7 +126,7 @@ CODECS = Codecs(
         StoredScenario: Layout(
             flat=("repeated", "adk"),
             only_if_set=(
-                *("goal", "profile", "information", "reasons", "intervals"),
+                *("goal", "profile", "information", "causes", "reasons", "intervals"),
                 *("pass_rate", "pass_hat_k", "flaky"),
             ),
         ),
@@ -140,7 +144,11 @@ CODECS = Codecs(
             flat=("counts",),
             only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
         ),
-        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard")),
+        ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),
+        CauseExample: Layout(only_if_set=("agent",)),
+        CausePlace: Layout(only_if_set=("conversation_id", "turn_index")),
+        RootCause: Layout(only_if_set=("labels",)),
+        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard", "joining")),
         StoredRun: Layout(flat=("head",)),
         StoredComparison: Layout(flat=("head",)),
     }

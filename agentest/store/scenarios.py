@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from agentest.confidence import with_figures
 from agentest.results import Reason, ScenarioResult, Status, Verdict
+from agentest.root_causes import scenario_causes
 from agentest.store.adk_case import case_json
 from agentest.store.conversations import result_of
 from agentest.store.layouts import CODECS
@@ -33,6 +34,7 @@ def stored_scenario(result: ScenarioResult) -> StoredScenario:
         skipped_metrics=result.skipped_metrics,
         information=result.information,
         errors=result.errors,
+        causes=scenario_causes(result),
         failures=_messages(result.verdict.reasons),
         reasons=result.verdict.reasons,
         warnings=result.warnings,
@@ -68,6 +70,7 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         thresholds=stored.thresholds,
         metric_verdicts=metric_verdicts(stored.averages, stored.thresholds, exact=stored.adk is not None),
         errors=stored.errors,
+        causes=stored.causes,
         skipped_metrics=stored.skipped_metrics,
         information=stored.information,
         tags=stored.tags,
