@@ -358,9 +358,7 @@ def normalised(label: str) -> str:
     return " ".join(re.findall(r"\w+", label.casefold())) or label
 
 
-def judged_causes(
-    scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()
-) -> list[JudgedCause]:
+def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()) -> list[JudgedCause]:
     """The judged groups of all scenarios by their labels and joins, the worst and most frequent first."""
     joined = _joined_labels(joins)
     found: dict[str, JudgedCause] = {}
@@ -499,13 +497,6 @@ def _root_cause(
         ),
         places=tuple(places[:_MOST_PLACES]),
     )
-
-
-def cause_list(causes: Sequence[RootCause], most: int) -> Iterator[str]:
-    """The causes as `512 × create_booking: time …`, at most so many, and how many more there are."""
-    yield from (f"{cause.scenarios:,} × {cause.title}" for cause in causes[:most])
-    if len(causes) > most:
-        yield f"and {len(causes) - most:,} more"
 
 
 def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:

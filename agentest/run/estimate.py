@@ -12,7 +12,6 @@ from agentest.evaluate.joining import GROUPS_PER_CALL, MOST_GROUPS
 from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
 
-
 _ACROSS = "(root causes of the whole run)"
 
 
@@ -68,7 +67,8 @@ def _most_labels(unit: Unit) -> int:
     """How many failures judges can label."""
     labels = [BUILTIN[metric] for metric in unit.metrics if BUILTIN[metric].kind is Kind.LABEL]
     turns = len(unit.scenario.turns) or unit.max_turns
-    return unit.conversations * sum(turns if each.level is MetricLevel.TURN else 1 for each in labels)
+    places = sum(len(each.labels) * (turns if each.level is MetricLevel.TURN else 1) for each in labels)
+    return unit.conversations * places
 
 
 def _checked(found: Estimate, unit: Unit, samples: int) -> Estimate:

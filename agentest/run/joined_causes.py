@@ -1,4 +1,4 @@
-"""The last step of a run that asks a model: judged groups of several scenarios joined by their root causes."""
+"""The last question of a run: which judged groups of different scenarios have one root cause."""
 
 from __future__ import annotations
 
