@@ -196,7 +196,9 @@ def _errored(reason: Reason) -> _Found:
     elif reason.check is not None and reason.check.error:
         text = f"{reason.check.check}: {reason.check.error}"
     elif reason.criterion is not None:
-        text = f"criterion not judged: {reason.criterion.text}"
+        # One outage keeps every criterion from being judged.
+        title = f"criterion could not be judged: {reason.criterion.text}"
+        return _Found(CauseKind.ERRORED, title, "criteria could not be judged", reason.message)
     elif reason.kind is ReasonKind.UNSCORED:
         # One outage keeps every metric from being scored: which one it was, and how often, is no difference.
         text = f"could not be scored: {text.partition(': ')[2]}"
@@ -481,7 +483,7 @@ def _root_cause(
 ) -> RootCause:
     first = places[0]
     return RootCause(
-        id=f"rc-{sha1(f'{kind} {key}'.encode(), usedforsecurity=False).hexdigest()[:8]}",
+        id=_id(kind, key),
         title=title,
         kind=kind,
         severity=severity,
@@ -497,6 +499,11 @@ def _root_cause(
         ),
         places=tuple(places[:_MOST_PLACES]),
     )
+
+
+def _id(kind: CauseKind, key: str) -> str:
+    digest = sha1(f"{kind} {key}".encode(errors="replace"), usedforsecurity=False)
+    return f"rc-{digest.hexdigest()[:8]}"
 
 
 def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:

@@ -47,6 +47,7 @@ _MAX_MESSAGE_CHARS = 4_000
 _MAX_TRANSCRIPT_CHARS = 40_000
 _MAX_NOTE_BYTES = 160
 _SHOWN_REASONS = 3
+_MOST_CAUSES = 100
 
 
 class GitHubReporter:
@@ -213,8 +214,11 @@ def _sections(
     undone = [
         partial(_failure, s, transcripts, several) for s in scenarios if s.verdict.status in select.UNDONE
     ]
-    causes = [partial(_cause_row, cause) for cause in root_causes(result)]
-    yield _Section("root causes", _CAUSES_HEAD, causes)
+    causes = root_causes(result)
+    rows = [partial(_cause_row, cause) for cause in causes[:_MOST_CAUSES]]
+    if len(causes) > _MOST_CAUSES:
+        rows.append(partial(str, f"\n… and {len(causes) - _MOST_CAUSES:,} more root causes\n"))
+    yield _Section("root causes", _CAUSES_HEAD, rows)
     yield _Section("failures", "\n### Failures\n\n", undone)
     yield _Section("comparisons", "\n", [partial(str, text) for text in compared])
     table = ("\n### Scenarios\n" if compared else "") + _table_head(several)
