@@ -65,6 +65,8 @@ class ToolCall:
 
 
 UNANSWERED = "cancelled before it answered"
+NO_MOCK = "no mock"
+"""The error of a call to a tool that has no mock."""
 """The `error` of a call that has been made, and of which no answer came yet."""
 ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
 """The `invalid_arguments` of a call of which the agent's protocol told the name and the result alone."""

@@ -45,6 +45,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "events": "results sight",
+        "root_causes": "metrics results support transcript",
         "reasons": "metrics outcomes results transcript",
         "storing": "results transcript",
     },
@@ -79,25 +80,25 @@ FLOORS: list[dict[str, str]] = [
     {
         "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript "
         "storing support",
-        "evaluate": "endings llm scenarios config errors matchers metrics outcomes reasons results sight "
-        "transcript storing support verdict",
+        "evaluate": "endings llm scenarios config errors matchers metrics outcomes reasons results "
+        "root_causes sight transcript storing support verdict",
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events messages metrics outcomes reasons repeat results shards sight storing totals "
-        "transcript verdict version confidence support http",
+        "errors events messages metrics outcomes reasons repeat results root_causes shards sight storing "
+        "totals transcript verdict version confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "confidence endings errors events forecast metrics reasons repeat results shards sight "
-        "totals transcript verdict version support",
+        "store": "confidence endings errors events forecast metrics reasons repeat results root_causes "
+        "shards sight totals transcript verdict version support",
     },
     {
         "viewer": "metrics support",
     },
     {
         "report": "confidence endings forecast scripted store errors events metrics outcomes reasons results "
-        "sight transcript verdict support viewer",
+        "root_causes sight transcript verdict support viewer",
     },
     # Who uses runs.
     {
@@ -108,11 +109,11 @@ FLOORS: list[dict[str, str]] = [
         "errors events messages metrics results sight transcript verdict support",
     },
     {
-        "analysis": "config endings errors evalset evaluate events llm metrics report results run scenarios "
-        "scripted shards sight store support transcript verdict",
+        "analysis": "config endings errors evalset evaluate events llm metrics report results root_causes "
+        "run scenarios scripted shards sight store support transcript verdict",
     },
     {
-        "web": "analysis endings errors evalset mocks processes report results run store support "
+        "web": "analysis endings errors evalset mocks processes report results root_causes run store support "
         "transcript viewer",
     },
     {

@@ -19,7 +19,7 @@ from agentest.mocks.state import EndState, beginning, end_state
 from agentest.sight import SeenBy
 from agentest.support.json_text import copied, json_text, no_constant, well_formed, well_formed_value
 from agentest.support.text import shortened
-from agentest.transcript import UNANSWERED, ToolCall
+from agentest.transcript import NO_MOCK, UNANSWERED, ToolCall
 
 
 class MockResolver:
@@ -256,7 +256,7 @@ class MockResolver:
             )
         )
         if not mocked and not self._passthrough and not misfit:
-            self._finish(call, None, error="no mock")
+            self._finish(call, None, error=NO_MOCK)
             raise UnmockedToolError(self._unmocked(name, turn_index))
         return call
 

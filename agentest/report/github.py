@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
+from agentest.report.causes import cause_badness
 from agentest.report.compared import ComparedRun
 from agentest.report.github_alignment import distinct_tables, short_reason_lines, table_text
 from agentest.report.github_annotations import annotation_lines, repository_path
@@ -24,11 +25,13 @@ from agentest.report.unfinished import ended_early_text
 from agentest.results import (
     ErrorGroup,
     Reason,
+    RootCause,
     RunResult,
     RunWarning,
     ScenarioResult,
     Status,
 )
+from agentest.root_causes import root_causes
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.text import count
@@ -45,6 +48,7 @@ _MAX_TRANSCRIPT_CHARS = 40_000
 _MAX_NOTE_BYTES = 160
 _SHOWN_REASONS = 3
 _SHOWN_QUESTIONS = 50
+_MOST_CAUSES = 100
 
 
 class GitHubReporter:
@@ -211,6 +215,11 @@ def _sections(
     undone = [
         partial(_failure, s, transcripts, several) for s in scenarios if s.verdict.status in select.UNDONE
     ]
+    causes = root_causes(result)
+    rows = [partial(_cause_row, cause) for cause in causes[:_MOST_CAUSES]]
+    if len(causes) > _MOST_CAUSES:
+        rows.append(partial(str, f"\n… and {len(causes) - _MOST_CAUSES:,} more root causes\n"))
+    yield _Section("root causes", _CAUSES_HEAD, rows)
     yield _Section("failures", "\n### Failures\n\n", undone)
     yield _Section("comparisons", "\n", [partial(str, text) for text in compared])
     table = ("\n### Scenarios\n" if compared else "") + _table_head(several)
@@ -300,6 +309,21 @@ def _failure(scenario: ScenarioResult, transcripts: Transcripts, several: bool) 
     if more := len(reasons) - len(shown):
         shown.append(f"… {count(more, 'more reason')}")
     return f"{head}\n" + "".join(f"  - {inline(reason)}\n" for reason in shown)
+
+
+_CAUSES_HEAD = (
+    "\n### Root causes\n\n| Severity | Cause | Scenarios | Conversations | First seen in |\n"
+    "| --- | --- | --- | --- | --- |\n"
+)
+
+
+def _cause_row(cause: RootCause) -> str:
+    example = cause.example
+    agents = f" [{', '.join(cause.agents)}]" if len(cause.agents) > 1 else ""
+    turn = "" if example.turn_index is None else f", turn {example.turn_index}"
+    where = f"{example.conversation_id}{turn}" if example.conversation_id else example.scenario
+    counts = (f"{cause.scenarios:,}{agents}", f"{cause.conversations:,}")
+    return table_row([cause_badness(cause), *map(inline, (cause.title, *counts, where))])
 
 
 def _table_head(several: bool) -> str:

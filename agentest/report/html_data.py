@@ -18,7 +18,7 @@ from agentest.store.runs import stored_head
 from agentest.store.scenarios import stored_scenario
 from agentest.support.json_text import Json, encoded
 from agentest.viewer.commands import rerun, shown
-from agentest.viewer.overview import brief, causes, overview, scenario_row
+from agentest.viewer.overview import brief, overview, scenario_row
 from agentest.viewer.packing import Chunks, Place
 
 Spans = Callable[[str, str, str], Sequence[Json]]
@@ -76,11 +76,12 @@ def run_data(
     packs = {number: packer.pack(result.scenarios[number]) for number in _worst_first(result.scenarios)}
     packer.close()
     rows = [packs[number] for number in sorted(packs)]
+    head: Json = CODECS.write(stored_head(result))
     whole = overview(
         run=run,
-        head=CODECS.write(stored_head(result)),
+        head=head,
         scenarios=[each.row for each in rows],
-        root_causes=causes(each.errors for each in packs.values()),
+        root_causes=head["rootCauses"],
         trend=trend,
         left_out=packer.transcripts.left_out,
         packed=[each.place for each in rows],
@@ -109,12 +110,10 @@ class _Packed:
 
     Attributes:
         row: its row in the overview.
-        errors: what root causes are made of.
         place: where its details are.
     """
 
     row: Json
-    errors: Json
     place: Place | None
 
 
@@ -141,8 +140,7 @@ class _Packer:
             "command": rerun(stored, self.several),
             "show": shown(self.run_id, scenario.name),
         }
-        errors = {key: stored[key] for key in ("name", "agent", "errors")}
-        return _Packed(scenario_row(stored, rows), errors, self.details.add(encoded(detail)))
+        return _Packed(scenario_row(stored, rows), self.details.add(encoded(detail)))
 
     def close(self) -> None:
         """End the last lists."""

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from agentest.report.causes import cause_badness
 from agentest.results import Figure, ModelUsage, RunResult, ScenarioResult
+from agentest.root_causes import root_causes_of
 
 Property = tuple[str, str]
 
 _SHOWN_K = 10
+_MOST_CAUSES = 20
 
 
 def suite_properties(result: RunResult, scenarios: Sequence[ScenarioResult]) -> Iterator[Property]:
-    """The models of the run, and what the scenarios of one file have cost."""
+    """The models of the run, what the scenarios of one file have cost, and why they did not pass."""
     yield "agentest.version", result.version
     for role, model in result.models.items():
         yield f"model.{role}", model or "none"
     yield from _used(sum((used for s in scenarios for used in s.usage.values()), ModelUsage()))
+    for number, cause in enumerate(root_causes_of(scenarios, result.joins)[:_MOST_CAUSES], start=1):
+        yield f"root_cause.{number}", f"{cause.scenarios:,} × {cause.title} ({cause_badness(cause)})"
 
 
 def case_properties(scenario: ScenarioResult) -> Iterator[Property]:

@@ -6,6 +6,14 @@ reads them.
 
 from agentest.results.alignments import AlignedRow, RowStatus
 from agentest.results.calibrations import JudgeCalibration
+from agentest.results.causes import (
+    CauseExample,
+    CauseJoin,
+    CauseKind,
+    CausePlace,
+    RootCause,
+    ScenarioCause,
+)
 from agentest.results.evaluations import (
     DECIDED,
     NO_MODEL,
@@ -60,6 +68,10 @@ __all__ = [
     "STATE_CHECKS",
     "AlignedRow",
     "CaseId",
+    "CauseExample",
+    "CauseJoin",
+    "CauseKind",
+    "CausePlace",
     "CheckResult",
     "ConversationResult",
     "CriterionOutcome",
@@ -80,10 +92,12 @@ __all__ = [
     "ReasonKind",
     "Reference",
     "ReferenceCall",
+    "RootCause",
     "RowStatus",
     "RubricScore",
     "RunResult",
     "RunWarning",
+    "ScenarioCause",
     "ScenarioResult",
     "Score",
     "Severity",

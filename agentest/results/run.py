@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 
 from agentest.repeat import Repeat
 from agentest.results.calibrations import JudgeCalibration
+from agentest.results.causes import CauseJoin, ScenarioCause
 from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
 from agentest.results.figures import Figure
 from agentest.results.verdicts import MetricVerdict, ReasonKind, Status, Verdict
@@ -134,6 +135,8 @@ class ScenarioResult:
     """What the simulated user wants, without secrets; "": the scenario does not say."""
     profile: str = ""
     """Who the simulated user is, as above."""
+    causes: tuple[ScenarioCause, ...] = ()
+    """What speaks against it without a judge's labels, collected when it was decided."""
 
     @property
     def unfinished(self) -> bool:
@@ -185,6 +188,10 @@ class RunResult:
     """Agent → where it was, for people."""
     shard: str | None = None
     """Which part of a run this is, as K/N; None: it is whole."""
+    joins: tuple[CauseJoin, ...] = ()
+    """The judged groups of several scenarios that a model joined by their root causes."""
+    joining: Mapping[str, ModelUsage] = field(default_factory=dict)
+    """By role, what that took: it belongs to no scenario."""
 
     @property
     def verdict_warnings(self) -> tuple[VerdictWarning, ...]:
@@ -216,15 +223,20 @@ class RunResult:
 
     @property
     def usage(self) -> ModelUsage:
-        return sum((u for s in self.scenarios for u in s.usage.values()), ModelUsage())
+        return sum((used for part in self._usages for used in part.values()), ModelUsage())
 
     @property
     def usage_by_role(self) -> dict[str, ModelUsage]:
         usage: dict[str, ModelUsage] = {}
-        for scenario in self.scenarios:
-            for role, used in scenario.usage.items():
+        for part in self._usages:
+            for role, used in part.items():
                 usage[role] = usage.get(role, ModelUsage()) + used
         return {role: usage[role] for role in ROLES if role in usage}
+
+    @property
+    def _usages(self) -> Iterator[Mapping[str, ModelUsage]]:
+        yield from (scenario.usage for scenario in self.scenarios)
+        yield self.joining
 
     @property
     def agent_calls(self) -> int:

@@ -7,19 +7,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import Protocol
 
 from agentest.results import ScenarioResult
 from agentest.run.connections import Connections, check_recordings, open_models, open_recordings
 from agentest.run.holding import HeldHere, Holder
+from agentest.run.joined_causes import NOT_JOINED, JoinedCauses, joined_causes
 from agentest.run.runner import run_units
 from agentest.run.session import Session
 from agentest.run.sources import Origin
 from agentest.run.trials import Trials
 
-RunUnits = Callable[[], Awaitable[Mapping[str, ScenarioResult]]]
-"""Runs all units of the plan: converses, evaluates, decides and reports. Returns their results by scope."""
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What came of all units: their results by scope, and the root causes that a model joined."""
+
+    results: Mapping[str, ScenarioResult]
+    joined: JoinedCauses = NOT_JOINED
+
+
+RunUnits = Callable[[], Awaitable[Concluded]]
+"""Runs all units of the plan: converses, evaluates, decides and reports."""
 
 
 class Engine(Protocol):
@@ -68,10 +78,18 @@ def in_order(
     Args:
         origin: where conversations come from; None: they are held now, with no mock servers.
     """
-    left, settings, stop = session.prepared.plan.left, session.settings, session.stop
     trials = Trials(live=origin is None or origin.held is None)
     reached = origin.is_reached if origin else _anyone
-    return partial(run_units, left, holder, settings, connections, session.emit, stop, trials, reached)
+
+    async def run() -> Concluded:
+        plan, settings, stop = session.prepared.plan, session.settings, session.stop
+        results = await run_units(
+            plan.left, holder, settings, connections, session.emit, stop, trials, reached
+        )
+        kept = [unit.kept.result for unit in plan.units if unit.kept.result]
+        return Concluded(results, await joined_causes([*kept, *results.values()], session, connections))
+
+    return run
 
 
 def _anyone(agent: str) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from agentest.config.models import Batch
 from agentest.conversation.user_prompts import MAX_ROUNDS
+from agentest.evaluate.joining import GROUPS_PER_CALL, MOST_GROUPS
 from agentest.evaluate.judge import TURNS_AT_ONCE
 from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
+
+_ACROSS = "(root causes of the whole run)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def estimate(
     check: bool = False,
     confirm: bool = False,
 ) -> list[Estimate]:
-    """The most calls of every unit.
+    """The most calls of every unit, and of the whole run where scenarios may share root causes.
 
     Args:
         user, judge: whether a model plays that role.
@@ -51,7 +54,26 @@ def estimate(
     found = [_of(unit, user, judge, samples, batch) for unit in units]
     if judge and confirm:
         found = [_confirmed(*each, batch) for each in zip(found, units, strict=True)]
-    return [_checked(*each, samples) for each in zip(found, units, strict=True)] if check else found
+    if check:
+        found = [_checked(*each, samples) for each in zip(found, units, strict=True)]
+    return [*found, *_joining(units, found)]
+
+
+def _joining(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
+    """The calls that join the root causes of several scenarios."""
+    grouped = [unit for unit, each in zip(units, estimates, strict=True) if each.dedup and unit.conversations]
+    if len(grouped) < 2:
+        return
+    groups = min(MOST_GROUPS, sum(map(_most_labels, grouped)))
+    yield Estimate(_ACROSS, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
+
+
+def _most_labels(unit: Unit) -> int:
+    """How many failures judges can label."""
+    labels = [BUILTIN[metric] for metric in unit.metrics if BUILTIN[metric].kind is Kind.LABEL]
+    turns = len(unit.scenario.turns) or unit.max_turns
+    places = sum(len(each.labels) * (turns if each.level is MetricLevel.TURN else 1) for each in labels)
+    return unit.conversations * places
 
 
 def _checked(found: Estimate, unit: Unit, samples: int) -> Estimate:
@@ -112,7 +134,7 @@ def shown(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
     """The estimates as lines of a table."""
     yield f"{'user':>8} {'judge':>8} {'dedup':>8} {'total':>8}  scenario"
     for e in estimates:
-        agent = f"  [{e.agent}]" if several_agents else ""
+        agent = f"  [{e.agent}]" if several_agents and e.agent else ""
         yield f"{e.user:8,} {e.judge:8,} {e.dedup:8,} {e.total:8,}  {e.name}{agent}"
     user, judge, dedup = (sum(getattr(e, role) for e in estimates) for role in ("user", "judge", "dedup"))
     yield f"{user:8,} {judge:8,} {dedup:8,} {user + judge + dedup:8,}  in all, at most"

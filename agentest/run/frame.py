@@ -29,6 +29,7 @@ from agentest.results import (
     VerdictWarning,
 )
 from agentest.run.about import about_agent
+from agentest.run.joined_causes import NOT_JOINED, JoinedCauses
 from agentest.run.kept import KeptRun
 from agentest.run.plan import Plan, Unit, endpoint
 from agentest.run.schedule import undecidable
@@ -106,13 +107,17 @@ class Frame:
                 self._emit(ScenarioFinished(entry))
 
     def report_end(
-        self, results: Mapping[str, ScenarioResult], unclaimed: tuple[RunWarning, ...] = ()
+        self,
+        results: Mapping[str, ScenarioResult],
+        unclaimed: tuple[RunWarning, ...] = (),
+        joined: JoinedCauses = NOT_JOINED,
     ) -> RunResult:
         """Report and return the result of the run.
 
         Args:
             results: by scope of the unit; a unit without one never began.
             unclaimed: of the calls that belonged to no conversation.
+            joined: the judged groups that have one root cause.
         """
         sights = sights_of_run(self._plan, results)
         silent = silence(self._plan, results, sights)
@@ -139,6 +144,8 @@ class Frame:
             unanswered=unanswered(self._plan, results),
             unclaimed=unclaimed,
             shard=self._shard,
+            joins=joined.joins,
+            joining=joined.used,
         )
         self._emit(RunFinished(result))
         return result

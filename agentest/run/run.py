@@ -128,13 +128,14 @@ async def run_steps(
             frame.report_start()
             finished = report_finished(session)
             async with ticking(session.emit):
-                results = {**finished, **await converse_evaluate_and_decide()}
+                concluded = await converse_evaluate_and_decide()
+            results = {**finished, **concluded.results}
             results |= report_never_begun(session, results.keys())
             unclaimed = origin.unclaimed if origin else ()
             unclaimed += warnings_of(prepared, origin.refused) if origin else ()
             unclaimed += prepared.kept.unclaimed if prepared.kept else ()
             unclaimed += unclaimed_calls(prepared, origin.registry if origin else None)
-            outcome.result = frame.report_end(results, unclaimed)
+            outcome.result = frame.report_end(results, unclaimed, concluded.joined)
         await late.enter_async_context(awaited("for what was opened to be closed", session.say))
 
 

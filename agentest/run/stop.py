@@ -24,9 +24,13 @@ class Stop:
         self.status = Status.ERRORED
         self.interrupted = False
         self.real_tool_ran = False
+        self.over = False
+        """Whether all conversations are over: only a signal can still stop the run."""
 
     def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
         """Stop, for this reason; scenarios that had not finished get `status`."""
+        if self.over and not interrupted:
+            return
         first = self.reason is None
         if first:
             self.reason, self.status, self.interrupted = reason, status, interrupted

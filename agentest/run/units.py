@@ -26,6 +26,7 @@ from agentest.results import (
     Verdict,
     VerdictWarning,
 )
+from agentest.root_causes import causes_of
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason, with_wishes
 from agentest.run.goals import disagreements, unasked, unjudged
@@ -249,6 +250,7 @@ class UnitDecision:
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
             severity_unknown=not deduplication.graded,
+            causes=causes_of(verdict.reasons, conversations),
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=joined(unit.kept.usage, self._ledger.of(unit.scope)),

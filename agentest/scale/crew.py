@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -19,8 +19,7 @@ from anyio.abc import TaskGroup
 
 from agentest.errors import ConfigError, UsageError
 from agentest.events import Noted
-from agentest.results import ScenarioResult
-from agentest.run.engines import RunUnits
+from agentest.run.engines import Concluded, RunUnits
 from agentest.run.holding import Finished, Ongoing, came_to_nothing
 from agentest.run.plan import Unit
 from agentest.run.session import Session
@@ -113,8 +112,8 @@ class Crew:
     def _is_enough(self) -> bool:
         return sum(each.ready for each in self._roster.members) >= self._fleet.needed
 
-    async def work(self, run: RunUnits) -> Mapping[str, ScenarioResult]:
-        """Run all units; their results by scope."""
+    async def work(self, run: RunUnits) -> Concluded:
+        """Run all units."""
         async with anyio.create_task_group() as self._tasks:
             self._under_way = UnderWay(self._roster, self._tasks)
             if self._problem:  # since the workers were ready
@@ -123,11 +122,11 @@ class Crew:
                 self._serve(member)
             for member in self._fallen:
                 self._tasks.start_soon(self._replace, member)
-            results = await run()
+            concluded = await run()
             self._models.close()
             self._tasks.cancel_scope.cancel()
         self._tasks = None
-        return results
+        return concluded
 
     async def close(self) -> None:
         """Have all workers close what they have opened, and wait for their end."""

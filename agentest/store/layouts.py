@@ -8,12 +8,16 @@ from typing import Any
 from agentest.endings import ending_of_older
 from agentest.results import (
     AlignedRow,
+    CauseExample,
+    CausePlace,
     CheckResult,
     CriterionResult,
     ErrorGroup,
     ModelUsage,
     Reason,
+    RootCause,
     RunResult,
+    ScenarioCause,
     Score,
     Skipped,
     TrajectoryResult,
@@ -137,7 +141,7 @@ CODECS = Codecs(
         StoredScenario: Layout(
             flat=("repeated", "adk"),
             only_if_set=(
-                *("goal", "profile", "information", "reasons", "intervals"),
+                *("goal", "profile", "information", "causes", "reasons", "intervals"),
                 *("pass_rate", "pass_hat_k", "flaky", "severity_unknown", "verdict_warnings"),
             ),
         ),
@@ -158,7 +162,11 @@ CODECS = Codecs(
             older={"warnings": _verdict_warnings},
         ),
         VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools")),
-        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard")),
+        ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),
+        CauseExample: Layout(only_if_set=("agent",)),
+        CausePlace: Layout(only_if_set=("conversation_id", "turn_index")),
+        RootCause: Layout(only_if_set=("labels",)),
+        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard", "joining")),
         StoredRun: Layout(flat=("head",)),
         StoredComparison: Layout(flat=("head",)),
     }
@@ -176,6 +184,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
 ADK's part of a case; the mocks' state itself is gone once it has been judged; a failure's message names the
-real tools that ran. Addresses of agents are with the record of a run (`store.kept.record`). A trajectory is stored with its conversation (`StoredTrajectory`);
-where a reason repeats it, that lacks the alignment.
+real tools that ran. Addresses of agents are with the record of a run (`store.kept.record`). A trajectory is
+stored with its conversation (`StoredTrajectory`); where a reason repeats it, that lacks the alignment.
 """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentest.endings import Ending
 from agentest.errors import UsageError
+from agentest.root_causes import root_causes
 from agentest.store.conversations import conversation_of, with_vacuous
 from agentest.store.journal_reading import KILLED, OtherVersionError, is_journal, journal_document
 from agentest.store.kept.record import read_record
@@ -115,7 +116,8 @@ def completed(run: AnyRun) -> AnyRun:
         run = _with_vacuous(run, silent)
     if run.head.stopped != KILLED:
         return run
-    return replace(run, head=replace(run.head, summary=summary(run_of(run))))
+    result = run_of(run)
+    return replace(run, head=replace(run.head, summary=summary(result), root_causes=root_causes(result)))
 
 
 def _with_vacuous(run: AnyRun, silent: set[str]) -> AnyRun:

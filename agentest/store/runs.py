@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agentest.confidence import run_pass_rate
 from agentest.results import ModelUsage, RunResult, Status
+from agentest.root_causes import joins_of, root_causes
 from agentest.sight import Sight
 from agentest.store.conversations import stored_time
 from agentest.store.scenarios import scenario_of
@@ -52,6 +53,8 @@ def stored_head(result: RunResult) -> RunHead:
         agents=stored_agents(result.agents, result.sights, silent_agents(result)),
         calibration=result.calibrations,
         shard=result.shard,
+        root_causes=root_causes(result),
+        joining=result.joining,
         summary=summary(result),
     )
 
@@ -74,6 +77,8 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
         unanswered=head.summary.unanswered_calls,
         calibrations=head.calibration,
         shard=head.shard,
+        joins=joins_of(head.root_causes),
+        joining=head.joining,
         sights={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
 
@@ -123,7 +128,8 @@ def _counts(result: RunResult) -> Counts:
 
 
 def _of_agent(result: RunResult, agent: str) -> RunResult:
-    return replace(result, scenarios=tuple(s for s in result.scenarios if s.agent == agent))
+    mine = tuple(s for s in result.scenarios if s.agent == agent)
+    return replace(result, scenarios=mine, joining={})
 
 
 def _usage(usage: ModelUsage, by_role: Mapping[str, ModelUsage]) -> RunUsage:

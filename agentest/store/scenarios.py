@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from agentest.confidence import with_figures
 from agentest.results import Reason, ScenarioResult, Status, Verdict
+from agentest.root_causes import scenario_causes
 from agentest.store.adk_case import case_json
 from agentest.store.conversations import result_of
 from agentest.store.layouts import CODECS
@@ -34,6 +35,7 @@ def stored_scenario(result: ScenarioResult) -> StoredScenario:
         information=result.information,
         errors=result.errors,
         severity_unknown=result.severity_unknown,
+        causes=scenario_causes(result),
         failures=_messages(result.verdict.reasons),
         reasons=result.verdict.reasons,
         warnings=result.warnings,
@@ -74,6 +76,7 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         metric_verdicts=metric_verdicts(stored.averages, stored.thresholds, exact=stored.adk is not None),
         errors=stored.errors,
         severity_unknown=stored.severity_unknown,
+        causes=stored.causes,
         skipped_metrics=stored.skipped_metrics,
         information=stored.information,
         tags=stored.tags,

@@ -24,7 +24,9 @@ from agentest.results import (
     MetricResult,
     ModelUsage,
     Reason,
+    RootCause,
     RunWarning,
+    ScenarioCause,
     Severity,
     Status,
     TrajectoryScore,
@@ -215,6 +217,7 @@ class StoredScenario:
     information: tuple[str, ...] = ()
     errors: tuple[ErrorGroup, ...]
     severity_unknown: bool = False
+    causes: tuple[ScenarioCause, ...] = ()
     failures: tuple[str, ...]
     """The messages of the verdict's reasons."""
     reasons: tuple[Reason, ...] = ()
@@ -341,6 +344,10 @@ class RunHead:
     """Metric → how far its judge has been right, where that was measured."""
     shard: str | None = None
     """Which part of a run this is, as K/N; None: it is whole."""
+    root_causes: tuple[RootCause, ...] = ()
+    """The worst and most frequent first."""
+    joining: Mapping[str, ModelUsage] = field(default_factory=dict)
+    """What joining the judged groups of several scenarios took, by role; `summary.usage` counts it, too."""
     summary: Summary
 
 

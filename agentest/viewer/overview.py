@@ -16,13 +16,10 @@ from agentest.support.text import shortened
 from agentest.viewer.figures import figures, margin
 
 _SHOWN_CHARS = 240
-_MOST_EXAMPLES = 5
-_MOST_PLACES = 40
 _COUNTED_IN = ("intervals", "skippedMetrics")
 """What rows bring for the figures of the run; the list does not show it."""
 _SIDES = re.compile(r"\n(?:expected \(|forbidden: |actual: )")
 _HOLDING = ("matched", "free")
-_SEVERITIES = ("critical", "high", "medium", "low")
 
 
 def brief(conversation: Json) -> Json:
@@ -207,49 +204,6 @@ def failed_metrics(scenario: Json) -> list[str]:
     )
 
 
-def causes(scenarios: Iterable[Json]) -> list[Json]:
-    """The root causes of all scenarios, the worst first; those of one label and severity are one."""
-    found: dict[tuple[str, str], Json] = {}
-    for scenario in scenarios:
-        for group in scenario["errors"]:
-            cause = found.setdefault(
-                (group["severity"], group["label"]),
-                {
-                    "label": group["label"],
-                    "severity": group["severity"],
-                    "explanation": group["explanation"],
-                    "occurrences": 0,
-                    "scenarios": [],
-                    "examples": [],
-                    "conversations": [],
-                    "moreConversations": 0,
-                },
-            )
-            cause["occurrences"] += len(group["occurrences"])
-            place = {"name": scenario["name"], "agent": scenario["agent"]}
-            cause["scenarios"].append({**place, "occurrences": len(group["occurrences"])})
-            _add_conversations(cause, place, group)
-            room = _MOST_EXAMPLES - len(cause["examples"])
-            cause["examples"] += [{**place, **example} for example in group.get("examples", ())[:room]]
-    return sorted(
-        found.values(), key=lambda cause: (_SEVERITIES.index(cause["severity"]), -cause["occurrences"])
-    )
-
-
-def _add_conversations(cause: Json, place: Json, group: Json) -> None:
-    """Where it occurred, some of it; the turn where an example has it."""
-    turns = {example["conversationId"]: example["turnIndex"] for example in group.get("examples", ())}
-    found: dict[str, int] = {}
-    for occurrence in group["occurrences"]:
-        conversation = occurrence.rpartition("-")[0]
-        found[conversation] = found.get(conversation, 0) + 1
-    room = _MOST_PLACES - len(cause["conversations"])
-    for conversation, times in list(found.items())[:room]:
-        where = {"conversationId": conversation, "turnIndex": turns.get(conversation), "times": times}
-        cause["conversations"].append({**place, **where})
-    cause["moreConversations"] += max(0, len(found) - room)
-
-
 def overview(
     *,
     run: Json,
@@ -266,7 +220,7 @@ def overview(
         run: what the run is called: `id`, `state`, and what run.json has.
         head: results.json without its scenarios; None: the run has not ended.
         scenarios: of `scenario_row`.
-        root_causes: of `causes`.
+        root_causes: `rootCauses` of results.json, or what is known of them so far.
         trend: what run.json has of earlier runs, the latest last.
         left_out: of how many conversations there is no transcript, as there was no room for it.
         more: what one coat alone knows.

@@ -9,14 +9,18 @@ from threading import Lock
 from typing import Any
 
 from agentest.errors import UsageError
+from agentest.root_causes import root_causes_of
 from agentest.store.journal_reading import KILLED
 from agentest.store.kept.finding import LATEST, RUNS, KeptRun, check_readable, is_run_id, kept_runs
 from agentest.store.kept.folder import JOURNAL
 from agentest.store.kept.history import about, trend
 from agentest.store.kept.reading import Ended, KeptScenario, RunIndex
 from agentest.store.kept.record import RECORD, RunRecord
+from agentest.store.layouts import CODECS
+from agentest.store.scenarios import scenario_of
+from agentest.store.shapes import StoredEntry, StoredScenario
 from agentest.support.json_text import Json
-from agentest.viewer.overview import brief, causes, overview, scenario_row
+from agentest.viewer.overview import brief, overview, scenario_row
 from agentest.web.project import Missing, Project
 
 CHOSEN = "chosen"
@@ -210,7 +214,7 @@ class Runs:
                 for each, kept in zip(whole, index.scenarios.values(), strict=True)
             ]
             return overview(
-                run=run, head=index.head, scenarios=rows, root_causes=causes(whole), trend=earlier
+                run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
             )
 
     def scenario(self, name: str, scenario: str, agent: str) -> tuple[Found, RunIndex, KeptScenario, Json]:
@@ -308,6 +312,18 @@ def _whole(kept: KeptScenario, *, live: bool) -> Json:
         return kept.scenario
     lost = kept.lost()
     return {**lost, "status": RUNNING, "failures": [], "reasons": []} if live else lost
+
+
+def _root_causes(index: RunIndex) -> list[Json]:
+    """Those that the run has found; of one that has not ended, those of the scenarios that have."""
+    if index.head is not None and "rootCauses" in index.head:
+        stored: list[Json] = index.head["rootCauses"]
+        return stored
+    finished = [kept.scenario for kept in index.scenarios.values() if kept.scenario is not None]
+    troubled = [each for each in finished if each["errors"] or each["status"] != "passed"]
+    scenarios = (CODECS.read(StoredScenario, each) for each in troubled)
+    causes = root_causes_of([scenario_of(StoredEntry(scenario=each)) for each in scenarios])
+    return [CODECS.write(cause) for cause in causes]
 
 
 def _nothing(found: Found) -> str:

@@ -328,7 +328,7 @@ class Lab:
                         await between(self)
                     if meddle:
                         self._tasks.start_soon(meddle, self)
-                    results = await crew.work(in_order(self.session, crew, connections))
+                    results = (await crew.work(in_order(self.session, crew, connections))).results
                     await crew.close()
                 except UsageError as error:
                     problem = error

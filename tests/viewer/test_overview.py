@@ -11,7 +11,7 @@ from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.store.layouts import CODECS
 from agentest.store.scenarios import stored_scenario
 from agentest.support.json_text import Json
-from agentest.viewer.overview import brief, causes, overview, scenario_row
+from agentest.viewer.overview import brief, overview, scenario_row
 
 
 def _stored(scenario: ScenarioResult) -> Json:
@@ -107,15 +107,6 @@ def test_a_row_knows_a_broken_file_and_what_did_not_finish() -> None:
     assert _row(builders.broken_file())["broken"]
     assert _row(unfinished)["unfinished"]
     assert not {"broken", "unfinished"} & set(_row(builders.scenario_result()))
-
-
-def test_a_root_cause_leads_to_its_conversations() -> None:
-    """Conversations are found by the ids of failures; of many some, and how many more there are."""
-    group = builders.error_group(occurrences=["c-1-F1", "c-1-F2", *(f"d{n}-F1" for n in range(60))])
-    (cause,) = causes([_stored(builders.scenario_result("a", errors=(group,)))])
-    first = cause["conversations"][0]
-    assert (first["name"], first["conversationId"], first["times"]) == ("a", "c-1", 2)
-    assert len(cause["conversations"]) + cause["moreConversations"] == 61
 
 
 def test_a_row_leads_to_the_call_that_differs() -> None:

@@ -18,10 +18,12 @@ from agentest.events import (
     ScenarioStarted,
 )
 from agentest.results import JudgeCalibration, RunResult, RunWarning, ScenarioResult
+from agentest.root_causes import joins_of
+from agentest.run.kept import joined
 from agentest.store.journal_reading import KILLED
 from agentest.store.kept.finished import Place
 from agentest.store.lines import PlannedConversations
-from agentest.store.shapes import Mode, StoredAgent
+from agentest.store.shapes import Mode, RunHead, StoredAgent
 
 _LAST = "\U0010ffff"
 
@@ -83,8 +85,12 @@ class Whole:
 
     @property
     def calibrations(self) -> dict[str, JudgeCalibration]:
-        ends = [part.held.end for part in self.parts if part.held.end]
-        return {metric: each for end in ends for metric, each in end.calibration.items()}
+        return {metric: each for end in self._ends for metric, each in end.calibration.items()}
+
+    @property
+    def _ends(self) -> list[RunHead]:
+        """Of the parts that came to their end."""
+        return [part.held.end for part in self.parts if part.held.end]
 
     @property
     def unclaimed(self) -> tuple[RunWarning, ...]:
@@ -170,6 +176,8 @@ class Whole:
             unclaimed=self.unclaimed,
             calibrations=self.calibrations,
             addresses=self.agents,
+            joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
+            joining=joined(*(end.joining for end in self._ends)),
         )
 
 

@@ -11,18 +11,21 @@ from rich.text import Text
 
 from agentest.events import RunStarted
 from agentest.forecast import Forecast, forecast_words
+from agentest.report.causes import cause_facts
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
 from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
 from agentest.report.questions import questions
 from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
+from agentest.root_causes import root_causes
 from agentest.sight import Sight
 from agentest.support.text import count, duration
 from agentest.transcript import Usage
 from agentest.verdict import run_status
 
 _SLOWEST = 3
+_SHOWN_CAUSES = 10
 _SHOWN_SHARE = 0.005
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
 _STRICT = "These warnings question verdicts. With --strict such scenarios are errored."
@@ -70,6 +73,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
         *_questions(result),
         *_early_end(result, look),
         *_recap(result, look),
+        *_causes(result, look),
         *_totals(result),
     ]
 
@@ -250,6 +254,23 @@ def _recap(result: RunResult, look: Look) -> Iterator[Line]:
         lead: Chunk = ("  ", (look.glyphs.badge(status), STYLES[status]), "  ")
         name: tuple[Chunk, ...] = ((scenario.name,),) if scenario.name != location(scenario) else ()
         yield Line(lead, (((location(scenario), "cyan"),), *agent, *name), cut=True)
+    yield BLANK
+
+
+def _causes(result: RunResult, look: Look) -> Iterator[Line]:
+    """The root causes of all scenarios that did not pass, as one short list."""
+    causes = root_causes(result)
+    if not causes:
+        return
+    yield line(0, (f"{count(len(causes), 'cause')}:", "bold"))
+    shown = causes[:_SHOWN_CAUSES]
+    width = max(len(f"{cause.scenarios:,}") for cause in shown)
+    for cause in shown:
+        title: tuple[Chunk, ...] = ((f"{cause.scenarios:>{width},} × ", (cause.title, "bold")),)
+        facts = " · ".join(cause_facts(cause, several_agents=look.several_agents))
+        yield Line(("  ",), (*title, ((facts, "dim"),)))
+    if len(causes) > len(shown):
+        yield line(2, (f"and {len(causes) - len(shown):,} more", "dim"))
     yield BLANK
 
 

@@ -140,33 +140,29 @@ function bars(trend) {
 
 function causesPart({ causes }) {
   if (!causes.length) return null;
-  const shown = causes.slice(0, 3).map((each) => [badge(each.severity), " ", foreign(each.label), ` ×${each.occurrences}`]);
+  const shown = causes.slice(0, 3).map((each) => [causeBadge(each), ` ${number(each.scenarios)} × `, foreign(each.title)]);
   const more = (most, what) => causes.length > most && h(what, {}, ` and ${causes.length - most} more`);
   const content = () => h("ol.causes", causes.slice(0, MOST_CAUSES).map(cause), more(MOST_CAUSES, "li"));
   return { id: "causes", title: "Root causes", summary: [spaced(shown), more(3, "span")], content };
 }
 
-function cause({ severity, label, occurrences, scenarios, explanation, examples, conversations, moreConversations }) {
-  const where = ` ${count(occurrences, "time")} in ${count(scenarios.length, "scenario")}`;
-  const left = moreConversations > 0 && h("li", `and ${count(moreConversations, "more conversation")}`);
+const causeBadge = ({ kind, severity }) => badge(kind === "errored" ? "errored" : severity);
+
+function cause(each) {
+  const { title, scenarios, conversations, example, places } = each;
+  const where = ` ${count(conversations, "conversation")} in ${count(scenarios, "scenario")}`;
+  const said = example.text && example.text !== title && h("p", foreign(example.text));
   return h(
     "li",
-    h("h3", badge(severity), " ", foreign(label), h("span.quiet", where)),
-    h("p", foreign(explanation)),
-    examples.slice(0, 1).map(example),
-    h("ul.places", conversations.map(place), left),
+    h("h3", causeBadge(each), " ", foreign(title), h("span.quiet", where)),
+    said,
+    h("ul.places", places.map(place), scenarios > places.length && h("li", `and ${scenarios - places.length} more`)),
   );
 }
 
-function example({ userMessage, toolCalls, agentMessage }) {
-  const calls = toolCalls.slice(0, 3).map((call) => ["tool", call]);
-  const said = [["user", userMessage], ...calls, ["agent", agentMessage]].filter(([, text]) => text);
-  return h("dl.facts.small", said.map(([who, text]) => [h("dt", who), foreign(text, "dd")]));
-}
-
-function place(each) {
-  const turn = each.turnIndex ?? "";
-  const href = conversationAddress(each, { id: each.conversationId, turn });
-  const times = each.times > 1 && ` ×${each.times}`;
-  return h("li", h("a", { href }, foreign(each.conversationId), turn !== "" && `, turn ${turn}`), times);
+function place({ scenario: name, agent, conversations, conversationId: id, turnIndex }) {
+  const turn = turnIndex ?? "";
+  const times = conversations > 1 && ` ×${conversations}`;
+  const href = conversationAddress({ name, agent }, id ? { id, turn } : {});
+  return h("li", h("a", { href }, foreign(id || name), turn !== "" && `, turn ${turn}`), times);
 }
