@@ -101,6 +101,10 @@ class MockError(AgentestError):
     """A mock of the scenario broke in a way that is not the agent's doing."""
 
 
+class ProcessExitError(AgentestError):
+    """User code tried to end the process (`os._exit`)."""
+
+
 class SessionMismatch(AgentestError):
     """The agent's session has another state than the one that the scenario begins with."""
 

@@ -40,9 +40,14 @@ def run_to_exit(cli: click.Group) -> NoReturn:
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
     from agentest.support.interrupts import hear, heard
+    from agentest.support.process_exit import guard_process_exit, prevented_exits
 
     hear()
+    guard_process_exit()
     status = ended(lambda: _flushed(cli))
+    for problem in prevented_exits():
+        tell(f"agentest: {problem}: the exit status is {ExitCode.ERRORED}")
+        status = ExitCode.ERRORED
     sys.exit(ExitCode.INTERRUPTED if heard() else status)
 
 

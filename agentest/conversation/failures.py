@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentest.agents.port import MockBypassed
-from agentest.errors import AgentestError, CannotSend, HeldUp, MockError, ModelError, SessionMismatch
+from agentest.errors import (
+    AgentestError,
+    CannotSend,
+    HeldUp,
+    MockError,
+    ModelError,
+    ProcessExitError,
+    SessionMismatch,
+)
 from agentest.transcript import Blame, Failure
 
 
@@ -20,7 +28,7 @@ def _blame(error: Exception) -> Blame:
         return Blame.MODEL
     if isinstance(error, MockError):
         return Blame.MOCK
-    if isinstance(error, CannotSend | HeldUp | SessionMismatch):
+    if isinstance(error, CannotSend | HeldUp | SessionMismatch | ProcessExitError):
         return Blame.INTERNAL
     # AgentError, and an AgentestError that a mock raised to say that the agent went too far.
     return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL

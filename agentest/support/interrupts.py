@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TypeVar, TypeVarTuple, Unpack
 
 from agentest.errors import ExitCode
+from agentest.support.process_exit import end_process
 
 _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
@@ -92,4 +93,4 @@ def end_at_once(last_words: str = "") -> None:
         os.write(1, _SHOW_CURSOR)  # who shows progress hides it
     if last_words:
         os.write(2, last_words.encode(sys.getfilesystemencoding(), "backslashreplace"))
-    os._exit(ExitCode.INTERRUPTED)
+    end_process(ExitCode.INTERRUPTED)

