@@ -200,12 +200,10 @@ def _forbids(trajectory: Trajectory, tool: str) -> bool:
 
 
 def _leaves_out(trajectory: Trajectory, tool: str) -> bool:
-    """Whether no call of the tool is expected in a mode that forbids all others, or it is an alternative."""
-    if trajectory.expected is None:
-        return False
+    """Whether no call at all is expected, or one of the tool is an alternative to others."""
+    if not trajectory.expected:
+        return trajectory.expected is not None and trajectory.match_mode in _EXACT_MODES
     named = [name for step in trajectory.expected for name in names_in(step)]
-    if not _any_is((*named, *trajectory.reads), tool):
-        return trajectory.match_mode in _EXACT_MODES
     required = [step.name for step in trajectory.expected if not isinstance(step, AnyOf)]
     return _any_is(named, tool) and not _any_is(required, tool)
 
