@@ -220,8 +220,9 @@ def _mocks_that_raised(unit: Unit, conversations: Sequence[ConversationResult]) 
                 found.setdefault((call.name, call.raised), []).append(call.error or "")
     for (tool, raised), errors in found.items():
         times = f" ({len(errors)} times)" if len(errors) > 1 else ""
+        first_row = errors[0].strip().partition("\n")[0]
         message = (
-            f"the mock of tool {tool!r} raised {raised}{times}: {errors[0]}. Fix the mock, or raise "
+            f"the mock of tool {tool!r} raised {raised}{times}: {first_row}. Fix the mock, or raise "
             'ToolError("…") if the tool should fail'
         )
         yield _warning(unit, WarningCode.MOCK_RAISED, message, [tool])

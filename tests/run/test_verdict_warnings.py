@@ -182,6 +182,7 @@ def test_a_misspelt_tool_is_refused(agent: ScriptedAgent, trajectory: dict[str, 
         ({"get_user": 1, "get_users": 1}, ["get_users"]),  # both are known
         ({"ls": 1}, ["rm"]),  # short names that share nothing
         ({"get_user": 1}, ["get_us*"]),  # a glob is no misspelling
+        ({"get_price": 1, "lock_door": 1}, ["set_price", "unlock_door"]),  # two tools
         ({"get_user": 1}, ["get_orders"]),
     ],
 )
