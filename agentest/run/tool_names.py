@@ -96,11 +96,16 @@ def misspelt_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[Nam
 
 
 def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
-    """The tool of which a name is a misspelling; short names that share little are other names."""
+    """The tool of which a name is a misspelling.
+
+    People rarely mistype the first letter, and `get_price` and `set_price` are two tools. Short names that
+    share little are other names, too.
+    """
     if not isinstance(name, str) or not is_one_tool(name):
         return None
-    near = [(distance, tool) for tool in tools if 2 * (distance := _distance(name, tool)) <= len(name)]
-    return min((each for each in near if each[0] <= _NEAR), default=(0, None))[1]
+    alike = [tool for tool in tools if tool[:1].casefold() == name[:1].casefold()]
+    near = [(distance, tool) for tool in alike if (distance := _distance(name, tool)) <= _NEAR]
+    return min((each for each in near if 2 * each[0] <= len(name)), default=(0, None))[1]
 
 
 def _distance(one: str, other: str) -> int:

@@ -200,12 +200,10 @@ def _forbids(trajectory: Trajectory, tool: str) -> bool:
 
 
 def _leaves_out(trajectory: Trajectory, tool: str) -> bool:
-    """Whether no call of the tool is expected in a mode that forbids all others, or it is an alternative."""
-    if trajectory.expected is None:
-        return False
+    """Whether no call at all is expected, or one of the tool is an alternative to others."""
+    if not trajectory.expected:
+        return trajectory.expected is not None and trajectory.match_mode in _EXACT_MODES
     named = [name for step in trajectory.expected for name in names_in(step)]
-    if not _any_is((*named, *trajectory.reads), tool):
-        return trajectory.match_mode in _EXACT_MODES
     required = [step.name for step in trajectory.expected if not isinstance(step, AnyOf)]
     return _any_is(named, tool) and not _any_is(required, tool)
 
@@ -222,8 +220,9 @@ def _mocks_that_raised(unit: Unit, conversations: Sequence[ConversationResult]) 
                 found.setdefault((call.name, call.raised), []).append(call.error or "")
     for (tool, raised), errors in found.items():
         times = f" ({len(errors)} times)" if len(errors) > 1 else ""
+        first_row = errors[0].strip().partition("\n")[0]
         message = (
-            f"the mock of tool {tool!r} raised {raised}{times}: {errors[0]}. Fix the mock, or raise "
+            f"the mock of tool {tool!r} raised {raised}{times}: {first_row}. Fix the mock, or raise "
             'ToolError("…") if the tool should fail'
         )
         yield _warning(unit, WarningCode.MOCK_RAISED, message, [tool])

@@ -15,6 +15,7 @@ from agentest.events import Event as Event
 from agentest.events import Noted as Noted
 from agentest.events import RunFinished as RunFinished
 from agentest.events import RunStarted as RunStarted
+from agentest.events import ScenarioAmended as ScenarioAmended
 from agentest.events import ScenarioFinished as ScenarioFinished
 from agentest.events import ScenarioStarted as ScenarioStarted
 from agentest.events import TimePassed as TimePassed

@@ -52,7 +52,7 @@ for case in CASES:
     scenario(
         f"{case.task}: {case.path}",
         turns=[{"user_message": case.says, "expect": {"contains": case.replies}}],
-        tools=tools(**case.changed),
+        tools=tools(*case.expected, **case.changed),
         trajectory={"match_mode": "strict", "expected": case.expected},
         tags=place(case.task, case.path),
     )

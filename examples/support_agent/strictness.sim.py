@@ -69,7 +69,7 @@ scenario(
 scenario(
     "looking is free, and a failure may be tried again, but exactly this one payment is made",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     trajectory={"reads": ["lookup_*", "check_*"], "ignore_failed": True, "expected_writes": [PAID]},
     tags=TAGS,
 )
@@ -94,7 +94,7 @@ scenario(
 scenario(
     "each tool is called once: three calls, no more and no fewer",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     trajectory=[
         {"name": "nothing else", "match_mode": "within", "expected": ["lookup_order", "check_refund", PAID]},
         {"name": "once each", "min_calls": 3, "max_calls_per_tool": 1},
@@ -152,7 +152,7 @@ scenario(
 scenario(
     "exactly these calls, with exactly these arguments, in this order",
     turns=ASKS,
-    tools=tools(),
+    tools=tools(*REFUND),
     trajectory={
         "match_mode": "strict",
         "expected": [

@@ -277,7 +277,7 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
     with serving({"/list-apps": [name]}, {}) as url:
         written(project, "--endpoint", url)
     text = (project.root / CONFIG).read_text(encoding="utf-8")
-    assert yaml.safe_load(text).keys() == {"agent", "reporters"}
+    assert yaml.safe_load(text).keys() == {"agent", "reporters", "strict"}
     assert agent_of(project.root)["app_name"] == "$" + name
 
 

@@ -182,6 +182,7 @@ def test_a_misspelt_tool_is_refused(agent: ScriptedAgent, trajectory: dict[str, 
         ({"get_user": 1, "get_users": 1}, ["get_users"]),  # both are known
         ({"ls": 1}, ["rm"]),  # short names that share nothing
         ({"get_user": 1}, ["get_us*"]),  # a glob is no misspelling
+        ({"get_price": 1, "lock_door": 1}, ["set_price", "unlock_door"]),  # two tools
         ({"get_user": 1}, ["get_orders"]),
     ],
 )
@@ -203,6 +204,8 @@ def test_mocks_that_were_never_called(agent: ScriptedAgent) -> None:
     assert warning.code == "mock-never-called"
     assert warning.message.startswith("2 of 3 mocks were never called (book, pay)")
     assert warning.tools == ("book", "pay")
+    strict = {"match_mode": "strict", "expected": ["look"]}
+    assert codes(one(agent, {"tools": BOTH, "trajectory": strict})) == ["mock-never-called"]
 
 
 @pytest.mark.parametrize(
@@ -212,13 +215,15 @@ def test_mocks_that_were_never_called(agent: ScriptedAgent) -> None:
         {"forbidden": [call("b*", id=1)]},
         {"max_calls_per_tool": {"book": 0}},
         {"never_after": [never_after("book", "look")]},
-        {"match_mode": "strict", "expected": ["look"]},
+        {"max_calls": 0},
+        {"expected": []},
         {"match_mode": "contains", "expected": [any_of("look", "book")]},
     ],
 )
 def test_mocks_that_need_not_be_called(agent: ScriptedAgent, trajectory: dict[str, Any]) -> None:
     """A scenario that bans a tool, or has an alternative to it, mocks it for the agent that calls it."""
-    assert codes(one(agent, {"tools": BOTH, "trajectory": trajectory})) == []
+    found = one(agent, {"tools": BOTH, "trajectory": trajectory})
+    assert "mock-never-called" not in codes(found)
 
 
 def test_mocks_that_raised(agent: ScriptedAgent) -> None:
@@ -280,7 +285,7 @@ def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None
         assert text.count("mock of tool 'pay' was never called") >= 1
         assert "Warning: mock-never-called (5 scenarios)" in text
         assert "'looks 0', 'looks 1', 'looks 2' and 2 more: the mock of tool 'pay' was never called" in text
-        assert "With --strict such scenarios are errored." in text
+        assert "In strict mode (--strict) its scenario is errored." in text
     annotations = [line for line in done.stdout.splitlines() if line.startswith("::warning")]
     assert len([line for line in annotations if "title=mock-never-called" in line]) == 1
     assert "file=a.sim.py,line=5,title=unknown-tool" in "\n".join(annotations)

@@ -28,7 +28,7 @@ _SLOWEST = 3
 _SHOWN_CAUSES = 10
 _SHOWN_SHARE = 0.005
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
-_STRICT = "These warnings question verdicts. With --strict such scenarios are errored."
+_STRICT = "Each of these questions a verdict. In strict mode (--strict) its scenario is errored."
 _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
