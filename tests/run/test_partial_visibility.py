@@ -13,6 +13,11 @@ import pytest
 from jsonschema import validate
 from project import Project
 
+from agentest import scenario
+from agentest.results import Status
+from agentest.results.warnings import WarningCode
+from agentest.testing import run_scenarios
+
 SCHEMA = json.loads(
     (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()
 )
@@ -234,3 +239,22 @@ def test_a_visibility_that_nothing_supports(
     assert said in ran.stderr
     if visibility == "reported":
         assert "'bot'" in ran.stderr
+
+
+def test_what_stays_unproven_questions_the_verdict() -> None:
+    """A scenario that passes under partial visibility names the mocks that the agent may not have called; one
+    that it errs has no such warning."""
+    bans = {"open": None, "banned": {"forbidden": ["pay"]}}
+    made = [
+        scenario(name, turns=["stock"], tools={"stock": 1, "pay": 1}, **({"trajectory": ban} if ban else {}))
+        for name, ban in bans.items()
+    ]
+    with Shop() as shop:
+        results = run_scenarios(made, agent=shop.settings()).scenarios
+        vouched = run_scenarios(made, agent=shop.settings(tool_visibility="reported")).scenarios
+    assert [result.verdict.status for result in results] == [Status.PASSED, Status.ERRORED]
+    [warning] = results[0].verdict_warnings
+    assert warning.code is WarningCode.PARTIAL_VISIBILITY
+    assert "in place of these mocks: pay" in warning.message
+    assert results[1].verdict_warnings == ()
+    assert [result.verdict_warnings for result in vouched] == [(), ()]
