@@ -460,7 +460,10 @@ def test_transcripts_go_first() -> None:
     result = run_result(*(failing(f"s{i}", errors=[error_group()]) for i in range(12)))
     for room in range(1200, 9500, 37):
         text = summary(result, room)
-        rows, errors = len(re.findall(r"^\| ❌", text, re.M)), len(re.findall(r"^\| high \| wrong hours \| s", text, re.M))
+        rows, errors = (
+            len(re.findall(r"^\| ❌", text, re.M)),
+            len(re.findall(r"^\| high \| wrong hours \| s", text, re.M)),
+        )
         assert rows == 12 or not errors
         assert errors == 12 or "<details>" not in text
         for kept, kind in ((rows, "scenarios"), (errors, "errors"), (text.count("<details>"), "transcripts")):
