@@ -31,7 +31,8 @@ _JOINING_QUESTION = """\
 Each line is a group of failures that share a root cause. Put every group into exactly one root cause. \
 Groups belong together when one change to the assistant would fix all of them. Similar words are not enough: \
 two groups about wrong dates are two root causes if one comes from a calculation and the other from an \
-ignored rule. A group that shares its root cause with no other is a root cause of its own. For each root cause give:
+ignored rule. A group that shares its root cause with no other is a root cause of its own. For each root \
+cause give:
 - title: a short name
 - groups: the ids of its groups, exactly as given"""
 
