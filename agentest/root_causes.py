@@ -232,9 +232,12 @@ def _of_missing(trajectory: TrajectoryResult) -> Iterator[_Found]:
     """Which calls were not made, or not in their order."""
     rows = trajectory.alignment
     missing = [row.expected for row in rows if row.status is RowStatus.MISSING and row.expected]
-    for expected in missing or [name for name in trajectory.missing_calls if not rows]:
+    for expected in missing:
         title, pattern = f"{expected} not called", f"{_tool(expected)} not called"
         yield _Found(CauseKind.TRAJECTORY, title, pattern, title)
+    # Older files do not say whether the tool was called with other arguments.
+    for name in dict.fromkeys(trajectory.missing_calls if not rows else ()):
+        yield _same(f"{name} not called as expected")
     for issue in trajectory.ordering_issues:
         yield _worded(CauseKind.TRAJECTORY, f"wrong order: {issue}")
 

@@ -143,7 +143,7 @@ def test_other_parts_of_a_trajectory_have_titles_of_their_own() -> None:
     )
     assert sorted(titles(scenario("a", builders.conversation_result(trajectory=found)))) == [
         "max_calls: 3 calls, at most 2",
-        "pay not called",
+        "pay not called as expected",
         "refund called although it is not expected",
         "wrong order: look came after book",
     ]
@@ -167,7 +167,7 @@ def test_a_threshold_is_a_cause_where_nothing_else_is() -> None:
 def test_a_pass_rate_is_explained_by_its_conversations() -> None:
     """Too few conversations passed because of what they failed for."""
     failed = scenario("a", builders.failing_conversation("a-1"), thresholds={"pass_rate": 0.9})
-    assert titles(failed) == ["create_booking not called"]
+    assert titles(failed) == ["create_booking not called as expected"]
 
 
 def test_missed_goals_are_one_cause_where_nothing_else_is() -> None:
