@@ -115,7 +115,7 @@ def causes_of(
     if not told:
         return ()
     known = {each.conversation.conversation_id: each.conversation for each in conversations}
-    ended = {r.conversation_id for r in told if r.kind is ReasonKind.CONVERSATION}
+    ended = {r.conversation_id for r in told if r.kind is ReasonKind.CONVERSATION and not _is_goal(r)}
     explained: set[str | None] = set()
     if any(map(_is_goal, told)):
         explained = {r.conversation_id for r in told if r.status is Status.FAILED and not _is_goal(r)}
@@ -161,7 +161,10 @@ def _found(reason: Reason, conversation: Conversation | None, *, ended: bool) ->
     elif _is_goal(reason):
         yield _Found(CauseKind.GOAL, "goal not reached", "goal not reached", reason.message)
     elif reason.trajectory is not None:
-        yield from _of_trajectory(reason.trajectory, conversation, ended=ended)
+        found = list(_of_calls(reason.trajectory, conversation))
+        found += () if ended else _of_missing(reason.trajectory)
+        # A trajectory may demand what is not about calls.
+        yield from found or (() if ended else (_worded(CauseKind.TRAJECTORY, reason.trajectory.summary),))
     elif reason.check is not None:
         if not (ended and reason.turn_index is None):
             text = f"{reason.check.check}: {reason.check.summary}"
@@ -207,11 +210,9 @@ def _errored(reason: Reason) -> _Found:
     return _worded(CauseKind.ERRORED, text, reason.message)
 
 
-def _of_trajectory(
-    trajectory: TrajectoryResult, conversation: Conversation | None, *, ended: bool
-) -> Iterator[_Found]:
-    rows = trajectory.alignment
-    different = [row for row in rows if row.status is RowStatus.DIFFERENT]
+def _of_calls(trajectory: TrajectoryResult, conversation: Conversation | None) -> Iterator[_Found]:
+    """What is wrong with the calls that were made."""
+    different = [row for row in trajectory.alignment if row.status is RowStatus.DIFFERENT]
     beside = set()
     for row in different:
         beside.add(_tool(row.expected or ""))
@@ -225,12 +226,18 @@ def _of_trajectory(
     for name in dict.fromkeys(trajectory.extra_calls):
         if name not in beside:
             yield _same(f"{name} called although it is not expected")
-    if ended:
-        return
+
+
+def _of_missing(trajectory: TrajectoryResult) -> Iterator[_Found]:
+    """Which calls were not made, or not in their order."""
+    rows = trajectory.alignment
     missing = [row.expected for row in rows if row.status is RowStatus.MISSING and row.expected]
-    for expected in missing or [name for name in trajectory.missing_calls if not rows]:
+    for expected in missing:
         title, pattern = f"{expected} not called", f"{_tool(expected)} not called"
         yield _Found(CauseKind.TRAJECTORY, title, pattern, title)
+    # Older files do not say whether the tool was called with other arguments.
+    for name in dict.fromkeys(trajectory.missing_calls if not rows else ()):
+        yield _same(f"{name} not called as expected")
     for issue in trajectory.ordering_issues:
         yield _worded(CauseKind.TRAJECTORY, f"wrong order: {issue}")
 

@@ -57,6 +57,8 @@ class ScriptedModel:
     def _by_role(self, request: ChatRequest) -> dict[str, Any]:
         if request.key.role == "user":
             return self._line(request.key.turn or 0)
+        if request.schema_name == "Causes":  # groups of different scenarios, each a cause of its own
+            return {"causes": [{"title": id, "groups": [id]} for id in _ids(request)]}
         if request.key.role == "dedup":
             return {"groups": self._groups if self._groups is not None else [_one_group(request)]}
         if request.key.metric == "batch":
@@ -111,9 +113,15 @@ def _best(metric: str) -> Any:
 
 
 def _one_group(request: ChatRequest) -> dict[str, Any]:
-    ids = [
-        json.loads(block)["id"]
-        for block in request.messages[-1]["content"].split("\n")
-        if block.startswith('{"id"')
-    ]
-    return {"label": "scripted group", "severity": "high", "occurrences": ids, "explanation": "scripted"}
+    return {
+        "label": "scripted group",
+        "severity": "high",
+        "occurrences": _ids(request),
+        "explanation": "scripted",
+    }
+
+
+def _ids(request: ChatRequest) -> list[str]:
+    """The ids of what is to be grouped."""
+    lines = request.messages[-1]["content"].split("\n")
+    return [json.loads(line)["id"] for line in lines if line.startswith('{"id"')]

@@ -270,7 +270,8 @@ Not passed
   ✗ failed   scenarios/booking.sim.py:12  user books a slot
 
 2 causes:
-  1 × create_booking not called  high · 3 conversations · first: slot-1
+  1 × create_booking not called as expected
+      high · 3 conversations · first: slot-1
   1 × contains: expected 'BK-' in the reply  high · slot-4, turn 1
 
 1 failed, 1 passed (2 scenarios, 6 conversations) in 12.3 s

@@ -72,7 +72,7 @@ def test_the_screen_ends_with_the_count_and_real_failures() -> None:
         f"Interrupted: {COUNT}.\nagentest run --resume runs the rest.\nNot passed\n"
         "  ✗ failed   scenarios/booking.sim.py:7  books\n"
         "  ! errored  scenarios/booking.sim.py:7  is judged\n\n"
-        "2 causes:\n  1 × create_booking not called  high · books-1\n"
+        "2 causes:\n  1 × create_booking not called as expected  high · books-1\n"
         "  1 × the judge's model does not answer  errored\n\n"
         "1 failed, 1 errored, 1 passed, 201 unfinished (204 scenarios, 5 conversations) in 3.2 s\n"
     )

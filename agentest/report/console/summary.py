@@ -266,9 +266,9 @@ def _causes(result: RunResult, look: Look) -> Iterator[Line]:
     shown = causes[:_SHOWN_CAUSES]
     width = max(len(f"{cause.scenarios:,}") for cause in shown)
     for cause in shown:
-        title: tuple[Chunk, ...] = ((f"{cause.scenarios:>{width},} × ", (cause.title, "bold")),)
         facts = " · ".join(cause_facts(cause, several_agents=look.several_agents))
-        yield Line(("  ",), (*title, ((facts, "dim"),)))
+        lead: Chunk = (f"  {cause.scenarios:>{width},} × ",)
+        yield Line(lead, (((cause.title, "bold"),), ((facts, "dim"),)))
     if len(causes) > len(shown):
         yield line(2, (f"and {len(causes) - len(shown):,} more", "dim"))
     yield BLANK

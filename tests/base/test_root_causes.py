@@ -1,0 +1,324 @@
+"""Root causes of a run: what is grouped, what it is called, and that nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import builders
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.results import (
+    AlignedRow,
+    CauseJoin,
+    CauseKind,
+    CheckResult,
+    ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
+    ErrorGroup,
+    Reason,
+    ReasonKind,
+    RootCause,
+    RowStatus,
+    ScenarioResult,
+    Severity,
+    Status,
+    TrajectoryResult,
+    Unscored,
+    Verdict,
+)
+from agentest.root_causes import root_causes_of, scenario_causes, template
+from agentest.transcript import NO_MOCK, Blame
+
+WRONG_TIME = "time: expected '10:30', got '09:00'"
+
+
+def wrong_call(difference: str = WRONG_TIME, tool: str = "create_booking") -> TrajectoryResult:
+    """A call of the right tool with other arguments."""
+    row = AlignedRow(
+        expected=f"{tool}(time='10:30', …)", call=0, status=RowStatus.DIFFERENT, difference=difference
+    )
+    return TrajectoryResult(
+        matched=False,
+        summary=f"expected calls are missing: {tool}",
+        missing_calls=(tool,),
+        extra_calls=(tool,),
+        alignment=(row,),
+    )
+
+
+def scenario(name: str, *held: ConversationResult, **more: Any) -> ScenarioResult:
+    return builders.scenario_result(name, held, **more)
+
+
+def wrong(name: str, difference: str = WRONG_TIME) -> ScenarioResult:
+    return scenario(name, builders.conversation_result(f"{name}-1", trajectory=wrong_call(difference)))
+
+
+def titles(*scenarios: ScenarioResult) -> list[str]:
+    return [cause.title for cause in root_causes_of(scenarios)]
+
+
+def unmocked(name: str, tool: str = "send_sms") -> ScenarioResult:
+    call = builders.tool_call(tool, mocked=False, error=NO_MOCK)
+    ended = builders.failure(message=f"the agent called tool {tool!r}, which has no mock (scenario {name!r})")
+    held = builders.conversation(f"{name}-1", (), ended, builders.unfinished_turn(1, "Text me.", call))
+    return scenario(name, builders.conversation_result(f"{name}-1", held=held))
+
+
+def test_a_title_is_exact_where_all_agree() -> None:
+    """The same wrong value everywhere stands in the title; of different ones only the argument is named."""
+    assert titles(wrong("a"), wrong("b")) == ["create_booking: time expected '10:30', got '09:00'"]
+    assert titles(wrong("a"), wrong("b", "time: expected '8:00', got '9:15'")) == ["create_booking: time …"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "title"),
+    [
+        ("time: expected '10:30', got 9", "create_booking: time expected text, got a number"),
+        ("time: expected '10:30', not given", "create_booking: time not given"),
+        ("time: not expected, got '09:00'", "create_booking: time not expected"),
+        ("day: expected 'a; b', got 'c'; time: expected '1', got '2'", "create_booking: day …, time …"),
+        ("nearest create_booking(a='x: y'): time: expected '1', got '2'", "create_booking: time …"),
+    ],
+)
+def test_what_differs_is_told_by_argument_and_type(difference: str, title: str) -> None:
+    """Another argument or another type is another cause."""
+    other = difference.replace("'10:30'", "'11:30'").replace("'2'", "'3'").replace("'09:00'", "'08:00'")
+    assert title in titles(wrong("a", difference), wrong("b", other))
+    assert len(titles(wrong("a", difference), wrong("b", other), wrong("c", "day: expected 1, got 2"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "pattern"),
+    [
+        ("the agent answered with status 503: overloaded", "the agent answered with status 503: overloaded"),
+        ("no answer within 30 s (tried 5 times)", "no answer within … s (tried … times)"),
+        ("mock of pay raised KeyError: 'id' (a/b/c.sim.py:12)", "mock of pay raised KeyError: … (…:…)"),
+        (
+            "the agent's server at http://127.0.0.1:8717/v1 didn't answer",
+            "the agent's server at … didn't answer",
+        ),
+        ("order BK-0012 of 2026-01-02T10:30 is unknown\nsecond line", "order … of … is unknown"),
+        ("", ""),
+    ],
+)
+def test_a_message_loses_its_values(message: str, pattern: str) -> None:
+    """Numbers, ids, quoted values, URLs and paths differ from one conversation to the next."""
+    assert template(message) == pattern
+
+
+def test_an_unmocked_tool_is_named() -> None:
+    """Whatever scenario, conversation and turn it was in, one tool without a mock is one cause."""
+    (cause,) = root_causes_of([unmocked("a"), unmocked("b")])
+    assert (cause.title, cause.kind, cause.scenarios) == ("send_sms has no mock", CauseKind.UNMOCKED_TOOL, 2)
+    assert (cause.example.conversation_id, cause.example.turn_index) == ("a-1", 1)
+    assert len(root_causes_of([unmocked("a"), unmocked("b", "send_fax")])) == 2
+
+
+def test_what_an_error_of_the_agent_cut_off_is_no_cause_of_its_own() -> None:
+    """Calls that are missing after the agent's error are missing because of it; a forbidden call is not."""
+    trajectory = replace(builders.MISSED, forbidden_calls=("delete_all",))
+    held = builders.conversation("a-1", failure=builders.failure())
+    found = titles(scenario("a", builders.conversation_result("a-1", held=held, trajectory=trajectory)))
+    assert sorted(found) == [
+        "delete_all called although it is forbidden",
+        "the agent answered with status 500",
+    ]
+
+
+def test_other_parts_of_a_trajectory_have_titles_of_their_own() -> None:
+    """Missing, extra and misplaced calls and broken limits."""
+    found = TrajectoryResult(
+        matched=False,
+        summary="",
+        missing_calls=("pay",),
+        extra_calls=("refund",),
+        ordering_issues=("look came after book",),
+        broken=("max_calls: 3 calls, at most 2",),
+    )
+    assert sorted(titles(scenario("a", builders.conversation_result(trajectory=found)))) == [
+        "max_calls: 3 calls, at most 2",
+        "pay not called as expected",
+        "refund called although it is not expected",
+        "wrong order: look came after book",
+    ]
+
+
+def test_a_threshold_is_a_cause_where_nothing_else_is() -> None:
+    """An average only sums up what went wrong in conversations, where anything did."""
+    low = (builders.turn_evaluation(metrics={"helpfulness": builders.scored(2)}),)
+    alone = scenario("a", builders.conversation_result("a-1", low), thresholds={"helpfulness": 4})
+    assert titles(alone) == ["helpfulness below its threshold of 4"]
+    beside = builders.conversation_result("b-1", low, trajectory=wrong_call())
+    both = scenario("b", beside, thresholds={"helpfulness": 4})
+    assert titles(both) == ["create_booking: time expected '10:30', got '09:00'"]
+    group = builders.error_group(severity=Severity.CRITICAL)
+    judged = scenario(
+        "c", builders.conversation_result("c1", low), errors=[group], thresholds={"helpfulness": 4}
+    )
+    assert titles(judged) == ["wrong hours"]
+
+
+def test_a_pass_rate_is_explained_by_its_conversations() -> None:
+    """Too few conversations passed because of what they failed for."""
+    failed = scenario("a", builders.failing_conversation("a-1"), thresholds={"pass_rate": 0.9})
+    assert titles(failed) == ["create_booking not called as expected"]
+
+
+def test_missed_goals_are_one_cause_where_nothing_else_is() -> None:
+    """What judges write differs each time; a failure in the same conversation says more."""
+    goal = {"kind": ReasonKind.CONVERSATION, "metric": "goal_completion"}
+    missed = Reason(Status.FAILED, message="goal not reached: no slot", conversation_id="a-1", **goal)
+    other = Reason(Status.FAILED, message="goal not reached: no price", conversation_id="a-2", **goal)
+    check = CheckResult(check="contains", passed=False, summary="expected 'BK-' in the reply")
+    why = Reason(Status.FAILED, ReasonKind.CHECK, "contains", conversation_id="a-2", check=check)
+    assert titles(decided("a", missed, replace(other, conversation_id="a-2"))) == ["goal not reached"]
+    found = root_causes_of([decided("a", missed, other, why)])
+    assert {cause.title: cause.conversations for cause in found} == {
+        "goal not reached": 1,
+        "contains: expected 'BK-' in the reply": 1,
+    }
+
+
+def decided(name: str, *reasons: Reason) -> ScenarioResult:
+    status = Status.FAILED if any(r.status is Status.FAILED for r in reasons) else Status.ERRORED
+    return builders.scenario_result(name, (), verdict=Verdict(status, reasons))
+
+
+def test_an_outage_is_one_cause_whatever_it_kept_from_being_scored() -> None:
+    """Which metrics could not be scored, and how often, is no difference; the kind says that it errored."""
+    down = Unscored("model m: status 503 (tried 5 times)")
+    turn = builders.turn_evaluation(metrics={"helpfulness": down, "coherence": down})
+    (cause,) = root_causes_of([scenario(name, builders.conversation_result(turns=(turn,))) for name in "ab"])
+    assert cause.kind is CauseKind.ERRORED
+    assert cause.title == "could not be scored: model m: status 503 (tried 5 times)"
+    assert cause.scenarios == 2
+
+
+def test_files_that_did_not_load_are_grouped_by_their_error() -> None:
+    """The last line of a traceback says what is wrong."""
+    traceback = (
+        "Traceback (most recent call last):\n  File x, line {}\nModuleNotFoundError: No module named 'salon'"
+    )
+    broken = [builders.broken_file(f"{n}.sim.py", traceback.format(n)) for n in range(3)]
+    (cause,) = root_causes_of(broken)
+    assert (cause.title, cause.scenarios) == ("ModuleNotFoundError: No module named 'salon'", 3)
+    assert (cause.conversations, cause.example.conversation_id) == (0, None)
+
+
+def test_the_early_end_of_a_run_is_no_cause() -> None:
+    """Scenarios that did not run lack nothing."""
+    assert not titles(decided("a", Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted")))
+
+
+def group(label: str, severity: Severity, *ids: str) -> ErrorGroup:
+    return ErrorGroup(label, severity, ids, f"why of {label}")
+
+
+def judged(name: str, *groups: ErrorGroup) -> ScenarioResult:
+    return scenario(name, errors=groups)
+
+
+def test_judged_groups_are_joined_by_their_labels() -> None:
+    """Neither case nor punctuation matters; the worst severity counts, and each conversation once."""
+    (cause,) = root_causes_of(
+        [
+            judged("a", group("Wrong hours.", Severity.LOW, "a-1-F1", "a-1-F2", "a-2-F1")),
+            judged("b", group("wrong  HOURS", Severity.CRITICAL, "b-1-F1")),
+        ]
+    )
+    assert (cause.kind, cause.severity) == (CauseKind.JUDGED, Severity.CRITICAL)
+    assert (cause.scenarios, cause.conversations, cause.title) == (2, 3, "Wrong hours.")
+    assert cause.example.text == "why of Wrong hours."
+
+
+def test_joins_of_two_runs_that_share_a_label_are_one() -> None:
+    """What was joined in one shard and in another is one cause of the whole run."""
+    scenarios = [judged(name, group(name, Severity.LOW, f"{name}-1-F1")) for name in "abcd"]
+    joins = [
+        CauseJoin(title="first", labels=("a", "b")),
+        CauseJoin(title="third", labels=("c", "x")),
+        CauseJoin(title="second", labels=("b", "c")),
+    ]
+    found = root_causes_of(scenarios, joins)
+    assert [(cause.title, cause.scenarios) for cause in found] == [("first", 3), ("d", 1)]
+    assert set(found[0].labels) == {"a", "b", "c", "x"}
+
+
+def test_the_worst_and_most_frequent_come_first() -> None:
+    """First by severity, failures before errors, then by how many scenarios show it."""
+    found = root_causes_of(
+        [
+            builders.broken_file(),
+            *(wrong(f"w{n}") for n in range(2)),
+            *(unmocked(f"u{n}") for n in range(3)),
+            judged("low", group("late", Severity.LOW, "low-1-F1")),
+            judged("bad", group("leak", Severity.CRITICAL, "bad-1-F1")),
+        ]
+    )
+    assert [cause.kind for cause in found] == [
+        CauseKind.JUDGED,
+        CauseKind.UNMOCKED_TOOL,
+        CauseKind.TRAJECTORY,
+        CauseKind.ERRORED,
+        CauseKind.JUDGED,
+    ]
+
+
+def test_an_id_stays_the_same_in_the_next_run() -> None:
+    """It hangs on what went wrong, and not on how often or where."""
+    (one,) = root_causes_of([unmocked("a")])
+    (other,) = root_causes_of([unmocked("b"), unmocked("c")])
+    assert one.id == other.id
+    assert root_causes_of([unmocked("a", "send_fax")])[0].id != one.id
+
+
+def test_agents_that_are_compared_are_named() -> None:
+    """A scenario that fails with two agents is one scenario, and each agent has its place."""
+    found = [replace(wrong("a"), agent=agent) for agent in ("one", "two")]
+    (cause,) = root_causes_of(found)
+    assert (cause.scenarios, cause.conversations, cause.agents) == (1, 2, ("one", "two"))
+    assert [place.agent for place in cause.places] == ["one", "two"]
+
+
+texts = st.text(max_size=40) | st.sampled_from(["it's 5 o'clock", "'", '"a', "…", "\ud800", "\n", "a://"])
+
+
+def _conversation(id: str, kind: int, text: str) -> ConversationResult:
+    row = AlignedRow(expected=text, call=None, status=RowStatus.MISSING)
+    missing = TrajectoryResult(matched=False, summary=text, missing_calls=("t",), alignment=(row,))
+    unknown = TrajectoryResult(matched=False, summary=text, error=text or "x")
+    check = CheckResult(check="contains", passed=False, summary=text)
+    criterion = CriterionResult(
+        text=text, required=True, result=CriterionOutcome.VIOLATED, turn_index=None, reason=text
+    )
+    failed = builders.failure(Blame.AGENT if kind else Blame.MODEL, text)
+    plain = builders.conversation_result(id)
+    return [
+        replace(plain, conversation=builders.conversation(id, failure=failed)),
+        replace(plain, conversation=builders.conversation(id, failure=failed), trajectory=missing),
+        replace(plain, trajectory=wrong_call(text)),
+        replace(plain, trajectory=missing),
+        replace(plain, trajectory=unknown),
+        replace(plain, checks=(check,)),
+        replace(plain, criteria=(criterion,)),
+        replace(plain, metrics={"goal_completion": Unscored(text)}),
+    ][kind]
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), texts), min_size=1, max_size=8))
+def test_nothing_that_did_not_pass_is_without_a_cause(plan: Sequence[tuple[int, str]]) -> None:
+    """Each conversation that speaks against its scenario is counted in one of the causes."""
+    held = [_conversation(f"c-{n}", kind, text) for n, (kind, text) in enumerate(plan)]
+    result = scenario("a", *held)
+    causes: tuple[RootCause, ...] = root_causes_of([result])
+    assert result.verdict.status is not Status.PASSED
+    assert causes
+    counted = sum(cause.conversations for cause in scenario_causes(result))
+    assert counted >= len({r.conversation_id for r in result.verdict.reasons if r.conversation_id})
+    assert all(len(cause.title) <= 160 and "\n" not in cause.title for cause in causes)

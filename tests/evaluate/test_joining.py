@@ -1,0 +1,139 @@
+"""Joining the judged groups of different scenarios by one call for fifty of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import builders
+import pytest
+
+from agentest.errors import ModelError
+from agentest.evaluate.joining import GROUPS_PER_CALL, MOST_GROUPS, Joining, worth_joining
+from agentest.llm.gate import LocalGate
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
+from agentest.llm.port import ChatRequest, Ledger
+from agentest.llm.structured import StructuredModel
+from agentest.results import ErrorGroup, Severity
+from agentest.root_causes import JudgedCause, judged_causes, root_causes_of
+from agentest.testing import ScriptedModel
+
+
+def causes(*labels: str) -> list[JudgedCause]:
+    """One group in each of as many scenarios."""
+    return judged_causes(
+        builders.scenario_result(
+            f"s{n}", errors=[ErrorGroup(label, Severity.LOW, (f"s{n}-1-F1",), f"why {label}")]
+        )
+        for n, label in enumerate(labels)
+    )
+
+
+def lines(request: ChatRequest) -> list[dict[str, Any]]:
+    text = request.messages[-1]["content"] if len(request.messages) == 2 else request.messages[1]["content"]
+    return [json.loads(line) for line in text.split("\n") if line.startswith('{"id"')]
+
+
+def by_first_letter(request: ChatRequest) -> dict[str, Any]:
+    """Labels that begin alike have one cause."""
+    found: dict[str, list[str]] = {}
+    for line in lines(request):
+        found.setdefault(line["label"][0], []).append(line["id"])
+    return {"causes": [{"title": f"{letter} cause", "groups": ids} for letter, ids in found.items()]}
+
+
+def joined(
+    labels: list[str], answer: Callable[[ChatRequest], Any]
+) -> tuple[Joining, ScriptedModel, ModelError | None]:
+    model = ScriptedModel(answer=answer)
+    problem: ModelError | None = None
+
+    async def go() -> Joining:
+        nonlocal problem
+        live = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
+        joining = Joining(causes(*labels), StructuredModel(live), "the run")
+        try:
+            await joining.run()
+        except ModelError as error:
+            problem = error
+        return joining
+
+    return anyio.run(go), model, problem
+
+
+def test_groups_with_one_cause_are_joined() -> None:
+    """Those that are alone keep the labels that judges gave them."""
+    joining, model, _ = joined(["apple pie", "berry", "apple juice"], by_first_letter)
+    assert [(join.title, set(join.labels)) for join in joining.joins] == [
+        ("a cause", {"apple pie", "apple juice"})
+    ]
+    assert len(model.requests) == 1
+    assert {line["label"] for line in lines(model.requests[0])} == {"apple pie", "berry", "apple juice"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"causes": [{"title": "t", "groups": ["G1", "G2", "G9"]}]}, "not among the groups: G9"),
+        ({"causes": [{"title": "t", "groups": ["G1"]}]}, "in no cause: G2"),
+        ({"causes": [{"title": "t", "groups": ["G1", "G1", "G2"]}]}, "several causes, or twice in one: G1"),
+        ({"causes": [{"title": "t", "groups": ["G1", "G2"]}, {"title": "u", "groups": []}]}, "has no groups"),
+        ({"causes": []}, "in no cause: G1, G2"),
+    ],
+)
+def test_an_answer_with_wrong_ids_is_asked_again(answer: Any, problem: str) -> None:
+    """The model is told what was wrong; what it says then counts."""
+    answers = iter([answer, {"causes": [{"title": "both", "groups": ["G2", "G1"]}]}])
+    joining, model, _ = joined(["a", "b"], lambda _: next(answers))
+    assert [join.title for join in joining.joins] == ["both"]
+    assert len(model.requests) == 2
+    assert problem in model.requests[1].messages[-1]["content"]
+
+
+def test_where_no_answer_can_be_used_groups_stay_apart() -> None:
+    """Nothing is joined, and nothing is lost."""
+    joining, _, problem = joined(["a", "b"], lambda _: {"causes": []})
+    assert problem
+    assert joining.joins == ()
+    assert len(root_causes_of([scenario for c in causes("a", "b") for scenario, _ in c.groups])) == 2
+
+
+def test_what_was_joined_stays_joined_when_a_later_call_fails() -> None:
+    """A second call sees the causes of the first, and adds to them."""
+    labels = [f"{'ab'[n % 2]}{n:03}" for n in range(GROUPS_PER_CALL + 10)]
+    joining, model, _ = joined(labels, by_first_letter)
+    assert len(model.requests) == 2
+    assert [line["label"] for line in lines(model.requests[1])][:2] == ["a cause", "b cause"]
+    assert len(lines(model.requests[1])) == 2 + 10
+    assert sorted(len(join.labels) for join in joining.joins) == [30, 30]
+
+    def fails_later(request: ChatRequest) -> Any:
+        return by_first_letter(request) if len(lines(request)) == GROUPS_PER_CALL else "no"
+
+    joining, _, problem = joined(labels, fails_later)
+    assert problem
+    assert sum(len(join.labels) for join in joining.joins) == GROUPS_PER_CALL
+
+
+def test_the_number_of_calls_is_bounded() -> None:
+    """Of very many groups the worst and most frequent are compared."""
+    labels = [f"label {n}" for n in range(MOST_GROUPS + 200)]
+
+    def apart(request: ChatRequest) -> dict[str, Any]:
+        return {"causes": [{"title": "t", "groups": [line["id"]]} for line in lines(request)]}
+
+    joining, model, _ = joined(labels, apart)
+    assert len(model.requests) == MOST_GROUPS // GROUPS_PER_CALL
+    assert joining.joins == ()
+
+
+def test_only_groups_of_different_scenarios_are_worth_a_call() -> None:
+    """The groups of one scenario have been told apart already; equal labels are one."""
+    one = builders.scenario_result("s", errors=[builders.error_group("a"), builders.error_group("b")])
+    assert not worth_joining(judged_causes([one]))
+    assert not worth_joining(causes("Same label", "same label!"))
+    assert not worth_joining([])
+    assert worth_joining(causes("a", "b"))

@@ -1,0 +1,165 @@
+"""Root causes of whole runs: many failures of few causes, and what joining them takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from agentest import call, scenario
+from agentest.errors import UsageError
+from agentest.llm.port import ChatReply, ChatRequest
+from agentest.results import RunResult, Status
+from agentest.root_causes import root_causes
+from agentest.run.plan import Options
+from agentest.scenarios.model import Scenario
+from agentest.testing import ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
+from agentest.transcript import Usage
+
+BOOKING = [call("create_booking", time="10:30")]
+
+
+def booked(number: int) -> Scenario:
+    """A scenario that the agent fails: every fifth user wants a text message, which no mock sends."""
+    texted = number % 5 == 0
+    return scenario(
+        f"s{number}",
+        turns=["Text me." if texted else f"Book for {number}."],
+        tools={"create_booking": {"ok": True}},
+        trajectory=None if texted else {"match_mode": "contains", "expected": BOOKING},
+    )
+
+
+def wrong_agent(body: dict[str, Any]) -> Any:
+    """Books at a time of its own, or sends a text message."""
+    last = body["messages"][-1]
+    if last["role"] == "tool":
+        return "Done."
+    if "Text" in last["content"]:
+        return [tool_call("send_sms", to="0151")]
+    number = last["content"].removeprefix("Book for ").removesuffix(".")
+    return [tool_call("create_booking", time=f"09:{number}")]
+
+
+def counted(result: RunResult) -> dict[str, tuple[int, int]]:
+    return {cause.title: (cause.scenarios, cause.conversations) for cause in root_causes(result)}
+
+
+def test_640_failing_scenarios_have_two_causes() -> None:
+    """However many scenarios fail, the run says what went wrong twice, and where to look."""
+    with ScriptedAgent(wrong_agent) as server:
+        result = run_scenarios([booked(n) for n in range(640)], agent=server, concurrency=40)
+    assert len(result.with_status(Status.FAILED)) == 640
+    assert counted(result) == {
+        "create_booking: time …": (512, 512),
+        "send_sms has no mock": (128, 128),
+    }
+    first, second = root_causes(result)
+    assert first.example.text == "create_booking: time: expected '10:30', got '09:1'"
+    assert (first.example.conversation_id, first.example.turn_index) == ("s1-1", 0)
+    assert second.example.conversation_id == "s0-1"
+    assert len(first.places) == 40
+
+
+LABEL = {"agent_behavior_failure": "repetition"}
+
+
+class Grouping(ScriptedModel):
+    """Calls the failures of each scenario by a label, and joins the labels of all."""
+
+    def __init__(self, label: Callable[[str], str], joining: Callable[[list[str]], Any]) -> None:
+        super().__init__(user=["hi", "again"], scores=LABEL)
+        self._label = label
+        self._joining = joining
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        if request.key.role != "dedup":
+            return await super().complete(request)
+        self.requests.append(request)
+        text = "\n".join(message["content"] for message in request.messages[:2])
+        ids = [json.loads(line)["id"] for line in text.split("\n") if line.startswith('{"id"')]
+        answer = self._joining(ids) if request.schema_name == "Causes" else self._grouped(request, ids)
+        return ChatReply(answer if isinstance(answer, str) else json.dumps(answer), Usage(100, 20), self.name)
+
+    def _grouped(self, request: ChatRequest, ids: list[str]) -> Any:
+        label = self._label(request.key.scope)
+        group = {"label": label, "severity": "critical", "occurrences": ids, "explanation": "why"}
+        return {"groups": [group]}
+
+
+def talks(number: int) -> list[Scenario]:
+    return [scenario(f"s{n}", goal="Get help.", conversations_per_scenario=2) for n in range(number)]
+
+
+def together(ids: list[str]) -> Any:
+    return {"causes": [{"title": "says it twice", "groups": ids}]}
+
+
+def ran(model: ScriptedModel, number: int = 30, **more: Any) -> RunResult:
+    with ScriptedAgent(lambda _: "sure") as server:
+        return run_scenarios(talks(number), agent=server, model=model, metrics=list(LABEL), **more)
+
+
+def asked(model: ScriptedModel, name: str) -> int:
+    return sum(request.schema_name == name for request in model.requests)
+
+
+def test_one_bug_in_30_scenarios_is_one_cause() -> None:
+    """However differently it is called in each scenario: one further call, which is accounted."""
+    model = Grouping(lambda scope: f"label of {scope}", together)
+    result = ran(model)
+    assert counted(result) == {"says it twice": (30, 60)}
+    assert asked(model, "Causes") == 1
+    assert asked(model, "Groups") <= 30
+    assert result.joining["dedup"].calls == 1
+    in_scenarios = sum(used.calls for s in result.scenarios for used in s.usage.values())
+    assert result.usage.calls == in_scenarios + 1 == len(model.requests)
+
+
+def test_one_label_needs_no_further_call() -> None:
+    """Groups that are called the same are one cause without a model."""
+    model = Grouping(lambda _: "Says it twice.", together)
+    result = ran(model, 3)
+    assert counted(result) == {"Says it twice.": (3, 6)}
+    assert asked(model, "Causes") == 0
+    assert not result.joining
+
+
+@pytest.mark.parametrize(
+    "answer", [{"causes": []}, {"causes": [{"title": "x", "groups": ["G77"]}]}, "no JSON"]
+)
+def test_a_call_that_fails_changes_no_verdict(answer: Any) -> None:
+    """Groups stay apart, statuses stay what they were, and the run is not stopped."""
+    model = Grouping(lambda scope: f"label of {scope}", lambda _: answer)
+    result = ran(model, 3)
+    assert len(counted(result)) == 3
+    plain = ran(Grouping(lambda _: "the same", together), 3)
+    assert [s.verdict.status for s in result.scenarios] == [s.verdict.status for s in plain.scenarios]
+    assert result.stopped is None
+    assert not result.interrupted
+
+
+def test_a_run_that_was_stopped_joins_nothing() -> None:
+    """What --fail-fast leaves of a run is not worth a call."""
+    model = Grouping(lambda scope: f"label of {scope}", together)
+    result = ran(model, 6, options=Options(fail_fast=True), concurrency=2)
+    assert result.stopped
+    assert asked(model, "Causes") == 0
+
+
+def test_a_handler_that_breaks_is_one_cause_of_all_scenarios() -> None:
+    """An agent in this process has a cause, too."""
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        raise UsageError(f"no route for {messages[-1]['content']!r}")
+
+    async def run() -> RunResult:
+        scenarios = [scenario(f"s{n}", turns=[f"hello {n}"]) for n in range(5)]
+        return await arun_scenarios(scenarios, agent=handler)
+
+    (cause,) = root_causes(anyio.run(run))
+    assert (cause.scenarios, cause.conversations) == (5, 5)
+    assert "no route for …" in cause.title
