@@ -112,7 +112,8 @@ def choices(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     return Choices(
         scenarios=tuple(each for each in discovered.scenarios if not each.refused),
         broken=tuple(
-            f"{shown_path(file, request.root)}:{line}: {problem}" for file, line, problem in discovered.problems
+            f"{shown_path(file, request.root)}:{line}: {problem}"
+            for file, line, problem in discovered.problems
         ),
         agents=tuple(dict.fromkeys((*under_test, *known))),
     )

@@ -1,9 +1,9 @@
 """What a scenario file says: `scenario()` and `sequence()`.
 
-`scenario()` checks its options at once, so that an error points at its line. It registers the scenario with the
-discovery that is importing the file, if there is one; otherwise it only returns the value. While a discovery
-imports the file, a refused scenario is registered with what is wrong instead of raising: the file's other
-scenarios still run, and every mistake is reported.
+`scenario()` checks its options at once, so that an error points at its line. It registers the scenario with
+the discovery that is importing the file, if there is one; otherwise it only returns the value. While a
+discovery imports the file, a refused scenario is registered with what is wrong instead of raising: the file's
+other scenarios still run, and every mistake is reported.
 """
 
 from __future__ import annotations

@@ -465,7 +465,7 @@ scenario("Fine too", goal=first.name)
 
 
 def test_refused_scenarios(tmp_path: Path) -> None:
-    """Each scenario that is refused is one entry with its own place and message; the file's others are kept."""
+    """Each scenario that is refused is one entry with its place and message; the file's others are kept."""
     found = found_in(tmp_path, {"a.sim.py": REFUSED})
     assert (names(found), found.broken, found.empty) == (["fine", "Fine too"], (), ())
     refused = [each for each in found.scenarios if each.refused]

@@ -342,7 +342,7 @@ def test_collections_inside_each_other() -> None:
 
 
 def test_a_wrong_scenario_is_registered_as_refused() -> None:
-    """A refused scenario raises nothing where scenarios are collected, and is in the collection as refused."""
+    """A refused scenario raises nothing where scenarios are collected, and is in the collection."""
     with collecting() as found:
         returned = scenario("s", goal=5)  # type: ignore[arg-type]
     assert found == [returned]
