@@ -106,7 +106,11 @@ class ScenarioEvaluator:
         if scripted is None:
             return None
         return await matched_trajectories(
-            scripted.trajectory, turn.tool_calls, 1, blind=self.agent.sight.hidden(turn)
+            scripted.trajectory,
+            (*turn.tool_calls, *turn.asked_calls),
+            1,
+            blind=self.agent.sight.hidden(turn),
+            of_turn=True,
         )
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:

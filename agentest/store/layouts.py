@@ -67,7 +67,7 @@ CODECS = Codecs(
         Remark: Layout(only_if_set=("calls_before",)),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
-            only_if_set=("also_seen_by", "call_id", "duration_ms", "round"),
+            only_if_set=("also_seen_by", "call_id", "duration_ms", "round", "approval"),
             names={"call_id": "id"},
         ),
         Turn: Layout(
@@ -92,6 +92,7 @@ CODECS = Codecs(
                 "started_at",
                 "user_ms",
                 "tools_ms",
+                "asked_calls",
             ),
         ),
         UnfinishedTurn: Layout(
