@@ -161,7 +161,9 @@ class ScenarioEvaluator:
             [partial(evaluate_metric, m, data, model, k) for m, k in zip(metrics, keys, strict=True)]
         )
         return {
-            metric.name: Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
+            metric.name: replace(result, error=self.redact(result.error))
+            if isinstance(result, Unscored)
+            else result
             for metric, result in zip(metrics, results, strict=True)
         }
 

@@ -36,7 +36,7 @@ from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import held_again, idle_user, tools_without_model, warnings_of
 from agentest.totals import totals_of
-from agentest.verdict import averages, decide, skipped_metrics
+from agentest.verdict import averages, decide, skipped_metrics, undecisive_problems
 
 
 @dataclass(slots=True)
@@ -188,6 +188,7 @@ class UnitDecision:
             *warnings_of(conversations),
             *disagreements(unit.scenario, conversations),
             *unjudged(unit.scenario, unit.metrics),
+            *undecisive_problems(conversations, thresholds),
             *unasked(unit.scenario, conversations),
             *(() if self._user else tools_without_model(unit.scenario, conversations)),
         )

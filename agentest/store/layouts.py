@@ -17,6 +17,7 @@ from agentest.results import (
     Skipped,
     TrajectoryResult,
     TurnEvaluation,
+    Unscored,
 )
 from agentest.store.codec import Codecs, Layout
 from agentest.store.shapes import (
@@ -101,6 +102,7 @@ CODECS = Codecs(
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
         Score: Layout(left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence")),
         CriterionResult: Layout(only_if_set=("samples",)),
+        Unscored: Layout(only_if_set=("own_code",)),
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
         StoredTime: Layout(flat=("spent",)),
