@@ -40,6 +40,15 @@ class SeenBy(StrEnum):
     SPANS = "spans"
 
 
+class Approval(StrEnum):
+    """What became of a call for which the agent asks its user."""
+
+    GRANTED = "granted"
+    DENIED = "denied"
+    PENDING = "pending"
+    """Nobody has answered yet: the call has not run."""
+
+
 def cannot_be_seen(agent: str) -> str:
     return f"calls of agent {agent!r} cannot be seen"
 

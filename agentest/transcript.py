@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
 from agentest.endings import Ending
-from agentest.sight import SeenBy
+from agentest.sight import Approval, SeenBy
 from agentest.support.json_text import safe_repr
 
 
@@ -62,16 +62,30 @@ class ToolCall:
     """Which of the agent's messages of the turn asked for it, from 0; None: nobody tells."""
     raised: str | None = None
     """The exception that the mock's own code raised by mistake, and where: `KeyError at salon.sim.py:12`."""
+    approval: Approval | None = field(default=None, compare=False)
+    """What the user, or the configuration, decided about it; None: the agent did not ask."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether a tool may have run: a call that waits for approval, or was denied, has none."""
+        return self.approval not in (Approval.DENIED, Approval.PENDING)
 
 
+WAITS_FOR_APPROVAL = "it waits for the user's approval"
+"""The `error` of a call that the user has not approved yet."""
 UNANSWERED = "cancelled before it answered"
-NO_MOCK = "no mock"
-"""The error of a call to a tool that has no mock."""
 """The `error` of a call that has been made, and of which no answer came yet."""
+NO_MOCK = "no mock"
+"""The `error` of a call to a tool that has no mock."""
 ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
 """The `invalid_arguments` of a call of which the agent's protocol told the name and the result alone."""
 besides_values = attrgetter(*(each.name for each in fields(ToolCall) if each.name not in ("args", "result")))
 """All that is known of a call but its arguments and result, in the order of its fields."""
+
+
+def waiting(call: ToolCall) -> ToolCall:
+    """A call that the agent wants to make, while its user is asked."""
+    return replace(call, error=WAITS_FOR_APPROVAL, approval=Approval.PENDING)
 
 
 def arguments_untold(call: ToolCall) -> bool:
@@ -223,6 +237,8 @@ class Turn:
     """How long the user thought before; None: not known. What was measured makes no other turn of it."""
     tools_ms: float | None = field(default=None, compare=False)
     """Waiting for mocks between the requests: no part of `latency_ms`; None: not known."""
+    asked_calls: tuple[ToolCall, ...] = ()
+    """Calls for which the agent asked its user in this turn and that a later turn has, as it decided them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

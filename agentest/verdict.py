@@ -93,7 +93,10 @@ def decide(
     held_to = thresholds if telling or not conversations else {}
     by_threshold = list(_threshold_reasons(conversations, held_to, exact))
     told = {reason.metric for reason in by_threshold if reason.actual is None}
-    reasons += [*by_threshold, *(r for r in _unscored_reasons(conversations) if r.metric not in told)]
+    reasons += [
+        *by_threshold,
+        *(r for r in _unscored_reasons(conversations, thresholds) if r.metric not in told),
+    ]
     if not conversations:
         reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
     failed = [r for r in reasons if r.status is Status.FAILED]
@@ -320,19 +323,46 @@ def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Re
     )
 
 
-def _unscored_reasons(conversations: Sequence[ConversationResult]) -> Iterator[Reason]:
+def _unscored_reasons(
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
+) -> Iterator[Reason]:
     """One reason for each metric that could not be scored somewhere."""
-    asked = Counter(name for name, _ in _metric_results(conversations))
-    for name, errors in _problems(conversations).items():
-        message = f"{name} could not be scored {len(errors)} of {_times(asked[name])}: {errors[0]}"
+    for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
         yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name)
 
 
-def _problems(conversations: Sequence[ConversationResult]) -> dict[str, list[str]]:
-    """Metric → why it could not be scored, each time that it could not."""
+def undecisive_problems(
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
+) -> tuple[str, ...]:
+    """What to say of custom metrics whose own code failed and that have no threshold: they decide nothing."""
+    deciding = _problems(conversations, decided_by=thresholds)
+    problems = {name: found for name, found in _problems(conversations).items() if name not in deciding}
+    why = "; without a threshold it does not change the verdict"
+    return tuple(message + why for _, message in _unscored(conversations, problems))
+
+
+def _unscored(
+    conversations: Sequence[ConversationResult], problems: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str]]:
+    """The name of each metric and that it could not be scored, how often and why."""
+    asked = Counter(name for name, _ in _metric_results(conversations)) if problems else {}
+    for name, errors in problems.items():
+        yield name, f"{name} could not be scored {len(errors)} of {_times(asked[name])}: {errors[0]}"
+
+
+def _problems(
+    conversations: Sequence[ConversationResult], *, decided_by: Mapping[str, float] | None = None
+) -> dict[str, list[str]]:
+    """Metric → why it could not be scored, each time that it could not.
+
+    Args:
+        decided_by: thresholds; what a custom metric's own code did counts only where it has one of them.
+    """
     problems: dict[str, list[str]] = {}
     for name, result in _metric_results(conversations):
-        if isinstance(result, Unscored):
+        if not isinstance(result, Unscored):
+            continue
+        if decided_by is None or name in decided_by or not result.own_code:
             problems.setdefault(name, []).append(result.error)
     return problems
 

@@ -8,15 +8,24 @@ gets true or false, or the user's words.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentest.agents.approvals import Decision
 from agentest.agents.reading import shown
+from agentest.sight import Approval
 
 Wire = Mapping[str, Any]
 """An interrupt as it is told: `id` and `value`."""
 _QUESTIONS = ("question", "message", "description", "text", "prompt", "query", "instruction", "title")
+_DECIDED = {
+    "approve": Approval.GRANTED,
+    "accept": Approval.GRANTED,
+    "reject": Approval.DENIED,
+    "response": Approval.DENIED,
+    "ignore": Approval.DENIED,
+}
+"""Kinds of decision → what becomes of the call; what is not here runs no tool and refuses none."""
 _ANY: Container[str] = ("approve", "reject")
 
 
@@ -44,6 +53,39 @@ def _action(value: Wire) -> str:
     name = value.get("name", value.get("action"))
     args = value.get("args", value.get("arguments", {}))
     return f"{name}({shown(args)})" if isinstance(name, str) else shown(value)
+
+
+def approvals_of(values: Iterable[Any], decision: Decision) -> dict[str, Approval]:
+    """Name of a tool → what the answer decides about its call; empty where no call is asked about."""
+    found: dict[str, Approval] = {}
+    for value in values:
+        answer = _answer(value, decision)
+        for request, decided in zip(_requests(value), _decisions(answer), strict=False):
+            name = request.get("name", request.get("action")) if isinstance(request, Mapping) else None
+            if isinstance(name, str) and decided in _DECIDED:
+                found[name] = _DECIDED[decided]
+    return found
+
+
+def _requests(value: Any) -> list[Any]:
+    """What an interrupt asks about: one entry for each decision."""
+    if _is_one_call(value):
+        return [value]
+    if isinstance(value, Mapping) and isinstance(value.get("action_requests"), list):
+        return list(value["action_requests"])
+    items = value if isinstance(value, list) else [value]
+    return [
+        item["action_request"] for item in items if isinstance(item, Mapping) and "action_request" in item
+    ]
+
+
+def _decisions(answer: Any) -> list[Any]:
+    """The kind of each decision of an answer."""
+    if isinstance(answer, Mapping):
+        answer = answer.get("decisions", [answer])
+    return (
+        [each.get("type") for each in answer if isinstance(each, Mapping)] if isinstance(answer, list) else []
+    )
 
 
 def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:

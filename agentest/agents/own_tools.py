@@ -46,9 +46,9 @@ class OwnTools:
 
         Args:
             observed: the calls that it tells of.
-            not_run: ids of those among them that it has not run itself: denied, or answered by mocks.
+            not_run: ids of those among them that mocks have answered.
         """
-        own = [call.name for call in observed if call.call_id is None or call.call_id not in not_run]
+        own = [call.name for call in observed if call.ran and call.call_id not in not_run]
         self._names |= dict.fromkeys(own)
         if names := self._mocked(own, ctx):
             raise MockBypassed(self._bypassed(names), observed, tools=names)

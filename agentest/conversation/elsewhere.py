@@ -109,6 +109,7 @@ class CallsElsewhere:
         return replace(
             turn,
             tool_calls=self._mocks.calls_of(turn.turn_index),
+            asked_calls=self._mocks.asked_in(turn.turn_index),
             calls_hidden=None if mended else turn.calls_hidden,
             call_refused=self.doubt_of(turn.turn_index),
         )

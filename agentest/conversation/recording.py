@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from agentest.mocks.real_call import RealCall
 from agentest.mocks.resolver import MockResolver
 from agentest.sight import SeenBy
 from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.raised_at import called_at
 from agentest.transcript import ToolCall, Usage
 
 
@@ -74,7 +76,23 @@ def _plain(name: str, what: str, value: Any) -> Any:
     try:
         return json.loads(json_text(value))
     except NotJson as error:
-        raise AgentError(f"record_tool({name!r}): `{what}` cannot be written as JSON: {error}") from None
+        call = _not_awaited(value)
+        if call is None:
+            problem = f"`{what}` cannot be written as JSON: {error}"
+        else:
+            problem = f"`{what}` is a call that was not awaited: write `await {call}(…)`"
+        place = called_at()
+        at = f"{place}: " if place else ""
+        raise AgentError(f"{at}record_tool({name!r}): {problem}") from None
+
+
+def _not_awaited(value: Any) -> str | None:
+    """The name of the function that made a coroutine which a value is or has; None: there is none."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return next((found for found in map(_not_awaited, value) if found), None)
+    return str(value.__name__) if inspect.iscoroutine(value) else None
 
 
 def _tokens(name: str, count: Any) -> int:

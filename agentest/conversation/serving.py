@@ -132,7 +132,7 @@ def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
 
 def _called_past_mocks(call: ToolCall) -> bool:
     """Whether the agent was seen to make a call itself that we were not asked for."""
-    return not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
+    return call.ran and not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
 def _refused(agent: str, name: str, told: str) -> str:

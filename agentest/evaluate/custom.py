@@ -45,6 +45,8 @@ class MetricModel:
         self._key = key
         self.refused = False
         """Whether an answer was asked for although there is no model."""
+        self.failed = False
+        """Whether the model had no answer after all retries."""
 
     async def ask(self, prompt: str, answer: type[Answer], *, system: str | None = None) -> Answer:
         """An answer of the shape of a pydantic model. Raises ModelError."""
@@ -52,7 +54,11 @@ class MetricModel:
             self.refused = True
             raise NoModel(NO_MODEL)
         messages = [{"role": "system", "content": system}] if system else []
-        return await self._model.ask([*messages, {"role": "user", "content": prompt}], answer, self._key)
+        try:
+            return await self._model.ask([*messages, {"role": "user", "content": prompt}], answer, self._key)
+        except ModelError:
+            self.failed = True
+            raise
 
     async def text(self, prompt: str, *, system: str | None = None) -> str:
         """An answer in words. Raises ModelError."""
@@ -114,9 +120,11 @@ async def evaluate_metric(
         if ends_the_run(error):
             raise
         if limit.expired and isinstance(error, TimeoutError):
-            return Unscored(f"the metric gave no value within {timeout_s:g} s")
-        # A task group or a wrapper may have hidden NoModel, so what was asked counts, not what was raised.
-        return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {words_of(error)}")
+            return Unscored(f"the metric gave no value within {timeout_s:g} s", own_code=True)
+        # A task group or a wrapper may have hidden ModelError: what became of its calls counts.
+        if llm.refused:
+            return Skipped(NO_MODEL)
+        return Unscored(f"{type(error).__name__}: {words_of(error)}", own_code=not llm.failed)
 
 
 def _score(metric: Metric, returned: Any) -> Score:

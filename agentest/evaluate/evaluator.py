@@ -107,10 +107,11 @@ class ScenarioEvaluator:
             return None
         return await matched_trajectories(
             scripted.trajectory,
-            turn.tool_calls,
+            (*turn.tool_calls, *turn.asked_calls),
             1,
             blind=self.agent.sight.hidden(turn),
             listed=self.agent.sight.listed_in(turn),
+            of_turn=True,
         )
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:
@@ -161,7 +162,9 @@ class ScenarioEvaluator:
             [partial(evaluate_metric, m, data, model, k) for m, k in zip(metrics, keys, strict=True)]
         )
         return {
-            metric.name: Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
+            metric.name: replace(result, error=self.redact(result.error))
+            if isinstance(result, Unscored)
+            else result
             for metric, result in zip(metrics, results, strict=True)
         }
 

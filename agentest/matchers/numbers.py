@@ -1,4 +1,4 @@
-"""Numbers as people and models write them: `1,234`, `1 ½`, `5.0`, `−5`."""
+"""Numbers as people and models write them: `1,234`, `1 ½`, `5.0`, `−5`, `-$5`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 
 MOST_DIGITS = 1_000
 """A longer number is none that anybody reads, and reading it would take long; exponents likewise."""
-_GAP = "\u00a0"
+GAP = "\u00a0"
 """Stands for every space that may be inside of a number: no-break, figure, punctuation, thin."""
 OVER = "\u2044"
 """Between the two numbers of a fraction."""
 _PLAIN_SIGNS = {
-    **dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u202f"), _GAP),
+    **dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u202f"), GAP),
     **dict.fromkeys(map(ord, "\u2212\ufe63\uff0d\u2013"), "-"),
     **dict.fromkeys(map(ord, "\uff0c\u066c"), ","),
     **dict.fromkeys(map(ord, "\uff0e\u066b"), "."),
     ord("\uff0b"): "+",
 }
-GROUPS = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{_GAP}\d{{3}})+)"
+GROUPS = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{GAP}\d{{3}})+)"
 """1,234,567, or as in India 12,34,567, or with gaps."""
 SPACED = r"\d{1,3}(?: \d{3})+"
 _DECIMALS = r"(?:\.\d+|\.(?![eE]))?(?:[eE][+-]?\d+)?"
 _ONE_NUMBER = re.compile(rf"(?:{GROUPS}|{SPACED}|\d+|(?=\.\d)){_DECIMALS}", re.ASCII)
-_FRACTION = re.compile(rf"(?:(\d+)[ {_GAP}]+)?(\d+)[/{OVER}](\d+)", re.ASCII)
+_FRACTION = re.compile(rf"(?:(\d+)[ {GAP}]+)?(\d+)[/{OVER}](\d+)", re.ASCII)
 
 
 def number_of(value: Any) -> Fraction | None:
@@ -55,9 +55,25 @@ def _number_of_text(text: str) -> Fraction | None:
     if len(text) > 2 * MOST_DIGITS:
         return None
     text = with_plain_signs(text).strip()
-    size = text[1:].lstrip() if text[:1] in ("-", "+") else text
+    sign, size = _signed(text)
+    if not sign and text and is_currency(text[0]):  # $-5
+        sign, size = _signed(text[1:].lstrip())
+    elif size and is_currency(size[0]):  # -$5
+        size = size[1:].lstrip()
+    elif size and is_currency(size[-1]):  # -5 €
+        size = size[:-1].rstrip()
     found = size_of(size)
-    return -found if found is not None and text[0] == "-" else found
+    return -found if found is not None and sign == "-" else found
+
+
+def _signed(text: str) -> tuple[str, str]:
+    """A number's sign, "" for none, and the rest."""
+    return (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
+
+
+def is_currency(character: str) -> bool:
+    """Whether it is the sign of a currency."""
+    return unicodedata.category(character) == "Sc"
 
 
 def size_of(written: str) -> Fraction | None:
@@ -76,7 +92,7 @@ def _decimal(written: str) -> Fraction | None:
     digits, _, exponent = written.lower().partition("e")
     if len(exponent) > 5 or abs(int(exponent or 0)) > MOST_DIGITS:
         return None
-    whole, _, decimals = re.sub(f"[, {_GAP}]", "", digits).partition(".")
+    whole, _, decimals = re.sub(f"[, {GAP}]", "", digits).partition(".")
     return Fraction(f"{whole or 0}.{decimals or 0}e{exponent or 0}")
 
 
@@ -92,5 +108,5 @@ def _plain_sign(sign: str) -> str:
     if digit is not None:
         return str(digit)
     if unicodedata.decomposition(sign).startswith("<fraction>"):
-        return _GAP + unicodedata.normalize("NFKC", sign)
+        return GAP + unicodedata.normalize("NFKC", sign)
     return sign

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from fractions import Fraction
 
-from agentest.matchers.numbers import GROUPS, OVER, SPACED, size_of, with_plain_signs
+from agentest.matchers.numbers import GAP, GROUPS, OVER, SPACED, is_currency, size_of, with_plain_signs
 
 _DECIMALS = r"(?:\.\d+(?!\d|\.\d))?(?:[eE][+-]?\d+(?!\w))?"
 _NUMBERS = re.compile(
@@ -37,6 +36,8 @@ def _signed(match: re.Match[str], text: str) -> Fraction | None:
     if _is_in_a_word(before):
         return None
     size = size_of(match[0])
+    if OVER in match[0]:
+        before = before.removesuffix(GAP)  # a sign like ½ is read with a gap before it
     return -size if size is not None and _is_negative(before) else size
 
 
@@ -54,6 +55,6 @@ def _joins(letter: str) -> bool:
 def _is_negative(before: str) -> bool:
     """Whether a sign stands before the digits, or before their currency: `-5`, `-$5`; but not in `3-5`."""
     symbol = before.rstrip()
-    if symbol and unicodedata.category(symbol[-1]) == "Sc":
+    if symbol and is_currency(symbol[-1]):
         before = symbol[:-1]
     return before.endswith("-") and not before[-2:-1].isalnum()

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentest.mocks.http_response import HttpResponse
 from agentest.mocks.one_call import alike, is_called, same
-from agentest.sight import SeenBy
+from agentest.sight import Approval, SeenBy
 from agentest.support.replacing import replace
 from agentest.transcript import ToolCall
 
@@ -69,6 +69,8 @@ class CallRecord:
         self._by_id: defaultdict[str, list[RecordedCall]] = defaultdict(list)
         self._by_turn: defaultdict[int, list[RecordedCall]] = defaultdict(list)
         self._sources: defaultdict[int, set[SeenBy]] = defaultdict(set)
+        self._asked: list[ToolCall] = []
+        """Calls that waited for approval and were decided in a later turn, as they were while they waited."""
         self._lock = threading.RLock()
         self.on_change: Callable[[RecordedCall], object] = lambda _: None
         """Receives each call that is recorded, and again whenever more is known of it."""
@@ -85,6 +87,10 @@ class CallRecord:
     def of_turn(self, turn_index: int) -> tuple[ToolCall, ...]:
         """The calls of a turn, in the order in which they were made."""
         return tuple(recorded.call for recorded in self._calls if recorded.call.turn_index == turn_index)
+
+    def asked_in(self, turn_index: int) -> tuple[ToolCall, ...]:
+        """The calls that waited for approval in a turn and that a later turn has."""
+        return tuple(call for call in self._asked if call.turn_index == turn_index)
 
     def begin(self, call: ToolCall) -> RecordedCall:
         """Record a call that is about to be answered: always a new one, whatever was told before."""
@@ -105,6 +111,8 @@ class CallRecord:
                 does. Then its calls with the same id, name and arguments are the same.
         """
         with self._lock:
+            for call in calls:
+                self._drop_waiting(call)
             known = self._known(calls, retold)
             following: RecordedCall | None = None
             # From the last to the first: a call that is new stands before the one that followed it.
@@ -114,6 +122,17 @@ class CallRecord:
                 else:
                     self._merge(recorded, call)
                 following = recorded
+
+    def _drop_waiting(self, told: ToolCall) -> None:
+        """Take out a call that waited for approval and of which more is told now: it belongs to this turn."""
+        for recorded in list(self._by_id.get(told.call_id or "", ())):
+            call = recorded.call
+            if call.approval is Approval.PENDING and (call.name, call.seen_by) == (told.name, told.seen_by):
+                self._calls.remove(recorded)
+                self._by_turn[call.turn_index].remove(recorded)
+                self._by_id[told.call_id or ""].remove(recorded)
+                if call.turn_index != told.turn_index:
+                    self._asked.append(call)
 
     def _insert(self, call: ToolCall, before: RecordedCall | None) -> RecordedCall:
         recorded = RecordedCall(call)
@@ -241,6 +260,7 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
         also_seen_by=tuple(each for each in _BEST_FIRST if each in sources and each is not best.seen_by),
         duration_ms=other.duration_ms if best.duration_ms is None else best.duration_ms,
         round=other.round if best.round is None else best.round,
+        approval=best.approval or other.approval,
     )
     if best.mocked or best.result is not None or best.error:
         return made

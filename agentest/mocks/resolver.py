@@ -91,6 +91,10 @@ class MockResolver:
         """The calls of a turn, in the order in which they were made; one that ended the conversation too."""
         return self._record.of_turn(turn_index)
 
+    def asked_in(self, turn_index: int) -> tuple[ToolCall, ...]:
+        """The calls that waited for approval in a turn and that a later turn has."""
+        return self._record.asked_in(turn_index)
+
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls so far, in their order."""

@@ -48,9 +48,9 @@ class ScenarioFile(pytest.File):
         if not self._project.has(self.path):
             raise self.CollectError(self._project.why_not(self.path))
         found = self._project.discover(self.path)
-        for broken in found.broken:
-            if broken.name is None:
-                raise self.CollectError(broken.message)
+        if found.broken:
+            refused = (each.refused for each in found.scenarios if each.refused)
+            raise self.CollectError("\n".join([found.broken[0].message, *refused]))
         entries = self._project.entries(found)
         if not entries:
             self.warn(

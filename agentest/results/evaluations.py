@@ -100,6 +100,8 @@ class Unscored:
     """The metric should have a value and has none: its judge or its code failed."""
 
     error: str
+    own_code: bool = False
+    """Whether a custom metric's own code failed, not the model that it asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,8 @@ def _entries(
     root: Path,
 ) -> list[Unit | ScenarioResult]:
     file = shown_path(scenario.file, root)
+    if scenario.refused is not None:
+        return [_errored(scenario.name, file, scenario.line, scenario.refused, scenario.tags)]
     if scenario.skip is not None:
         return [_not_run(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
     try:
@@ -402,8 +404,13 @@ def slugify(name: str) -> str:
 
 def _broken(file: BrokenFile, root: Path) -> ScenarioResult:
     shown = shown_path(file.file, root)
-    reason = Reason(Status.ERRORED, ReasonKind.FILE, file.message)
-    return ScenarioResult(file.name or shown, "", shown, file.line, Verdict(Status.ERRORED, (reason,)))
+    return _errored(shown, shown, file.line, file.message)
+
+
+def _errored(name: str, file: str, line: int, message: str, tags: tuple[str, ...] = ()) -> ScenarioResult:
+    """The result of what could not be read. It names no agent: which one was meant is not known."""
+    verdict = Verdict(Status.ERRORED, (Reason(Status.ERRORED, ReasonKind.FILE, message),))
+    return ScenarioResult(name, "", file, line, verdict, tags=tags)
 
 
 def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:

@@ -31,7 +31,7 @@ class Choices:
 
     scenarios: tuple[Scenario, ...]
     broken: tuple[str, ...]
-    """Of each file that cannot be read: where and why."""
+    """Of each file that cannot be read, and of each scenario that was refused: where and why."""
     agents: tuple[str, ...]
     """The agents under test first."""
 
@@ -109,9 +109,10 @@ def choices(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     discovered = discover_scenarios(request, loaded)
     under_test, known = agents_under_test(loaded.config, None)
     return Choices(
-        scenarios=discovered.scenarios,
+        scenarios=tuple(each for each in discovered.scenarios if not each.refused),
         broken=tuple(
-            f"{shown_path(each.file, request.root)}:{each.line}: {each.message}" for each in discovered.broken
+            f"{shown_path(file, request.root)}:{line}: {problem}"
+            for file, line, problem in discovered.problems
         ),
         agents=tuple(dict.fromkeys((*under_test, *known))),
     )

@@ -44,6 +44,7 @@ from agentest.verdict import (
     averages,
     decide,
     skipped_metrics,
+    undecisive_problems,
     with_failing_groups,
     with_severe_failures,
 )
@@ -238,6 +239,7 @@ class UnitDecision:
             *warnings_of(conversations),
             *disagreements(unit.scenario, conversations),
             *unjudged(unit.scenario, unit.metrics),
+            *undecisive_problems(conversations, thresholds),
             *unasked(unit.scenario, conversations),
             *(() if self._user else tools_without_model(unit.scenario, conversations)),
         )

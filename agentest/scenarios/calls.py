@@ -44,6 +44,8 @@ class ExpectedCall:
     """Which of the tool's calls that count it must be: 1 the first, -1 the last; None: any."""
     mode_unsaid: bool = field(default=False, compare=False, repr=False)
     """Whether nobody wrote its mode yet, so that the trajectory's own default decides."""
+    place_word: str = field(default="nth", compare=False, repr=False)
+    """The word with which `nth` was written: `first`, `last` or `nth`."""
 
     def __repr__(self) -> str:
         words = [repr(self.name)] if isinstance(self.name, str) else [shown(self.name)]
@@ -135,6 +137,11 @@ def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[s
             yield word, f"expected True or False, found {brief(value)}"
     if nth is not None and (isinstance(nth, bool) or not isinstance(nth, int) or nth == 0):
         yield "nth", f"expected a whole number, 1 for the first call and -1 for the last, found {brief(nth)}"
+
+
+def place_word(first: bool, last: bool) -> str:
+    """The word that says which of the tool's calls it must be."""
+    return "first" if first else "last" if last else "nth"
 
 
 def place_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:

@@ -5,10 +5,15 @@ Each function raises ValueError whose message names both keys that do not agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
 from agentest.matchers.comparison import is_same
+from agentest.matchers.showing import brief
+from agentest.matchers.texts import Text
+from agentest.matchers.values import OneOf
 from agentest.scenarios.alternatives import calls_in
 from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
 from agentest.scenarios.names import ToolName, covers, is_one_tool, name_text
@@ -42,7 +47,7 @@ def check_writes(made: Trajectory, key: str) -> None:
 def _problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
     yield from _wrong_settings(made, key)
     yield from _wrong_limits(made, key)
-    yield from _wrong_places(made, calls)
+    yield from _wrong_places(made, calls, key)
     yield from _forbidden(made, calls, key)
     yield from _wrong_orders(made, key)
 
@@ -66,25 +71,63 @@ def _is_named(each: ExpectedCall) -> bool:
     return is_one_tool(each.name)
 
 
-def _wrong_places(made: Trajectory, calls: str) -> Iterator[str]:
+def _wrong_places(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+    banned = ((f"{key}.forbidden[{at}]", each) for at, each in enumerate(made.forbidden))
+    for place, each in (*_placed(made.expected or (), calls), *banned):
+        if each.nth is not None:
+            yield from _places_of_free_calls(made, place, each)
     for place, each in _placed(made.expected or (), calls):
         if each.nth is None:
             continue
-        read = next((name for name in made.reads if covers(name, each.name)), None)
-        if read is not None:
-            yield (
-                f"{place}.nth: is {each.nth}, but {name_text(each.name)} is free, as `reads` has "
-                f"{name_text(read)}; calls that are free are not counted"
-            )
         if made.max_calls is not None and abs(each.nth) > made.max_calls:
-            yield f"{place}.nth: is {each.nth}, but `max_calls` is {made.max_calls}"
+            yield f"{_place_key(place, each)}, but `max_calls` is {made.max_calls}"
         limit = _limit_of_all(made, each)
         if limit is not None and abs(each.nth) > limit:
             yield (
-                f"{place}.nth: is {each.nth}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
+                f"{_place_key(place, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
             )
     if made.match_mode != "within":
         yield from _places_taken(made, calls)
+
+
+def _places_of_free_calls(made: Trajectory, place: str, each: ExpectedCall) -> Iterator[str]:
+    """Where a call is to be the n-th of those that count, and only calls that do not count can be it."""
+    not_counted = "calls that are free are not counted"
+    read = next((name for name in made.reads if covers(name, each.name)), None)
+    if read is not None:
+        yield (
+            f"{_place_key(place, each)}, but {name_text(each.name)} is free, as `reads` has "
+            f"{name_text(read)}; {not_counted}"
+        )
+    if made.ignore_failed and _asks_for_failure(each.result):
+        yield (
+            f"{_place_key(place, each)}, but a call with the `result` {brief(each.result)} has failed, and "
+            f"`ignore_failed` makes it free; {not_counted}. Leave out one of the three"
+        )
+
+
+def _place_key(place: str, each: ExpectedCall) -> str:
+    """The key that says which of the tool's calls it must be, with what it is: `….first: is True`."""
+    return f"{place}.{each.place_word}: is {each.nth if each.place_word == 'nth' else True}"
+
+
+def _asks_for_failure(result: Any) -> bool:
+    """Whether only a call that failed has such a result: one with an `error` in it."""
+    if not isinstance(result, Mapping):
+        return False
+    keys = [key for key in result if isinstance(key, str) and (key == "error" or key.startswith("error."))]
+    return any(key != "error" or _is_something(result[key]) for key in keys)
+
+
+def _is_something(wanted: Any) -> bool:
+    """Whether no value that is empty, false or missing can be equal to it."""
+    if isinstance(wanted, OneOf):
+        return all(map(_is_something, wanted.values))
+    if isinstance(wanted, re.Pattern):
+        return wanted.fullmatch("") is None
+    if isinstance(wanted, Text):
+        return bool(wanted.value.strip())
+    return isinstance(wanted, str | int | float | Mapping | list | tuple) and bool(wanted)
 
 
 def _limit_of_all(made: Trajectory, each: ExpectedCall) -> int | None:
@@ -94,14 +137,15 @@ def _limit_of_all(made: Trajectory, each: ExpectedCall) -> int | None:
 
 def _places_taken(made: Trajectory, calls: str) -> Iterator[str]:
     """Where two expected calls would have to be one and the same."""
-    taken: dict[tuple[ToolName, int], int] = {}
+    taken: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
     for at, step in enumerate(made.expected or ()):
         if isinstance(step, ExpectedCall) and step.nth is not None:
             place = step.name, step.nth
             if place in taken:
+                other = _place_key(f"{calls}[{taken[place][0]}]", taken[place][1])
                 name = name_text(step.name)
-                yield f"{calls}[{at}].nth: is {step.nth} of {name}, as that of {calls}[{taken[place]}] is"
-            taken.setdefault(place, at)
+                yield f"{_place_key(f'{calls}[{at}]', step)}, but {other} for the same call of {name}"
+            taken.setdefault(place, (at, step))
 
 
 def _forbidden(made: Trajectory, calls: str, key: str) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """What a scenario file says: `scenario()` and `sequence()`.
 
-`scenario()` checks what it is given at once, so that an error points at its line. It registers the scenario
-with the discovery that is importing the file, if there is one; called otherwise it just returns the value.
+`scenario()` checks its options at once, so that an error points at its line. It registers the scenario with
+the discovery that is importing the file, if there is one; otherwise it only returns the value. While a
+discovery imports the file, a refused scenario is registered with what is wrong instead of raising: the file's
+other scenarios still run, and every mistake is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from agentest.matchers.showing import brief
 from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.criteria import Criterion
-from agentest.scenarios.making import made, unreadable
+from agentest.scenarios.making import made, refused, unreadable
 from agentest.scenarios.model import Check, Scenario
 from agentest.scenarios.session import Session
 from agentest.support.spelling import did_you_mean, snake_keys
@@ -128,19 +130,21 @@ def scenario(
         skip: True or the reason why the scenario is not run.
 
     Raises:
-        ScenarioError: with file, line, scenario and option.
+        ScenarioError: with file, line, scenario and option, unless a discovery is importing the file.
     """
     options = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
     options.setdefault("name", name)
     frame = sys._getframe(1)
     file, line = _absolute(frame.f_code.co_filename), frame.f_lineno
+    registry = _registry.get()
     try:
         new = made({**options, **_camel_options(camel_case, options)}, file, line)
-    except ValueError as error:
-        raise ScenarioError(f"{file}:{line}: scenario {brief(name)}: {error}") from None
     except Exception as error:  # noqa: BLE001 - an object of the user's own may raise wherever it is looked at
-        raise ScenarioError(f"{file}:{line}: scenario {brief(name)}: {unreadable(options, error)}") from None
-    registry = _registry.get()
+        problem = str(error) if isinstance(error, ValueError) else unreadable(options, error)
+        problem = f"{file}:{line}: scenario {brief(name)}: {problem}"
+        if registry is None:
+            raise ScenarioError(problem) from None
+        new = refused(options, file, line, problem)
     if registry is not None:
         registry.append(new)
     return new

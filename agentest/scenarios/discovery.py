@@ -19,18 +19,19 @@ from agentest.support.paths import EVERYTHING, contains_any, matches_any, patter
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """A scenario file, or one scenario of it, that could not be loaded."""
+    """A scenario file that could not be loaded."""
 
     file: str
     line: int
     message: str
-    name: str | None = None
-    """The scenario's name, where it is a single scenario that cannot be run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What the scenario files of a run hold. `files`: they and everything of the user's they imported."""
+    """What the scenario files of a run hold. `files`: they and everything of the user's they imported.
+
+    `scenarios` has those that were refused, too, so that paths and filters select them like the others.
+    """
 
     scenarios: tuple[Scenario, ...] = ()
     broken: tuple[BrokenFile, ...] = ()
@@ -40,10 +41,20 @@ class Discovered:
     left_out: tuple[str, ...] = ()
     """Folders with a configuration of their own, which have scenario files."""
 
+    @property
+    def problems(self) -> list[tuple[str, int, str]]:
+        """File, line and message of each file that could not be loaded and each scenario that was refused."""
+        refused = [(each.file, each.line, each.refused) for each in self.scenarios if each.refused]
+        found = [*((each.file, each.line, each.message) for each in self.broken), *refused]
+        return [
+            (file, line, message.removeprefix(f"{readable(file)}:{line}: ")) for file, line, message in found
+        ]
+
     def redacted(self, redact: Callable[[str], str]) -> Discovered:
-        """The same with secrets hidden in the messages about broken files."""
+        """The same with secrets hidden in the messages about broken files and refused scenarios."""
         broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
-        return replace(self, broken=broken)
+        scenarios = tuple(replace(s, refused=redact(s.refused)) if s.refused else s for s in self.scenarios)
+        return replace(self, broken=broken, scenarios=scenarios)
 
 
 def discover(
@@ -71,17 +82,13 @@ def discover(
     for path in _on_paths(searched.files, paths):
         if wanted and not contains_any(shown_path(path, root), wanted):
             continue
-        try:
-            defined = _load(path, imports)
-            scenarios += defined
-            empty += [] if defined else [shown_path(path, root)]
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
-            broken.append(_broken(error, path))
-    unique, duplicates = _without_duplicates(scenarios)
+        defined, problem = _load(path, imports)
+        scenarios += defined
+        broken += [problem] if problem else []
+        empty += [] if defined or problem else [shown_path(path, root)]
     left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
-    return Discovered(tuple(unique), (*broken, *duplicates), frozenset(imports.files), tuple(empty), left_out)
+    found = tuple(_with_unique_names(scenarios))
+    return Discovered(found, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
 
 
 def discover_file(path: Path, imports: Imports, earlier: Sequence[Scenario] = ()) -> Discovered:
@@ -90,14 +97,9 @@ def discover_file(path: Path, imports: Imports, earlier: Sequence[Scenario] = ()
     Args:
         earlier: the scenarios of other files, whose names are taken.
     """
-    try:
-        defined = _load(path, imports)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
-        return Discovered(broken=(_broken(error, path),))
-    unique, duplicates = _without_duplicates([*earlier, *defined])
-    return Discovered(tuple(unique[len(earlier) :]), tuple(duplicates), frozenset(imports.files))
+    defined, problem = _load(path, imports)
+    found = _with_unique_names([*earlier, *defined])[len(earlier) :]
+    return Discovered(tuple(found), (problem,) if problem else (), frozenset(imports.files))
 
 
 def _on_paths(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
@@ -113,10 +115,16 @@ def _on_paths(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[
     return sorted([*found, *others])
 
 
-def _load(path: Path, imports: Imports) -> list[Scenario]:
+def _load(path: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
+    """The scenarios of a file; of one that fails to import only those that were refused before it failed."""
     with collecting() as scenarios:
-        imports.import_file(path)
-    return scenarios
+        try:
+            imports.import_file(path)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
+            return [each for each in scenarios if each.refused], _broken(error, path)
+    return scenarios, None
 
 
 def _broken(error: BaseException, path: Path) -> BrokenFile:
@@ -125,19 +133,21 @@ def _broken(error: BaseException, path: Path) -> BrokenFile:
     return BrokenFile(str(path), line, readable(message))
 
 
-def _without_duplicates(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[BrokenFile]]:
+def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    """The scenarios in their order; one whose name is taken is refused."""
     first: dict[str, Scenario] = {}
-    duplicates = []
+    found = []
     for scenario in scenarios:
         known = first.setdefault(scenario.name, scenario)
-        if known is not scenario:
+        if known is not scenario and not scenario.refused:
             message = (
                 f"{readable(scenario.file)}:{scenario.line}: the name {scenario.name!r} is taken: "
                 f"{readable(known.file)}:{known.line} defines a scenario of that name. "
                 "Give one of them another name"
             )
-            duplicates.append(BrokenFile(scenario.file, scenario.line, message, scenario.name))
-    return list(first.values()), duplicates
+            scenario = replace(scenario, refused=message)
+        found.append(scenario)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,19 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
     )
 
 
+def refused(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
+    """The scenario that stands in for one whose options are wrong, with what selects it: name and tags."""
+    name, tags = options["name"], options.get("tags", ())
+    tags = (tags,) if isinstance(tags, str) else tags
+    return Scenario(
+        name=name if isinstance(name, str) and name.strip() else f"scenario {brief(name)}",
+        file=file,
+        line=line,
+        tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list | tuple) else (),
+        refused=problem,
+    )
+
+
 def unreadable(options: Mapping[str, Any], error: Exception) -> str:
     """What is wrong with options that could not be read because something in them raised `error`."""
     key = next((name for name, value in options.items() if _raises(name, value)), "an option")

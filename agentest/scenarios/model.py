@@ -63,6 +63,8 @@ class Scenario:
     tags: tuple[str, ...] = ()
     skip: str | None = None
     """Why the scenario is not run; None when it is."""
+    refused: str | None = None
+    """What is wrong with it, so that it cannot run; then little else of it is known. None: nothing is."""
     case: CaseId | None = None
     """Which case of an evaluation set it is; None for a scenario of a `*.sim.py`."""
     session: Session | None = None

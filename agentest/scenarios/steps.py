@@ -25,6 +25,7 @@ from agentest.scenarios.calls import (
     checked_name,
     made_exact,
     place_of,
+    place_word,
     wrong_words,
 )
 from agentest.scenarios.forms import from_data, word_in
@@ -94,6 +95,7 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         options.get("result", ANYTHING),
         _place(options, key),
         mode_unsaid=mode is None,
+        place_word=place_word(options.get("first", False), options.get("last", False)),
     )
     return _read(_checked(made, key))
 

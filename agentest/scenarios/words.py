@@ -14,6 +14,7 @@ from agentest.scenarios.calls import (
     checked_name,
     made_exact,
     place_of,
+    place_word,
     wrong_words,
 )
 from agentest.scenarios.names import ToolName
@@ -61,7 +62,15 @@ def call(
     place = place_of(first, last, nth, f"call({brief(tool)})")
     says_args = args is not None or bool(more)
     given = {**given, **more}
-    return ExpectedCall(name, given, where=where, result=result, nth=place, mode_unsaid=says_args)
+    return ExpectedCall(
+        name,
+        given,
+        where=where,
+        result=result,
+        nth=place,
+        mode_unsaid=says_args,
+        place_word=place_word(first, last),
+    )
 
 
 def exactly(expected: ExpectedCall) -> ExpectedCall:

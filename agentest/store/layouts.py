@@ -22,6 +22,7 @@ from agentest.results import (
     Skipped,
     TrajectoryResult,
     TurnEvaluation,
+    Unscored,
     VerdictWarning,
 )
 from agentest.store.codec import Codecs, Layout
@@ -81,7 +82,7 @@ CODECS = Codecs(
         Remark: Layout(only_if_set=("calls_before",)),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
-            only_if_set=("also_seen_by", "call_id", "duration_ms", "round", "raised"),
+            only_if_set=("also_seen_by", "call_id", "duration_ms", "round", "raised", "approval"),
             names={"call_id": "id"},
         ),
         Turn: Layout(
@@ -106,6 +107,7 @@ CODECS = Codecs(
                 "started_at",
                 "user_ms",
                 "tools_ms",
+                "asked_calls",
             ),
         ),
         UnfinishedTurn: Layout(
@@ -118,6 +120,7 @@ CODECS = Codecs(
         CriterionResult: Layout(only_if_set=("samples",)),
         ErrorGroup: Layout(only_if_set=("fails",)),
         StoredFailure: Layout(only_if_set=("severity",)),
+        Unscored: Layout(only_if_set=("own_code",)),
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
         StoredTime: Layout(flat=("spent",)),

@@ -187,10 +187,12 @@ class FromAnywhere:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """To be awaited in any event loop; in a thread without one, the result."""
         running = _running_loop()
+        call = self._function(*args, **kwargs)
         if running is self._home or self._home is None:
-            return self._function(*args, **kwargs)
-        call = asyncio.run_coroutine_threadsafe(self._function(*args, **kwargs), self._home)
-        return call.result() if running is None else asyncio.wrap_future(call)
+            return call
+        if running is None:
+            return asyncio.run_coroutine_threadsafe(call, self._home).result()
+        return _awaited_at(self._home, call)
 
     def plainly(self, *args: Any) -> Any:
         """The result, for code that is not async, wherever it runs: it waits."""
@@ -199,6 +201,10 @@ class FromAnywhere:
         # The event loop stands still until this returns: the function is called elsewhere.
         found = self._function(*args)
         return _in_a_loop_of_its_own(found) if inspect.iscoroutine(found) else found
+
+
+async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, home))
 
 
 def from_anywhere(function: Callable[..., Any]) -> FromAnywhere:

@@ -1,11 +1,13 @@
-"""Where in the user's own files something went wrong, or stands: `booking.sim.py:12`."""
+"""Where in the user's own files something went wrong, is called or stands: `booking.sim.py:12`."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 import traceback
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from agentest.support.importing import is_users_file
@@ -23,6 +25,14 @@ def raised_at(error: BaseException, code: Any = None) -> str:
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [f"{Path(file).name}:{line}" for file, line in places if is_users_file(file)]
     return own[-1] if own else defined_at(code)
+
+
+def called_at() -> str:
+    """File and line of the nearest caller in the user's own files; "" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
 
 
 def defined_at(code: Any) -> str:

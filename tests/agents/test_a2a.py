@@ -430,6 +430,10 @@ FAILED = {
     "extension": (Told(-32008, "x"), "an extension is required: name it in `headers` as A2A-Extensions: x"),
     "odd": (Told("E1", "boom"), 'answered with an error: {"code": "E1"'),  # type: ignore[arg-type]
     "empty": (task(), "the agent's reply is empty: its task is completed, and neither artifacts"),
+    "empty_artifact": (
+        task("completed", "Thinking.", artifacts=[artifact("a", "")], history=[message("On it.")]),
+        "the agent's reply is empty: its task is completed, and its artifacts have no text",
+    ),
     "blank": ({"message": message(" ")}, "the agent's reply is empty: its message has no text"),
     "no_state": ({"task": {"id": "t", "status": {}}}, "a task of the agent has no state: {}"),
     "no_status": ({"task": {"id": "t"}}, "the agent's task has no status, and the keys id"),
@@ -454,6 +458,18 @@ def test_wrong_answers(answer: Any, problem: str) -> None:
     talk = Talk(answer)
     with pytest.raises(NoReply, match=problem):
         raise NoReply(talk.problem)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_empty_artifact(streaming: bool) -> None:
+    """An artifact without text is the reply where the agent called a tool: no remark takes its place."""
+    call = function("function_call", name="pay", id="1", args={})
+    working = message("On it.", call, function("function_response", name="pay", id="1", response={"ok": 1}))
+    whole = task("completed", "Done.", artifacts=[artifact("a", "")], history=[working])
+    events = [task("working"), update("working", working), piece("a", ""), update("completed", "Done.")]
+    talk = Talk(Stream(events) if streaming else whole, streaming=streaming)
+    assert (talk.reply.text, [call.name for call in talk.reply.observed]) == (None, ["pay"])
+    assert "On it." in [remark.text for remark in talk.reply.remarks]
 
 
 def test_answers_nested_deeply() -> None:

@@ -62,6 +62,41 @@ def test_paths_lines_and_names(project: Project) -> None:
     )
 
 
+REFUSED = """
+scenario("fine", turns=["hi"])
+scenario("no aim")
+scenario(
+    "typo",
+    turns=["hi"],
+    profil="x",
+)
+"""
+
+
+def test_refused_scenarios(project: Project) -> None:
+    """A file's refused scenarios are all reported and errored, the others run; choices select among them."""
+    project.scenario(REFUSED)
+    with ScriptedAgent(lambda _: "done") as agent:
+        project.config(agent.endpoint)
+        done = project.run()
+    assert done.returncode == 2
+    statuses = {each["name"]: (each["status"], each["line"]) for each in project.results["scenarios"]}
+    assert statuses == {"fine": ("passed", 3), "no aim": ("errored", 4), "typo": ("errored", 5)}
+    assert "a.sim.py:4: scenario 'no aim': has neither `goal` nor `turns`" in done.stdout
+    assert "a.sim.py:5: scenario 'typo': unknown option `profil`; did you mean `profile`" in done.stdout
+    everything = project.run("--list")
+    assert everything.returncode == 2
+    assert "fine" in everything.stdout
+    assert "scenario 'no aim'" in everything.stderr
+    assert "scenario 'typo'" in everything.stderr
+    assert listed(project, "--scenario", "=fine") == listed(project, "a.sim.py:3") == ["fine"]
+    for choice in (["a.sim.py:7"], ["a.sim.py::typo"], ["--scenario", "typo"]):
+        only = project.run("--list", *choice)
+        assert only.returncode == 2
+        assert "scenario 'typo'" in only.stderr
+        assert "no aim" not in only.stderr
+
+
 def test_what_failed_last(project: Project) -> None:
     """The latest verdict on each scenario counts, whichever run it is of; where none failed, all run."""
     project.scenario(A)

@@ -357,6 +357,61 @@ def test_resolve_tool(handler: Callable[..., Any]) -> None:
     ]
 
 
+async def _forgets(messages: Any, ctx: Any) -> str:
+    found = ctx.resolve_tool("book", {"n": 1})  # forgets
+    return f"found {found}"
+
+
+async def _stumbles(messages: Any, ctx: Any) -> str:
+    found = ctx.resolve_tool("book", {"n": 1})  # stumbles
+    return str(found["n"])
+
+
+async def _swallows(messages: Any, ctx: Any) -> str:
+    await ctx.resolve_tool("book", {"n": 1})
+    ctx.resolve_tool("book", {"n": 2})  # swallows
+    return "done"
+
+
+def _forgets_in_another_loop(messages: Any, ctx: Any) -> str:
+    return asyncio.run(_forgets(messages, ctx))
+
+
+@pytest.mark.parametrize(
+    ("handler", "mark", "said", "calls"),
+    [
+        (_forgets, "forgets", "", 0),
+        (_forgets_in_another_loop, "forgets", "", 0),
+        (_stumbles, "stumbles", "the handler raised TypeError: 'coroutine' object is not subscriptable; ", 0),
+        (_swallows, "swallows", "", 1),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine .*_awaited_at:RuntimeWarning")
+def test_a_call_that_is_not_awaited(handler: Callable[..., Any], mark: str, said: str, calls: int) -> None:
+    """A handler that forgets to await `ctx.resolve_tool` fails, with the line at which it made the call."""
+    conversation = hold(handler, tools={"book": {"n": 1}})
+    rows = Path(__file__).read_text().splitlines()
+    line = next(at for at, row in enumerate(rows, 1) if row.endswith(f"  # {mark}"))
+    assert conversation.failure == Failure(
+        Blame.AGENT,
+        f"{said}test_conversation.py:{line}: the handler did not await ctx.resolve_tool('book'), so no tool "
+        "ran: write `await ctx.resolve_tool('book', …)`",
+    )
+    assert len(conversation.tool_calls) == calls
+
+
+def test_a_call_that_a_task_makes() -> None:
+    """A call that was given to a task is awaited, also if the handler does not wait for the task."""
+    tasks = []
+
+    async def handler(messages: Any, ctx: Any) -> str:
+        tasks.append(asyncio.create_task(ctx.resolve_tool("book", {"n": 1})))
+        return "done"
+
+    conversation = hold(handler, tools={"book": {"n": 1}})
+    assert (conversation.failure, len(conversation.tool_calls)) == (None, 1)
+
+
 def test_resolve_tool_without_arguments() -> None:
     """Arguments may be left out; what is no dict is recorded as invalid and answered as an error."""
 

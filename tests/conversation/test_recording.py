@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from datetime import date
@@ -162,6 +163,30 @@ def test_what_comes_after_the_answer_is_refused() -> None:
         "record_usage: the agent has answered already; record before the handler returns",
     ]
     assert turn.tool_calls == ()
+
+
+def test_a_result_that_was_not_awaited() -> None:
+    """A recorded result that is a coroutine is an error that names the handler's line."""
+
+    async def look() -> str:
+        return "found"
+
+    def handler(messages: Any, ctx: TurnContext) -> str:
+        call = look()
+        try:
+            ctx.record_tool("look", {}, {"found": [call]})
+        finally:
+            call.close()
+        return "Done."
+
+    failure = held(hold(handler)).failure
+    assert failure is not None
+    assert failure.blame == "agent"
+    assert re.fullmatch(
+        r"test_recording\.py:\d+: record_tool\('look'\): `result` is a call that was not awaited: "
+        r"write `await look\(…\)`",
+        failure.message,
+    )
 
 
 def test_a_context_of_no_conversation() -> None:

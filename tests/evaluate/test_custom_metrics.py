@@ -136,8 +136,10 @@ def test_what_is_no_label_is_unscored(found: Any) -> None:
 
 def test_a_metric_that_raises_is_unscored_with_its_error() -> None:
     """Whatever a metric raises is kept as the reason why it has no value."""
-    assert evaluated(quantitative(KeyError("slot"))) == Unscored("KeyError: 'slot'")
-    assert evaluated(quantitative(10**400)) == Unscored("OverflowError: int too large to convert to float")
+    assert evaluated(quantitative(KeyError("slot"))) == Unscored("KeyError: 'slot'", own_code=True)
+    assert evaluated(quantitative(10**400)) == Unscored(
+        "OverflowError: int too large to convert to float", own_code=True
+    )
 
 
 def test_async_methods_are_awaited() -> None:
@@ -158,7 +160,7 @@ def test_async_methods_are_awaited() -> None:
 
     assert evaluated(Slow()) == Score(5, "hi")
     assert evaluated(Tone()) == Score("no failure", "")
-    assert evaluated(Length(), given=TALK) == Unscored("LookupError: goal")
+    assert evaluated(Length(), given=TALK) == Unscored("LookupError: goal", own_code=True)
 
 
 def test_names_are_snake_case_unless_given() -> None:
@@ -276,7 +278,7 @@ def test_a_metric_that_cannot_be_copied_is_unscored() -> None:
         def score(self, input: TurnInput) -> int:
             return 1
 
-    assert evaluated(Unique()) == Unscored("TypeError: there is only one")
+    assert evaluated(Unique()) == Unscored("TypeError: there is only one", own_code=True)
 
 
 def test_nothing_set_on_a_metric_is_shared() -> None:
@@ -353,17 +355,17 @@ def test_a_skipped_custom_metric_errs_only_under_a_threshold() -> None:
     assert run([Judged], thresholds={"judged": 0}).verdict.status is Status.ERRORED
 
 
-def test_a_raising_metric_errs_the_scenario_and_costs_no_other() -> None:
-    """A metric that raises makes the scenario errored; the other metrics keep their values."""
+def test_a_raising_metric_is_a_warning_and_costs_no_other() -> None:
+    """A metric without a threshold that raises is a warning; the other metrics keep their values."""
 
     class Broken(QuantitativeMetric):
         def score(self, input: TurnInput) -> Any:
             return 1 / 0
 
     found = run([Broken, CallCount])
-    assert found.verdict.status is Status.ERRORED
+    assert found.verdict.status is Status.PASSED
     assert found.averages == {"call_count": 0.5}
-    assert [r.kind for r in found.verdict.reasons] == ["unscored"]
+    assert found.warnings[0].startswith("broken could not be scored 2 of 2 times: ZeroDivisionError")
 
 
 def test_plain_metrics_have_threads() -> None:
@@ -403,7 +405,7 @@ def test_metrics_that_hang() -> None:
         *hung, fine = anyio.run(go)
     finally:
         released.set()
-    assert hung == [Unscored("the metric gave no value within 0.05 s")] * 41
+    assert hung == [Unscored("the metric gave no value within 0.05 s", own_code=True)] * 41
     assert fine == Score(4, "")
 
 

@@ -55,6 +55,8 @@ def test_a_number_is_read_however_it_is_written(
         ("−5 °C, -3, (-2), x=-1, +4", [-5, -3, -2, -1, 4]),
         ("-$5, $-6, −€ 7, £8", [-5, -6, -7, 8]),
         ("3-5 or 5–7 days", [3, 5, 5, 7]),
+        ("-½, −1½ and 3-½", [Fraction(-1, 2), Fraction(-3, 2), 3, Fraction(1, 2)]),
+        ("-$½ or - ½", [Fraction(-1, 2), Fraction(1, 2)]),
         ("1½ cups, 2 ½ and ¾", [Fraction(3, 2), Fraction(5, 2), Fraction(3, 4)]),
         ("1/2", [1, 2]),
         ("BK-001, H2O, v2, order_5", []),
@@ -105,7 +107,7 @@ def test_long_texts_are_read_in_one_go(text: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text("0123456789.,- ½⁄/eE+$a \u00a0", max_size=12))
+@given(st.text("0123456789.,- ½⁄/eE+$€a \u00a0", max_size=12))
 @example("1.E1")
 @example(".1E1")
 def test_a_text_that_is_a_number_has_it(text: str) -> None:

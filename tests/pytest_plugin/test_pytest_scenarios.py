@@ -400,6 +400,17 @@ def test_a_broken_file_is_an_error_of_collection(project: pytest.Pytester) -> No
     assert "the name 'greets' is taken" in result.stdout.str()
 
 
+def test_a_refused_scenario_is_an_item_that_errs(project: pytest.Pytester) -> None:
+    """Each refused scenario of a file is an item with its own error; the others run."""
+    text = "from agentest import scenario\nscenario('fine', turns=['Hi'])\nscenario('a')\nscenario('b')\n"
+    write(project, "some.sim.py", text)
+    result = project.runpytest(*FLAGS, "some.sim.py")
+    result.assert_outcomes(passed=1, errors=2)
+    shown = result.stdout.str()
+    assert "some.sim.py:3: scenario 'a': has neither" in shown
+    assert "some.sim.py:4: scenario 'b': has neither" in shown
+
+
 def test_a_scenario_file_needs_the_option(project: pytest.Pytester) -> None:
     """Without --agentest, a scenario file that is named is an error that says so; others are left alone."""
     result = project.runpytest("all.sim.py")

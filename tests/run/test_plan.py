@@ -322,7 +322,7 @@ def test_broken_files() -> None:
     """What could not be loaded is errored at its place, whatever the filters."""
     broken = [
         BrokenFile(f"{ROOT}/b.sim.py", 3, "importing failed"),
-        BrokenFile(f"{ROOT}/a.sim.py", 9, "the name is taken", "twice"),
+        BrokenFile(f"{ROOT}/a.sim.py", 9, "importing failed, too"),
     ]
     entries = plan([made(line=5)], broken, Options(scenarios=("s",))).entries
     shown = [
@@ -331,9 +331,22 @@ def test_broken_files() -> None:
     ]
     assert shown == [
         "s",
-        ("twice", "a.sim.py", 9, Status.ERRORED),
+        ("a.sim.py", "a.sim.py", 9, Status.ERRORED),
         ("b.sim.py", "b.sim.py", 3, Status.ERRORED),
     ]
+
+
+def test_refused_scenarios() -> None:
+    """A refused scenario is errored at its place, skipped or not, and filters select it like any other."""
+    wrong = made("wrong", 9, tags=("t",), refused="no goal", skip="later")
+    [good, entry] = plan([made(line=5), wrong]).entries
+    assert isinstance(good, Unit)
+    assert isinstance(entry, ScenarioResult)
+    assert (entry.name, entry.agent, entry.file, entry.line) == ("wrong", "", "a.sim.py", 9)
+    assert (entry.verdict.status, entry.verdict.reasons[0].message) == (Status.ERRORED, "no goal")
+    assert ran(plan([made(line=5), wrong], options=Options(scenarios=("=s",)))) == [("s", "agent")]
+    for options in (Options(scenarios=("wrong",)), Options(tags=("t",))):
+        assert len(plan([made(line=5), wrong], options=options).entries) == 1
 
 
 # Names of their own

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from agentest import QuantitativeMetric, call, scenario, sequence
+from agentest import QualitativeMetric, QuantitativeMetric, call, scenario, sequence
 from agentest.errors import ModelUnavailable
 from agentest.events import (
     ConversationFinished,
@@ -282,12 +282,56 @@ class Crashing(QuantitativeMetric):
         raise ZeroDivisionError("a bug")
 
 
-def test_a_custom_metric_that_raises_errors_the_scenario() -> None:
-    """A bug in a user's metric is neither the agent's failure nor a pass."""
+class CrashingLabel(QualitativeMetric):
+    """A metric with a bug that judges by labels."""
+
+    def evaluate(self, input: Any) -> str:
+        raise ZeroDivisionError("a bug")
+
+
+class Asking(QuantitativeMetric):
+    """A metric that asks the judges' model, and wraps what that raises."""
+
+    async def score(self, input: Any) -> float:
+        try:
+            await self.llm.text("How good is it?")
+        except Exception as error:
+            raise ValueError("no score") from error
+        return 1.0
+
+
+def test_a_custom_metric_that_raises() -> None:
+    """A bug in a user's metric errs the scenario where the metric has a threshold; else it is a warning."""
     with ScriptedAgent(["ok"]) as server:
-        result = run_scenarios([scenario("s", turns=["x"])], agent=server, custom_metrics=[Crashing])
-    assert result.scenarios[0].verdict.status is Status.ERRORED
-    assert "ZeroDivisionError" in result.scenarios[0].verdict.reasons[0].message
+        metrics = [Crashing, CrashingLabel]
+        result = run_scenarios([scenario("s", turns=["x"])], agent=server, custom_metrics=metrics).scenarios[
+            0
+        ]
+        assert result.verdict.status is Status.PASSED
+        said = "{} could not be scored 1 of 1 time: ZeroDivisionError: a bug; without a threshold it does not"
+        assert [
+            warning.startswith(said.format(name))
+            for warning, name in zip(result.warnings, ("crashing", "crashing_label"), strict=True)
+        ] == [True, True]
+        made = scenario("s", turns=["x"], thresholds={"crashing": 1})
+        result = run_scenarios([made], agent=server, custom_metrics=metrics).scenarios[0]
+    assert result.verdict.status is Status.ERRORED
+    assert "ZeroDivisionError" in result.verdict.reasons[0].message
+    assert len(result.warnings) == 1
+
+
+def test_a_custom_metric_whose_model_failed() -> None:
+    """A model that has no answer errs the scenario, threshold or not, whatever the metric makes of it."""
+
+    def down(request: ChatRequest) -> str:
+        raise TransientError("down", retry_after=0.0)
+
+    model = ScriptedModel(answer=down)
+    with ScriptedAgent(["ok"]) as server:
+        made = scenario("s", turns=["x"])
+        result = run_scenarios([made], agent=server, model=model, custom_metrics=[Asking]).scenarios[0]
+    assert result.verdict.status is Status.ERRORED
+    assert "asking could not be scored 1 of 1 time: ValueError: no score" in result.verdict.reasons[0].message
 
 
 def test_failures_are_grouped_and_decide() -> None:
@@ -382,7 +426,9 @@ def test_user_code_cannot_end_the_run() -> None:
         )
         assert result.scenarios[0].verdict.status is Status.ERRORED
         result = run_scenarios(
-            [scenario("s", turns=["x"], tools={"t": 1})], agent=server, custom_metrics=[Exiting]
+            [scenario("s", turns=["x"], tools={"t": 1}, thresholds={"exiting": 1})],
+            agent=server,
+            custom_metrics=[Exiting],
         )
     assert result.scenarios[0].verdict.status is Status.ERRORED
 

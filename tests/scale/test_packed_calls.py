@@ -4,7 +4,7 @@ import pickle
 from dataclasses import fields
 
 from agentest.scale.links import packed
-from agentest.sight import SeenBy
+from agentest.sight import Approval, SeenBy
 from agentest.transcript import ToolCall
 
 
@@ -22,6 +22,7 @@ def test_no_field_of_a_call_is_lost() -> None:
         also_seen_by=(SeenBy.CALLER,),
         duration_ms=12.5,
         round=2,
+        approval=Approval.GRANTED,
     )
     unset = [each.name for each in fields(call) if getattr(call, each.name) == each.default]
     assert not unset, "a new field: give it a value here, so that its loss is seen"

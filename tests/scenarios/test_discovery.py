@@ -50,7 +50,8 @@ def found_in(root: Path, files: dict[str, str]) -> Discovered:
 
 
 def names(found: Discovered) -> list[str]:
-    return [scenario.name for scenario in found.scenarios]
+    """The scenarios that can run."""
+    return [scenario.name for scenario in found.scenarios if not scenario.refused]
 
 
 # Patterns
@@ -326,7 +327,8 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     assert names(found) == ["ok"]
     assert shown_path(found.scenarios[0].file, tmp_path) == "caf\\xe9/ok.sim.py"
     assert found.empty == ("caf\\xe9/empty.sim.py",)
-    assert all("caf\\xe9" in broken.message for broken in found.broken)
+    assert all("caf\\xe9" in message for _, _, message in found.problems)
+    assert len(found.problems) == 2
     for path in ("caf\\xe9/ok", "caf\udce9/OK"):
         assert names(discover(tmp_path, INCLUDE, [], [path])) == ["ok"]
 
@@ -386,7 +388,7 @@ def test_broken_files(tmp_path: Path, text: str, line: int, said: str) -> None:
     found = found_in(tmp_path, {"broken.sim.py": text, "ok.sim.py": scenarios("ok")})
     [broken] = found.broken
     assert names(found) == ["ok"]
-    assert (broken.file, broken.line, broken.name) == (str(tmp_path / "broken.sim.py"), line, None)
+    assert (broken.file, broken.line) == (str(tmp_path / "broken.sim.py"), line)
     assert broken.message.startswith("importing the file failed\n")
     assert said in broken.message
     assert set(re.findall(r'File "([^"]+)"', broken.message)) <= {broken.file}
@@ -439,13 +441,70 @@ def test_duplicate_names(tmp_path: Path) -> None:
     files = {"a.sim.py": scenarios("same", "other"), "b.sim.py": "\n" + scenarios("same", "same")}
     found = found_in(tmp_path, files)
     assert names(found) == ["same", "other"]
-    assert [(Path(b.file).name, b.line, b.name) for b in found.broken] == [
+    twice = [each for each in found.scenarios if each.refused]
+    assert [(Path(each.file).name, each.line, each.name) for each in twice] == [
         ("b.sim.py", 3, "same"),
         ("b.sim.py", 4, "same"),
     ]
-    for broken in found.broken:
-        assert f"{tmp_path / 'b.sim.py'}:{broken.line}: the name 'same' is taken" in broken.message
-        assert f"{tmp_path / 'a.sim.py'}:2 defines" in broken.message
+    for each in twice:
+        assert f"{tmp_path / 'b.sim.py'}:{each.line}: the name 'same' is taken" in str(each.refused)
+        assert f"{tmp_path / 'a.sim.py'}:2 defines" in str(each.refused)
+
+
+REFUSED = """\
+from agentest import scenario
+
+first = scenario("no aim")
+scenario("fine", goal="g", tags=["t"])
+scenario(
+    "wrong words", goal="g", tags="t", knowledge="no list", profil="typo"
+)
+scenario(7, goal="g")
+scenario("Fine too", goal=first.name)
+"""
+
+
+def test_refused_scenarios(tmp_path: Path) -> None:
+    """Each scenario that is refused is one entry with its place and message; the file's others are kept."""
+    found = found_in(tmp_path, {"a.sim.py": REFUSED})
+    assert (names(found), found.broken, found.empty) == (["fine", "Fine too"], (), ())
+    refused = [each for each in found.scenarios if each.refused]
+    assert [(each.name, each.line, each.tags) for each in refused] == [
+        ("no aim", 3, ()),
+        ("wrong words", 5, ("t",)),
+        ("scenario 7", 8, ()),
+    ]
+    said = [message for _, _, message in found.problems]
+    assert said[0].startswith("scenario 'no aim': has neither `goal` nor `turns`; ")
+    assert said[1].startswith("scenario 'wrong words': unknown option `profil`; did you mean `profile`")
+    assert said[2].startswith("scenario 7: name: expected a text, found 7")
+    for each in refused:
+        assert str(each.refused).startswith(f"{tmp_path / 'a.sim.py'}:{each.line}: scenario ")
+
+
+def test_a_name_that_a_refused_scenario_has(tmp_path: Path) -> None:
+    """A refused scenario's name is taken all the same, and its own mistake is what is reported of it."""
+    text = scenarios("same") + "scenario('same')\nscenario('other')\nscenario('other', goal='g')\n"
+    found = found_in(tmp_path, {"a.sim.py": text})
+    assert names(found) == ["same"]
+    said = [(line, message.partition(";")[0]) for _, line, message in found.problems]
+    assert said[0] == (3, "scenario 'same': has neither `goal` nor `turns`")
+    assert said[1] == (4, "scenario 'other': has neither `goal` nor `turns`")
+    assert said[2][1].startswith("the name 'other' is taken")
+
+
+def test_a_file_that_fails_after_a_refused_scenario(tmp_path: Path) -> None:
+    """What was refused before a file failed is reported beside the failure."""
+    found = found_in(tmp_path, {"a.sim.py": scenarios("fine") + "scenario('no aim')\n1 / 0\n"})
+    assert names(found) == []
+    assert [(line, "division" in message) for _, line, message in found.problems] == [(4, True), (3, False)]
+
+
+def test_secrets_in_what_is_wrong(tmp_path: Path) -> None:
+    """The message about a refused scenario shows no secret."""
+    found = found_in(tmp_path, {"a.sim.py": "from agentest import scenario\nscenario('s', goal=['hush'])\n"})
+    assert "hush" in str(found.scenarios[0].refused)
+    assert "hush" not in str(found.redacted(lambda text: text.replace("hush", "…")).scenarios[0].refused)
 
 
 def test_a_working_directory_behind_a_link(tmp_path: Path) -> None:

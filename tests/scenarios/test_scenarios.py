@@ -304,18 +304,18 @@ def test_places(tmp_path: Path) -> None:
 
 
 def test_the_place_of_an_error(tmp_path: Path) -> None:
-    """An error points at `scenario(`; where a helper wrote that, the file's own line calls the helper."""
+    """An error points at `scenario(`, also where a helper wrote that."""
     (tmp_path / "wrapper.py").write_text(WRAPPER.replace('"g"', "5"))
     (tmp_path / "a.sim.py").write_text(
         "from agentest import scenario\n\nscenario(\n    's',\n    goal=5,\n)\n"
     )
     (tmp_path / "b.sim.py").write_text("from wrapper import booking\n\n\nbooking('s')\n")
-    first, second = discover(tmp_path, ["*.sim.py"], []).broken
-    assert (first.line, second.line) == (3, 4)
-    assert first.message.startswith(
+    first, second = discover(tmp_path, ["*.sim.py"], []).scenarios
+    assert (first.line, second.line) == (3, 5)
+    assert str(first.refused).startswith(
         f"{tmp_path / 'a.sim.py'}:3: scenario 's': goal: expected a text, found 5"
     )
-    assert second.message.startswith(f"{tmp_path / 'wrapper.py'}:5: scenario 's': goal: ")
+    assert str(second.refused).startswith(f"{tmp_path / 'wrapper.py'}:5: scenario 's': goal: ")
 
 
 # Registering
@@ -340,11 +340,13 @@ def test_collections_inside_each_other() -> None:
     assert (outer, inner) == ([first, third], [second])
 
 
-def test_a_wrong_scenario_is_not_registered() -> None:
-    """What raised an error is in no collection."""
+def test_a_wrong_scenario_is_registered_as_refused() -> None:
+    """A refused scenario raises nothing where scenarios are collected, and is in the collection."""
     with collecting() as found:
-        problem(goal=5)
-    assert found == []
+        returned = scenario("s", goal=5)  # type: ignore[arg-type]
+    assert found == [returned]
+    assert "goal: expected a text, found 5" in str(returned.refused)
+    assert (returned.name, returned.goal, returned.file) == ("s", "", __file__)
 
 
 def test_collections_at_the_same_time() -> None:

@@ -153,7 +153,31 @@ BAD: list[tuple[str, Any, str]] = [
     (
         "nth-twice",
         {"expected": [call("a", nth=1), call("a", first=True)]},
-        "expected[1].nth: is 1 of a, as that of",
+        "expected[1].first: is True, but trajectory.expected[0].nth: is 1 for the same call of a",
+    ),
+    (
+        "first-and-limit",
+        {"expected": [{"name": "a", "last": True}], "max_calls": 0},
+        "expected[0].last: is True, but `max_calls` is 0",
+    ),
+    (
+        "first-failed",
+        {"expected": [call("a", first=True, result={"error": "full"})], "ignore_failed": True},
+        "expected[0].first: is True, but a call with the `result` {'error': 'full'} has failed",
+    ),
+    (
+        "banned-failed",
+        {"forbidden": [call("a", last=True, result={"error": "full"})], "ignore_failed": True},
+        "trajectory.forbidden[0].last: is True, but a call with the `result`",
+    ),
+    (
+        "nth-failed",
+        {
+            "match_mode": "contains",
+            "expected": [any_of("b", call("a", nth=2, result={"error.code": one_of(1, 2)}))],
+            "ignore_failed": True,
+        },
+        "expected[0].nth: is 2, but a call with the `result`",
     ),
     (
         "nth-tool",
@@ -161,7 +185,12 @@ BAD: list[tuple[str, Any, str]] = [
         "expected[0].nth: is -3, but `max_calls_per_tool` is 2 for a",
     ),
     ("rounds-nothing", {"max_calls": 3, "rounds": True}, "trajectory.rounds: is about an order, but there"),
-    ("nth-read", {"expected": [call("a", nth=1)], "reads": ["a"]}, "free, as `reads` has a"),
+    (
+        "nth-read",
+        {"expected": [call("a", nth=1)], "reads": ["a"]},
+        "nth: is 1, but a is free, as `reads` has",
+    ),
+    ("first-read", {"expected": [call("a", first=True)], "reads": ["a"]}, "first: is True, but a is free"),
     ("min-max", {"min_calls": 3, "max_calls": 2}, "min_calls: is 3, more than `max_calls`, which is 2"),
     ("read-write", {"expected_writes": ["get_x"], "reads": ["get_*"]}, "but `reads` has get_*"),
     ("write-mode", {"expected_writes": ["a"], "match_mode": "contains"}, "`expected_writes` are exactly"),
@@ -217,6 +246,17 @@ FINE: list[tuple[str, dict[str, Any]]] = [
         "failed-uncounted",
         {"expected": [call("a", result={"error": "no"}), "b"], "ignore_failed": True, "max_calls": 1},
     ),
+    (
+        "first-worked",
+        {
+            "expected": [
+                call("a", first=True, result={"ok": 1, "error": optional("no")}),
+                call("b", last=True, result={"error": one_of(None, "no")}),
+            ],
+            "ignore_failed": True,
+        },
+    ),
+    ("first-failed-counted", {"expected": [call("a", first=True, result={"error": "no"})]}),
     ("nth-of-each", {"expected": [call("a", nth=1), call("b", first=True)]}),
     ("nth-banned", {"expected": [call("get_a", nth=1)], "forbidden": [call("get_*", nth=1)]}),
     ("nothing", {"expected": [], "rounds": True, "at_most_once": True}),

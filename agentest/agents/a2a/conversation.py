@@ -224,6 +224,11 @@ def _check_something_said(said: Said, calls: Sequence[ToolCall], work: Work) -> 
         return
     if work.message is not None:
         raise AgentError("the agent's reply is empty: its message has no text")
+    if work.artifacts:
+        raise AgentError(
+            f"the agent's reply is empty: its task is {work.state}, and its artifacts have no text (what it "
+            "said on the way to them is not the reply)"
+        )
     raise AgentError(
         f"the agent's reply is empty: its task is {work.state}, and neither artifacts nor status nor history "
         "have a text"

@@ -71,9 +71,9 @@ def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
         given: artifact → its text, of those that earlier turns have shown.
     """
     artifacts = list(_new_artifacts(work, given))
-    text, used = _chosen(work, artifacts)
+    text, used = _chosen(work, artifacts, given)
     if not text.strip():
-        text = _last_heard(work) or _in_place_of_text(work)
+        text = ("" if _has_artifact(work, given) else _last_heard(work)) or _in_place_of_text(work)
     told = [(_author_of(heard, name), spoken(heard.message.parts)) for heard in work.heard]
     told += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
     return Said(
@@ -84,15 +84,29 @@ def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
     )
 
 
-def _chosen(work: Work, artifacts: Sequence[tuple[Artifact, str]]) -> tuple[str, Mapping[str, str]]:
-    """The text of the reply, "" for none, and the artifacts that it is made of."""
+def _chosen(
+    work: Work, artifacts: Sequence[tuple[Artifact, str]], given: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """The text of the reply, "" for none, and the artifacts that it is made of.
+
+    Artifacts are the reply, also where they have no text: what was said on the way does not replace them.
+    """
     if work.message is not None:
         return spoken(work.message.parts), {}
     asked = spoken(work.status.message.parts) if work.status and work.status.message else ""
     if asked and work.state == INPUT_REQUIRED:
         return asked, {}
     used = _of_the_reply(artifacts)
-    return (_BETWEEN_ARTIFACTS.join(used.values()), used) if used else (asked, {})
+    if used or _has_artifact(work, given):
+        return _BETWEEN_ARTIFACTS.join(used.values()), used
+    return asked, {}
+
+
+def _has_artifact(work: Work, given: Mapping[str, str]) -> bool:
+    """Whether the agent has answered with an artifact that no earlier turn has shown."""
+    if work.message is not None or work.state == INPUT_REQUIRED:
+        return False
+    return any(given.get(artifact.id) != spoken(artifact.parts) for artifact in work.artifacts.values())
 
 
 def given_artifacts(work: Work) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentest.agents.ag_ui.calls import Call
 from agentest.agents.ag_ui.declaring import conflict, declared_tools
-from agentest.agents.ag_ui.interrupts import Interrupt, answers
+from agentest.agents.ag_ui.interrupts import Interrupt, answers, approvals
 from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.said import BETWEEN_MESSAGES, Spoken, read_spoken
 from agentest.agents.ag_ui.sending import Request, Sending
@@ -29,7 +29,9 @@ from agentest.agents.reading import shown
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.errors import AgentError
 from agentest.messages import AgentMessage, Message, ToolRequest, UserText
-from agentest.transcript import Remark, ToolCall, Usage
+from agentest.sight import Approval
+from agentest.support.replacing import replace
+from agentest.transcript import Remark, ToolCall, Usage, waiting
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ class AgUiConversation:
         """Ids of calls that were reported, or answered by us."""
         self._waiting: tuple[Call, ...] = ()
         """Calls that wait for an approval."""
+        self._decided: dict[str, Approval] = {}
+        """Id of a call that waited → what was decided about it last."""
         self._open: list[Interrupt] = []
         """Questions that nobody has answered yet."""
 
@@ -73,7 +77,8 @@ class AgUiConversation:
         decision = self._take(messages[self._taken :])
         self._taken = len(messages)
         if self._open and decision is None:
-            return AgentReply(_questions(self._open))  # its other calls were answered; now the user is asked
+            # Its other calls were answered; now the user is asked.
+            return AgentReply(_questions(self._open), observed=self._undecided(ctx))
         return await self._runs(body, ctx, values, decision)
 
     def _begin(self, body: Mapping[str, Any], ctx: TurnContext) -> None:
@@ -98,6 +103,7 @@ class AgUiConversation:
         for _ in range(MOST_APPROVALS):
             run, spoken, requests = await self._run(body, ctx, values, decision, total)
             if not self._open or requests or self._config.approvals == "ask":
+                total.observed += () if requests else self._undecided(ctx)
                 return self._reply(run, spoken, requests, total)
             if spoken.text:
                 total.remarks += (Remark(spoken.author, spoken.text),)
@@ -140,6 +146,7 @@ class AgUiConversation:
         forwarded = dict(body.get("forwardedProps", {}))
         resuming: Wire = {}
         if decision is not None:
+            self._decided = approvals(self._open, self._waiting, decision)
             resuming, self._open = answers(self._open, decision), []
             forwarded.update({key: resuming.pop(key) for key in ("command",) if key in resuming})
         return {
@@ -160,12 +167,13 @@ class AgUiConversation:
         declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
         asked_for = {one.call_id for one in self._open}
         for_us: list[Call] = []
-        waiting: list[Call] = []
+        undecided: list[Call] = []
         for call in run.calls:
             if not call.answered and (call.id in asked_for or None in asked_for):
-                waiting.append(call)
+                undecided.append(call)
             elif call.answered or call in self._waiting or self._is_its_own(call, run, declared_names):
-                total.observed += (call.made(ctx.turn_index),)
+                made = replace(call.made(ctx.turn_index), approval=self._decided.get(call.id))
+                total.observed += (made,)
                 self._settled.add(call.id)
             elif self._open and call.name not in declared_names:
                 self._sending.ignored.note("unanswered call", call.name)  # another way to ask the same
@@ -173,8 +181,12 @@ class AgUiConversation:
             else:
                 for_us.append(call)
                 self._settled.add(call.id)
-        self._waiting = tuple(waiting)
+        self._waiting = tuple(undecided)
         return tuple(call.requested() for call in for_us)
+
+    def _undecided(self, ctx: TurnContext) -> tuple[ToolCall, ...]:
+        """The calls that wait for approval, as calls of the turn in which the user is asked."""
+        return tuple(waiting(call.made(ctx.turn_index)) for call in self._waiting)
 
     def _is_its_own(self, call: Call, run: Run, declared_names: set[str]) -> bool:
         """Whether the agent does not wait for our answer, though it has told of none of its own."""

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents import graph_questions
+from agentest.agents.ag_ui.calls import Call
 from agentest.agents.ag_ui.wire import Wire
 from agentest.agents.approvals import Decision
 from agentest.agents.reading import read_any, shown
 from agentest.errors import AgentError
+from agentest.sight import Approval
 
 _REASONS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
 """Names of text fields of an answer that take the user's words."""
@@ -94,6 +96,17 @@ def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
     if interrupts[0].old:
         return {"command": {"resume": _resume(interrupts, decision)}}
     return {"resume": [_entry(one, decision) for one in interrupts]}
+
+
+def approvals(
+    interrupts: Sequence[Interrupt], waiting: Sequence[Call], decision: Decision
+) -> dict[str, Approval]:
+    """Id of a waiting call → what the answer to the questions decides about it."""
+    by_name = graph_questions.approvals_of([one.value for one in interrupts], decision)
+    found = {call.id: by_name[call.name] for call in waiting if call.name in by_name}
+    asked_for = {one.call_id for one in interrupts if one.value is None}
+    word = Approval.GRANTED if decision.approved else Approval.DENIED
+    return {**found, **{call.id: word for call in waiting if call.id in asked_for}}
 
 
 def _resume(asked: Sequence[Interrupt], decision: Decision) -> Any:

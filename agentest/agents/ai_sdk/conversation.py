@@ -8,7 +8,7 @@ from typing import Any
 
 from agentest.agents.ai_sdk.exchange import TEXT_TELLS_NOTHING, Exchange
 from agentest.agents.ai_sdk.parts import AssistantMessage
-from agentest.agents.ai_sdk.saying import denied, for_us, made, question, remarks, texts, waiting
+from agentest.agents.ai_sdk.saying import for_us, made, question, remarks, texts, undecided, waiting
 from agentest.agents.ai_sdk.streams import Told
 from agentest.agents.ai_sdk.written import Wire, decide, fill, user_message, version_4
 from agentest.agents.approvals import (
@@ -70,7 +70,7 @@ class AiSdkConversation:
         if isinstance(messages[-1], ToolResult):
             self._fill(current, messages)
             if waiting(current) and self._exchange.approvals == "ask":
-                return self._reply(current, answered)
+                return self._reply(current, answered, ctx)
         else:
             self._hear(current, messages[-1])
         decision = decided_by(self._exchange.approvals)
@@ -79,7 +79,7 @@ class AiSdkConversation:
                 _decide(self._current(), decision)
             current = await self._ask(answered, messages, ctx)
             if for_us(current) or not waiting(current) or decision is None:
-                return self._reply(current, answered)
+                return self._reply(current, answered, ctx)
         raise NoReply(TOO_MANY_QUESTIONS, answered.retries, answered.observed)
 
     def _current(self) -> AssistantMessage:
@@ -138,7 +138,7 @@ class AiSdkConversation:
         """Take the calls that the agent has made. Raises MockBypassed."""
         calls = made(current, ctx.turn_index)
         answered.observed += calls
-        self._exchange.own_tools.check_after(answered.observed, ctx, not_run=denied(current))
+        self._exchange.own_tools.check_after(answered.observed, ctx)
 
     def _payload(self, session_id: str) -> dict[str, Any]:
         wire = [m.wire() if isinstance(m, AssistantMessage) else m for m in self._messages]
@@ -151,7 +151,7 @@ class AiSdkConversation:
             **going_on,
         }
 
-    def _reply(self, current: AssistantMessage, answered: _Answered) -> AgentReply:
+    def _reply(self, current: AssistantMessage, answered: _Answered, ctx: TurnContext) -> AgentReply:
         requests, asked = for_us(current), waiting(current)
         *before, last = answered.said or ("",)
         if asked and not requests:
@@ -163,7 +163,7 @@ class AiSdkConversation:
             latency_ms=answered.latency_ms,
             retries=answered.retries,
             model_calls=answered.model_calls,
-            observed=answered.observed,
+            observed=answered.observed + undecided(current, ctx.turn_index),
             remarks=remarks(before, self.name),
             first_token_ms=answered.first_token_ms,
             calls_hidden=TEXT_TELLS_NOTHING if answered.is_text else None,

@@ -20,8 +20,8 @@ from agentest.agents.ai_sdk.parts import (
 )
 from agentest.agents.reading import shown
 from agentest.messages import ToolRequest
-from agentest.sight import SeenBy
-from agentest.transcript import Remark, ToolCall
+from agentest.sight import Approval, SeenBy
+from agentest.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
 
 _BETWEEN = "\n\n"
 _DENIED = "the call was denied"
@@ -89,9 +89,9 @@ def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
     return tuple(_call(part, message, turn_index) for part in over)
 
 
-def denied(message: AssistantMessage) -> frozenset[str]:
-    """Ids of the calls that nobody has made, as they were denied."""
-    return frozenset(part["toolCallId"] for part in message.parts if is_tool(part) and _is_denied(part))
+def undecided(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
+    """The calls that wait for approval, as calls of the turn in which the user is asked."""
+    return tuple(_call(part, message, turn_index) for part in waiting(message))
 
 
 def _is_denied(part: Part) -> bool:
@@ -108,6 +108,8 @@ def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
     if state == STREAMING:
         args, invalid = message.unfinished_input(part["toolCallId"]), "its input was cut"
     error = part.get("errorText") if state == FAILED else _DENIED if _is_denied(part) else None
+    if state == WAITS:
+        error = WAITS_FOR_APPROVAL
     return ToolCall(
         name=tool_name(part),
         args={} if args is None else args,
@@ -118,4 +120,13 @@ def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
         error=error,
         seen_by=SeenBy.AGENT,
         call_id=part["toolCallId"],
+        approval=_approval(part),
     )
+
+
+def _approval(part: Part) -> Approval | None:
+    if part["state"] == WAITS:
+        return Approval.PENDING
+    if _is_denied(part):
+        return Approval.DENIED
+    return Approval.GRANTED if part.get("approval", {}).get("approved") else None

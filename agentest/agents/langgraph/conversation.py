@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, decided_by, decided_by_user
-from agentest.agents.graph_questions import question, resume
+from agentest.agents.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    Decision,
+    decided_by,
+    decided_by_user,
+)
+from agentest.agents.graph_questions import approvals_of, question, resume
 from agentest.agents.langgraph.graph import Graph
 from agentest.agents.langgraph.messages import AI, Wire, calls_of, kind_of, usage_of
 from agentest.agents.langgraph.requests import thread_of
@@ -30,7 +36,8 @@ from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.reading import shown
 from agentest.errors import AgentError, SessionMismatch
 from agentest.messages import Message, last_said
-from agentest.transcript import ToolCall
+from agentest.sight import Approval
+from agentest.transcript import ToolCall, waiting
 
 
 @dataclass(slots=True)
@@ -50,6 +57,8 @@ class _Turn:
     latency_ms: float = 0.0
     first_token_ms: float | None = None
     retries: int = 0
+    decided: dict[str, Approval] = field(default_factory=dict)
+    """Name of a tool → what was decided about its call in this turn."""
 
 
 class GraphConversation:
@@ -74,10 +83,9 @@ class GraphConversation:
         turn = _Turn(thread_of(ctx.session_id), ctx.turn_index, values, sent)
         requests = self._graph.requests
         if sent is None:
-            own = requests.own_resume(values)
-            body = requests.answer(
-                assistant, resume(self._asked, decided_by_user(said.text)) if own is None else own, values
-            )
+            own, word = requests.own_resume(values), decided_by_user(said.text)
+            body = requests.answer(assistant, resume(self._asked, word) if own is None else own, values)
+            turn.decided = {} if own is not None else _decided(self._asked, word)
         else:
             body = requests.run(assistant, said, sent, state, values)
         await self._run(turn, body)
@@ -94,6 +102,7 @@ class GraphConversation:
             if questions > MOST_APPROVALS:
                 raise self._no_reply(turn, TOO_MANY_QUESTIONS)
             answer = resume(turn.told.interrupts, decision)
+            turn.decided |= _decided(turn.told.interrupts, decision)
             await self._run(turn, self._graph.requests.answer(assistant, answer, turn.values))
 
     async def _run(self, turn: _Turn, body: dict[str, Any]) -> None:
@@ -178,7 +187,14 @@ class GraphConversation:
 
     def _calls(self, turn: _Turn) -> tuple[ToolCall, ...]:
         """The calls of the turn, and those that waited for the user's word in it."""
-        return tuple(calls_of(self._messages(turn), turn.index, self._waiting))
+        calls = calls_of(self._messages(turn), turn.index, self._waiting)
+        by_user = turn.sent is None
+        return tuple(
+            replace(call, approval=turn.decided.get(call.name))
+            if not by_user or call.call_id in self._waiting
+            else call
+            for call in calls
+        )
 
     def _finished(self, turn: _Turn, before: Mapping[str, Any] | None) -> AgentReply:
         """The reply; what belongs to this turn is old from now on."""
@@ -197,7 +213,7 @@ class GraphConversation:
             latency_ms=turn.latency_ms,
             retries=turn.retries,
             model_calls=sum(kind_of(m) == AI for m in said) or None,
-            observed=tuple(call for call in calls if call.call_id not in self._waiting),
+            observed=tuple(waiting(call) if call.call_id in self._waiting else call for call in calls),
             remarks=remarks_of(said, text, self.name),
             state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
             state_before=before,
@@ -225,6 +241,10 @@ class GraphConversation:
             )
         text, _ = reply_of(messages if root is None else root, self._graph.ignored.note)
         return text
+
+
+def _decided(interrupts: Sequence[Wire], decision: Decision) -> dict[str, Approval]:
+    return approvals_of([each.get("value") for each in interrupts], decision)
 
 
 def _has_to_wait(call: ToolCall) -> bool:

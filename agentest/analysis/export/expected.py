@@ -98,6 +98,8 @@ class _Files:
                 raise UsageError(f"{file} cannot be loaded: {found.broken[0].message}")
             self._scenarios[file] = found.scenarios
         for scenario in self._scenarios[file]:
+            if scenario.name == name and scenario.refused:
+                raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
             if scenario.name == name:
                 return _of_scenario(scenario)
         raise UsageError(f"{file} has no scenario of that name any more")

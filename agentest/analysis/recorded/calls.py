@@ -119,6 +119,8 @@ def _why_not(call: ToolCall) -> str | None:
         return "it has no name"
     if call.error == UNANSWERED:
         return "it had no answer yet"
+    if not call.ran:
+        return "the user had not approved it"
     if call.seen_by is SeenBy.CALLER:
         return "the agent handed it to Agentest, which has no real tool to call"
     if call.args is not None and not isinstance(call.args, Mapping):

@@ -19,6 +19,7 @@ from agentest.results import AlignedRow, RowStatus
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.replacing import replace
 from agentest.support.text import shortened
+from agentest.transcript import WAITS_FOR_APPROVAL
 
 MOST_ROWS = 200
 """Rows that are kept: those with which something is wrong before others."""
@@ -152,7 +153,7 @@ class _Sheet:
     def _difference(self, table: CallTable, wanted: int, call: int) -> str:
         words = nearest_difference(table.slots[wanted], table.calls[call], self._is_elsewhere(call))
         if self.seen.failed.yes >> call & 1 and not words:
-            return _FAILED
+            return _FAILED if table.calls[call].ran else WAITS_FOR_APPROVAL
         free = self.seen.free_whys.get(call, "")
         return "; ".join(filter(None, (words, free)))
 

@@ -92,6 +92,8 @@ def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
 
 def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
     """Whether the tool answered as expected. Raises PredicateFailed, CannotTell."""
+    if not made.ran:
+        return False
     if result_untold(made):
         raise CannotTell(RESULT_UNTOLD)
     wanted, actual = expected.result, made.result

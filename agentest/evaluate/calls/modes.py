@@ -15,6 +15,7 @@ from agentest.evaluate.calls.table import CallTable
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.names import name_text
 from agentest.scenarios.trajectory import Trajectory
+from agentest.sight import Approval
 
 _ORDERED = ("strict", "in_order")
 
@@ -200,6 +201,8 @@ def _word_missed(wanted: ExpectedCall, seen: Sightings) -> str:
         assert wanted.nth is not None
         return f"{place_text(wanted.nth)}: {name} came as {_numbered(calls)}"
     if calls := seen.only_failed(wanted):
+        if any(seen.calls[call].approval is Approval.PENDING for call in bits(calls)):
+            return f"{name} waits for the user's approval ({_numbered(calls)})"
         return f"ignore_failed: {name} was answered with an error ({_numbered(calls)})"
     return ""
 

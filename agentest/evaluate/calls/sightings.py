@@ -48,6 +48,7 @@ class Sightings:
         complete: bool = True,
         blind: bool = False,
         listed: Listed = None,
+        of_turn: bool = False,
     ) -> Sightings:
         """What is known of these calls, for all that a trajectory expects, forbids and puts in order.
 
@@ -55,8 +56,9 @@ class Sightings:
             wanted: what it expects and puts in order.
             complete: False: further calls may have followed.
             blind: whether there may have been further calls anywhere, of tools that are not `listed`.
+            of_turn: whether they are the calls of one turn.
         """
-        free = FreeCalls(spec, calls)
+        free = FreeCalls(spec, calls, of_turn=of_turn)
         search = Search(calls)
         expected = [search.add(each) for each in wanted]
         banned = [search.add(each) for each in spec.forbidden]

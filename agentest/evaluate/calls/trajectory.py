@@ -37,17 +37,19 @@ async def matched_trajectories(
     complete: bool = True,
     blind: str | None = None,
     listed: Listed = None,
+    of_turn: bool = False,
 ) -> TrajectoryResult | None:
     """The result of all of several trajectories; None where nothing can be said, or there is none."""
-    results = [
-        replace(result, name=spec.name)
-        for spec in specs
-        if (
-            result := await matched_trajectory(
-                spec, calls, turns, complete=complete, blind=blind, listed=listed
-            )
-        )
-    ]
+    matched = partial(
+        matched_trajectory,
+        calls=calls,
+        turns=turns,
+        complete=complete,
+        blind=blind,
+        listed=listed,
+        of_turn=of_turn,
+    )
+    results = [replace(result, name=spec.name) for spec in specs if (result := await matched(spec))]
     if len(results) <= 1:
         return results[0] if results else None
     return _all_of(tuple(results))
@@ -82,10 +84,20 @@ async def matched_trajectory(
     complete: bool = True,
     blind: str | None = None,
     listed: Listed = None,
+    of_turn: bool = False,
     timeout_s: float = _TIMEOUT_S,
 ) -> TrajectoryResult | None:
     """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
-    match = partial(match_trajectory, spec, calls, turns, complete=complete, blind=blind, listed=listed)
+    match = partial(
+        match_trajectory,
+        spec,
+        calls,
+        turns,
+        complete=complete,
+        blind=blind,
+        listed=listed,
+        of_turn=of_turn,
+    )
     if _is_plain(spec):
         return match()
     limit = TimeLimit(timeout_s)
@@ -128,6 +140,7 @@ def match_trajectory(
     complete: bool = True,
     blind: str | None = None,
     listed: Listed = None,
+    of_turn: bool = False,
 ) -> TrajectoryResult | None:
     """Whether the calls are as the trajectory says.
 
@@ -143,12 +156,15 @@ def match_trajectory(
         blind: why there may be calls that nobody saw. Then those that were seen can let the trajectory fail,
             by what no further call could mend; what they cannot decide is told by this `error`.
         listed: the tools whose every call was seen all the same.
+        of_turn: whether they are the calls of one turn: one that waits for approval belongs to a later turn.
     """
     if not complete:
         spec = replace(spec, expected=None)
     paths = None if spec.expected is None else paths_of(spec.expected)
     wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_of_orders(spec))
-    seen = Sightings.of(spec, wanted, calls, complete=complete, blind=bool(blind), listed=listed)
+    seen = Sightings.of(
+        spec, wanted, calls, complete=complete, blind=bool(blind), listed=listed, of_turn=of_turn
+    )
     question = Question(
         spec=spec, paths=paths, turns=turns, complete=complete, blind=bool(blind), listed=listed
     )

@@ -12,7 +12,7 @@ from agentest.config.file import LoadedConfig
 from agentest.errors import UsageError
 from agentest.run.plan import Plan, make_plan
 from agentest.run.prepare import Request, configure, discover_scenarios
-from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.scenarios.discovery import Discovered
 from agentest.starting.doctor.checks import Check, Tell, bad, good, left_open
 from agentest.support.paths import path_from, shown_path
 from agentest.support.text import count
@@ -46,10 +46,11 @@ def check_scenarios(request: Request, loaded: LoadedConfig, tell: Tell) -> Plan 
 
 
 def _scenarios(found: Discovered, config: Config, root: Path) -> list[Check]:
-    checks = [bad("scenarios", _broken(file, root)) for file in found.broken]
-    files = len({scenario.file for scenario in found.scenarios})
-    if found.scenarios:
-        told = f"{count(len(found.scenarios), 'scenario')} in {count(files, 'file')}"
+    checks = [bad("scenarios", _problem(*each, root)) for each in found.problems]
+    usable = [scenario for scenario in found.scenarios if not scenario.refused]
+    files = len({scenario.file for scenario in usable})
+    if usable:
+        told = f"{count(len(usable), 'scenario')} in {count(files, 'file')}"
         checks.append(good("scenarios", told))
     elif not checks:
         why = f"none: no file that matches {', '.join(config.include)} (`include`) calls scenario(…)"
@@ -57,11 +58,11 @@ def _scenarios(found: Discovered, config: Config, root: Path) -> list[Check]:
     return checks
 
 
-def _broken(file: BrokenFile, root: Path) -> str:
+def _problem(file: str, line: int, message: str, root: Path) -> str:
     """Where and why; of a traceback the last row says it."""
-    first, *_, last = [row for row in file.message.splitlines() if row.strip()] * 2
+    first, *_, last = [row for row in message.splitlines() if row.strip()] * 2
     why = first if first == last else f"{first}: {last.strip()}"
-    return f"{shown_path(file.file, root)}:{file.line}: {why}"
+    return f"{shown_path(file, root)}:{line}: {why}"
 
 
 def check_output(config: Config, root: Path) -> Check:

@@ -71,11 +71,12 @@ export function callItem(call, { id, row }) {
   );
 }
 
-function details({ seenBy, alsoSeenBy = [], args, mocked, result, id }) {
+function details({ seenBy, alsoSeenBy = [], args, mocked, result, id, approval }) {
   return facts([
     ["Arguments", json(args)],
     [mocked ? "Result, from a mock" : "Result", json(result)],
     ["Known", [seenBy, ...alsoSeenBy].map((each) => SEEN[each]).join("; also ")],
+    ["Approval", approval],
     ["Id", id && foreign(id)],
   ]);
 }

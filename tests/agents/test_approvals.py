@@ -1,0 +1,195 @@
+"""Calls for which an agent asks its user: recorded when it asks, judged as made by bans, and never as run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import ag_ui_events as ag_ui
+import hurrying
+import pytest
+from talking import as_events, as_json, held
+from wire import http, wire
+
+from agentest import scenario
+from agentest.evaluate.calls.trajectory import match_trajectory
+from agentest.results import RunResult, ScenarioResult, Status
+from agentest.scenarios.trajectories import parse_trajectory
+from agentest.sight import Approval, SeenBy
+from agentest.store.codec import Codecs
+from agentest.store.layouts import CODECS
+from agentest.testing import arun_scenarios
+from agentest.transcript import WAITS_FOR_APPROVAL, ToolCall, waiting
+
+Chunk = dict[str, Any]
+
+
+def ui(*chunks: Chunk) -> bytes:
+    begin: list[Chunk] = [{"type": "start", "messageId": "m-1"}, {"type": "start-step"}]
+    return as_events(*begin, *chunks, {"type": "finish", "finishReason": "stop"}, "[DONE]", names=False)
+
+
+def text(said: str) -> list[Chunk]:
+    return [{"type": "text-delta", "id": "t", "delta": said}]
+
+
+AI_SDK = (
+    {"type": "ai_sdk"},
+    [
+        ui(
+            {"type": "tool-input-available", "toolCallId": "c1", "toolName": "pay", "input": {"amount": 5}},
+            {"type": "tool-approval-request", "approvalId": "p1", "toolCallId": "c1"},
+        )
+    ],
+    [ui({"type": "tool-output-available", "toolCallId": "c1", "output": "ok"}, *text("Paid."))],
+    [ui({"type": "tool-output-denied", "toolCallId": "c1"}, *text("Not paid."))],
+)
+_QUESTION = {"id": "i1", "message": "Pay 5?", "toolCallId": "c1"}
+AG_UI = (
+    {"type": "ag_ui"},
+    [
+        ag_ui.stream(
+            ag_ui.STARTED,
+            *ag_ui.call("c1", "pay", amount=5),
+            {**ag_ui.FINISHED, "outcome": {"type": "interrupt", "interrupts": [_QUESTION]}},
+        )
+    ],
+    [ag_ui.run(ag_ui.answer("c1", "ok"), *ag_ui.text("Paid."))],
+    [ag_ui.run(ag_ui.answer("c1", "The tool call was denied."), *ag_ui.text("Not paid."))],
+)
+HUMAN = {"type": "human", "content": "Pay"}
+PAY = {
+    "type": "ai",
+    "id": "a1",
+    "content": "",
+    "tool_calls": [{"name": "pay", "args": {"amount": 5}, "id": "c1", "type": "tool_call"}],
+}
+_ASKED = {"value": {"action_requests": [{"name": "pay", "args": {"amount": 5}}]}, "id": "i1"}
+
+
+def graph(*messages: Chunk, asks: bool = False) -> list[bytes]:
+    state = {"values": {"messages": [HUMAN, PAY, *messages]}, "next": ["tools"] if asks else []}
+    updates = [{"model": {"messages": [PAY, *messages]}}, *([{"__interrupt__": [_ASKED]}] if asks else [])]
+    events = "".join(f"event: updates\ndata: {json.dumps(update)}\n\n" for update in updates)
+    return [http(events.encode(), headers=("content-type: text/event-stream",)), as_json(state)]
+
+
+def ended(result: str, said: str) -> list[bytes]:
+    tool = {"type": "tool", "content": result, "tool_call_id": "c1", "id": "t1"}
+    return graph(tool, {"type": "ai", "content": said, "id": "a2"})
+
+
+LANGGRAPH = (
+    {"type": "langgraph", "assistant_id": "shop"},
+    graph(asks=True),
+    ended("ok", "Paid."),
+    ended("User rejected the tool call.", "Not paid."),
+)
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", [AI_SDK, AG_UI, LANGGRAPH], ids=["ai_sdk", "ag_ui", "langgraph"]
+)
+Protocol = tuple[dict[str, Any], list[bytes], list[bytes], list[bytes]]
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("word", [None, "Yes", "No"])
+def test_what_is_recorded(protocol: Protocol, word: str | None) -> None:
+    """A call is recorded while the user is asked; a decided one belongs to the turn of the answer."""
+    config, asks, paid, refused = protocol
+    lines = ("Pay", word) if word else ("Pay",)
+    told = held(config, lines, *asks, *(refused if word == "No" else paid))
+    assert told.problem == ""
+    (call,) = told.conversation.tool_calls
+    assert (call.name, call.args, call.seen_by) == ("pay", {"amount": 5}, SeenBy.AGENT)
+    approval = {None: Approval.PENDING, "Yes": Approval.GRANTED, "No": Approval.DENIED}[word]
+    assert (call.approval, call.turn_index) == (approval, 1 if word else 0)
+    if word is None:
+        assert (call.result, call.error) == (None, WAITS_FOR_APPROVAL)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(("approvals", "approval"), [("approve", "granted"), ("deny", "denied")])
+def test_what_the_configuration_decides(protocol: Protocol, approvals: str, approval: str) -> None:
+    """A call that the configuration decides about has its decision, too."""
+    config, asks, paid, refused = protocol
+    after = paid if approvals == "approve" else refused
+    told = held({**config, "approvals": approvals}, ("Pay",), *asks, *after)
+    assert [(call.name, call.approval) for call in told.conversation.tool_calls] == [("pay", approval)]
+
+
+@PROTOCOLS
+def test_a_mock_of_a_call_that_did_not_run(protocol: Protocol) -> None:
+    """A call that waits, or was denied, has bypassed no mock."""
+    config, asks, _, refused = protocol
+    told = held(
+        config, ("Pay", "No"), *asks, *refused, tools={} if config["type"] == "langgraph" else {"pay": 1}
+    )
+    assert told.problem == ""
+
+
+def ran(protocol: Protocol, turns: Sequence[Any], *answers: bytes, **options: Any) -> ScenarioResult:
+    async def go() -> RunResult:
+        async with wire(*answers) as opened:
+            agent = {**protocol[0], "endpoint": f"http://127.0.0.1:{opened.port}/"}
+            return await arun_scenarios([scenario("s", turns=turns, **options)], agent=agent)
+
+    result: RunResult = hurrying.run(go)
+    return result.scenarios[0]
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("word", [None, "No"])
+def test_a_ban(protocol: Protocol, word: str | None) -> None:
+    """A forbidden call fails the scenario while it waits for approval, and when it was denied."""
+    _, asks, _, refused = protocol
+    turns = ["Pay", word] if word else ["Pay"]
+    found = ran(protocol, turns, *asks, *refused, trajectory={"forbidden": ["pay"]})
+    assert found.verdict.status is Status.FAILED
+    assert "forbidden calls were made: pay" in found.verdict.reasons[0].message
+
+
+def test_a_ban_in_a_turn() -> None:
+    """For bans, the call is made in the turn in which the agent asks; else where it is decided."""
+    _, asks, paid, _ = AI_SDK
+    banned = {"user_message": "Pay", "trajectory": {"forbidden": ["pay"]}}
+    assert ran(AI_SDK, [banned, "Yes"], *asks, *paid).verdict.status is Status.FAILED
+    none = {"user_message": "Pay", "trajectory": {"expected": []}}
+    one = {"user_message": "Yes", "trajectory": {"expected": ["pay"]}}
+    assert ran(AI_SDK, [none, one], *asks, *paid).verdict.status is Status.PASSED
+
+
+PAID = ToolCall("pay", {}, None, False, 0, seen_by=SeenBy.AGENT)
+DENIED = ToolCall("pay", {}, "ok", False, 0, seen_by=SeenBy.AGENT, approval=Approval.DENIED)
+
+
+@pytest.mark.parametrize(
+    ("spec", "call", "of_turn", "said"),
+    [
+        ({"expected": ["pay"]}, waiting(PAID), False, "pay waits for the user's approval (call 1)"),
+        ({"expected": []}, waiting(PAID), False, "unexpected calls were made: pay"),
+        ({"expected": []}, waiting(PAID), True, None),
+        ({"max_calls": 0}, waiting(PAID), False, "1 call was made, at most 0"),
+        ({"max_calls_per_tool": {"pay": 0}}, waiting(PAID), True, "pay was called 1 time"),
+        ({"expected": [{"name": "pay", "result": "ok"}]}, waiting(PAID), False, "pay"),
+        ({"expected": [{"name": "pay", "result": "ok"}]}, DENIED, False, "pay"),
+        ({"expected": ["pay"]}, DENIED, False, None),
+        ({"forbidden": ["pay"]}, DENIED, False, "forbidden calls were made: pay"),
+        ({"expected": [], "ignore_failed": True}, waiting(PAID), False, "unexpected calls were made: pay"),
+    ],
+)
+def test_trajectories(spec: Any, call: ToolCall, of_turn: bool, said: str | None) -> None:
+    """A call that waits breaks bans and limits and meets no expectation; a denied one has no result."""
+    found = match_trajectory(parse_trajectory(spec), [call], 1, of_turn=of_turn)
+    assert found is not None
+    assert (found.matched, found.error) == (said is None, None)
+    assert said is None or said in found.summary
+
+
+def test_how_it_is_stored() -> None:
+    """The state of the approval stands beside the call, and only where the agent asked."""
+    codecs: Codecs = CODECS
+    stored = codecs.write(waiting(PAID))
+    assert stored["approval"] == "pending"
+    assert codecs.read(ToolCall, stored) == waiting(PAID)
+    assert "approval" not in codecs.write(PAID)
