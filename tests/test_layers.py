@@ -81,7 +81,7 @@ FLOORS: list[dict[str, str]] = [
         "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript "
         "storing support",
         "evaluate": "endings llm scenarios config errors matchers metrics outcomes reasons results "
-        "root_causes sight transcript storing support verdict",
+        "root_causes sight transcript storing support verdict wording",
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "

@@ -41,7 +41,8 @@ async def joined_causes(
     model, stop = connections.models.judge, session.stop
     if model is None or stop.reason is not None:
         return NOT_JOINED
-    causes = judged_causes(scenarios)
+    # In an order of their own: a replay finds a question by its words, whichever scenario ends first.
+    causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
     if not worth_joining(causes):
         return NOT_JOINED
     joining = Joining(causes, model, JOINING_SCOPE)

@@ -154,21 +154,18 @@ def test_a_mock_that_is_ignored() -> None:
 
 
 def test_the_real_tool_does_not_run_again() -> None:
-    """After one conversation has shown that a mock is ignored, others with that mock are not begun."""
-    asked: list[Any] = []
+    """After one conversation has shown that a mock is ignored, the run is stopped."""
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        asked.append(request)
         return response(call(), output(), said("Paid."))
 
     made = [scenario(name, turns=["Pay."], tools={"pay": "never"}) for name in ("first", "second")]
     made.append(scenario("third", turns=["Pay."]))
     result = run_scenarios(made, agent={**AGENT, "app": Gathering(1, answer)}, concurrency=1)
-    assert [each.verdict.status.value for each in result.scenarios] == ["errored", "errored", "passed"]
-    (second,) = result.scenarios[1].conversations
-    assert second.conversation.failure is not None
-    assert "this conversation was not begun: in another one" in second.conversation.failure.message
-    assert len(asked) == 2
+    assert [each.verdict.status.value for each in result.scenarios] == ["errored"] * 3
+    assert [len(each.conversations) for each in result.scenarios[:2]] == [1, 0]
+    assert result.stopped is not None
+    assert "pay" in result.stopped
 
 
 def test_a_call_of_ours_that_is_told_again() -> None:
@@ -665,7 +662,7 @@ def test_fifty_conversations_at_once() -> None:
     made = [
         scenario(name, turns=[name, "Again."], tools={"pay": lambda who: f"paid by {who}"}) for name in names
     ]
-    result = run_scenarios(made, agent={**AGENT, "app": Gathering(50, shop)}, concurrency=50)
+    result = run_scenarios(made, agent={**AGENT, "app": Gathering(50, shop, at_once=2)}, concurrency=50)
     for each in result.scenarios:
         (one,) = each.conversations
         assert [turn.agent_message for turn in one.conversation.turns] == [

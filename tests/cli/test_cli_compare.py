@@ -54,8 +54,9 @@ def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
     assert "title=second failed and regressed::" in annotation
     assert annotation.endswith("regressed: passed before, fails now (1 of 1 → 0 of 1)")
     headings = [line for line in summary.read_text("utf-8").splitlines() if line.startswith("#")]
-    assert headings[:3] == [
+    assert headings[:4] == [
         "## ❌ Agentest: 1 failed, 1 passed",
+        "### Root causes",
         "### Failures",
         "### ❌ Agentest, compared: 1 regressed, 1 unchanged",
     ]

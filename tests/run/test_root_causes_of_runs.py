@@ -119,6 +119,18 @@ def test_one_bug_in_30_scenarios_is_one_cause() -> None:
     assert result.usage.calls == in_scenarios + 1 == len(model.requests)
 
 
+def test_the_question_is_the_same_whichever_scenario_ends_first() -> None:
+    """A replay finds the recorded answer by the words of the question."""
+    questions = []
+    for scenarios in (talks(4), talks(4)[::-1]):
+        model = Grouping(lambda scope: f"label of {scope}", together)
+        with ScriptedAgent(lambda _: "sure") as server:
+            run_scenarios(scenarios, agent=server, model=model, metrics=list(LABEL), concurrency=1)
+        questions.append([r.messages for r in model.requests if r.schema_name == "Causes"])
+    assert questions[0] == questions[1]
+    assert len(questions[0]) == 1
+
+
 def test_one_label_needs_no_further_call() -> None:
     """Groups that are called the same are one cause without a model."""
     model = Grouping(lambda _: "Says it twice.", together)

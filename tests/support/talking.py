@@ -140,8 +140,12 @@ def looked(probe: Callable[[Look], Awaitable[Finding | None]], path: str, *answe
 class Gathering:
     """An application in this process that answers nobody before all its guests have asked."""
 
-    def __init__(self, guests: int, answer: Callable[[dict[str, Any]], Any]) -> None:
-        """`answer` makes the JSON of an answer from that of a request."""
+    def __init__(self, guests: int, answer: Callable[[dict[str, Any]], Any], at_once: int = 0) -> None:
+        """`answer` makes the JSON of an answer from that of a request.
+
+        The first `at_once` requests do not wait for the guests.
+        """
+        self._at_once = at_once
         self._awaited = guests
         self._all_there = anyio.Event()
         self._answer = answer
@@ -150,10 +154,12 @@ class Gathering:
         if scope["type"] == "lifespan":
             return
         body = json.loads((await receive())["body"])
-        self._awaited -= 1
-        if not self._awaited:
-            self._all_there.set()
-        await self._all_there.wait()
+        self._at_once -= 1
+        if self._at_once < 0:
+            self._awaited -= 1
+            if not self._awaited:
+                self._all_there.set()
+            await self._all_there.wait()
         answer = json.dumps(self._answer(body)).encode()
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
