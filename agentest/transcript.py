@@ -64,6 +64,8 @@ class ToolCall:
     """The exception that the mock's own code raised by mistake, and where: `KeyError at salon.sim.py:12`."""
     approval: Approval | None = field(default=None, compare=False)
     """What the user, or the configuration, decided about it; None: the agent did not ask."""
+    by_real_tool: bool = field(default=False, compare=False)
+    """Whether the real tool answered: behind a mock server, or one that the agent ran after asking us."""
 
     @property
     def ran(self) -> bool:
@@ -107,7 +109,7 @@ def mismatch(call: ToolCall) -> str | None:
 def unanswered(call: ToolCall) -> bool:
     """Whether we were asked for the call's answer and had none: it was answered with null."""
     at_our_server = call.seen_by is SeenBy.MOCK_SERVER and call.result is None
-    asked = (call.seen_by is SeenBy.CALLER or at_our_server) and not call.mocked
+    asked = (call.seen_by is SeenBy.CALLER or at_our_server) and not (call.mocked or call.by_real_tool)
     return asked and call.error is None and call.invalid_arguments is None
 
 

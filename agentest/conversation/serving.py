@@ -35,7 +35,8 @@ class Served:
         self._doubts: dict[int, str] = {}
         """Turn → why a call of it may be lacking."""
         self._ended: list[AgentestError] = []
-        self._real: list[RecordedCall] = []
+        self._real: list[tuple[RecordedCall, bool]] = []
+        """Calls that were left to the real tool, each with whether there is one."""
 
     @property
     def trace(self) -> TraceContext:
@@ -60,7 +61,7 @@ class Served:
         if known.invalid_arguments:
             return ServedAnswer(how=How.INVALID, message=known.invalid_arguments)
         if not known.mocked:
-            self._real.append(recorded)
+            self._real.append((recorded, call.caller_runs or call.would_run))
             return ServedAnswer(how=How.REAL, number=len(self._real) - 1)
         if (http := recorded.http) is not None:
             how = How.FAILED if http.failed else How.ANSWERED
@@ -87,7 +88,8 @@ class Served:
     async def answered(self, number: int, result: object, *, failed: bool, status: int | None = None) -> None:
         """Note what the real tool answered to a call that was left to it."""
         if 0 <= number < len(self._real):  # it may come from outside
-            self._mocks.note_real(self._real[number], result, failed=failed, status=status)
+            call, ran = self._real[number]
+            self._mocks.note_real(call, result, failed=failed, status=status, ran=ran)
 
     async def refused(self, why: str) -> None:
         """Note that a call was refused that may have been of the turn."""

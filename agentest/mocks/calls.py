@@ -261,6 +261,7 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
         duration_ms=other.duration_ms if best.duration_ms is None else best.duration_ms,
         round=other.round if best.round is None else best.round,
         approval=best.approval or other.approval,
+        by_real_tool=best.by_real_tool or other.by_real_tool,
     )
     if best.mocked or best.result is not None or best.error:
         return made

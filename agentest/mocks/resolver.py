@@ -182,11 +182,17 @@ class MockResolver:
         result, _ = await self._fill(call, args)
         return call, result
 
-    def note_real(self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None) -> None:
-        """Note what the real tool answered to a call that nothing mocks, and its status of HTTP, if any."""
+    def note_real(
+        self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None, ran: bool = True
+    ) -> None:
+        """Note what the real tool answered to a call that nothing mocks, and its status of HTTP, if any.
+
+        `ran`: whether there is a real tool; else the call was answered with null.
+        """
         known = recordable(result)
         call.status = status
-        self._finish(call, known, error=self._redact(shortened(json_text(known))) if failed else None)
+        error = self._redact(shortened(json_text(known))) if failed else None
+        self._record.finish(call, result=known, error=error, invalid_arguments=None, by_real_tool=ran)
 
     async def _resolved(
         self,

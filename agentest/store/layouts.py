@@ -82,7 +82,10 @@ CODECS = Codecs(
         Remark: Layout(only_if_set=("calls_before",)),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
-            only_if_set=("also_seen_by", "call_id", "duration_ms", "round", "raised", "approval"),
+            only_if_set=(
+                *("also_seen_by", "call_id", "duration_ms", "round"),
+                *("raised", "approval", "by_real_tool"),
+            ),
             names={"call_id": "id"},
         ),
         Turn: Layout(

@@ -23,7 +23,7 @@ from agentest.run.beside import told_addresses
 from agentest.sight import SeenBy
 from agentest.testing import run_scenarios
 from agentest.tool_servers.port import Addresses
-from agentest.transcript import Conversation
+from agentest.transcript import Conversation, unanswered
 
 
 class BasePlugin:
@@ -178,6 +178,17 @@ def test_the_real_tool_where_it_may_run(plugin: Any) -> None:
             ("look", False, "really looked", True),
             *[("stock", True, "3", True)] * 3,
         ]
+
+
+def test_a_real_tool_that_returns_nothing(plugin: Any) -> None:
+    """What a real tool answers is its answer, also where that is nothing: no call was answered with null."""
+
+    async def nothing(_: Runner) -> None:
+        return None
+
+    (talked,) = talk(plugin, lambda r: r.call("book", nothing), tools={}, unmocked_tools="passthrough")
+    (call,) = talked.tool_calls
+    assert (call.result, call.mocked, call.by_real_tool, unanswered(call)) == (None, False, True, False)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def seen(span: Span) -> SpanSeen:
         span_id=span.span_id,
         parent_id=span.parent_id,
         start_ns=span.start_ns,
+        end_ns=span.end_ns,
         scope=span.scope,
         agentic=is_agentic(span),
         tool=tool_of(span),
@@ -44,9 +46,17 @@ def a_span(number: int, parent: int | None = None, scope: str = "one", **keys: A
     )
 
 
+def a_long_span(number: int, begin: int, end: int, scope: str, attributes: Mapping[str, Any]) -> Span:
+    return replace(a_span(number, scope=scope, attributes=attributes), start_ns=begin, end_ns=end)
+
+
 def a_tool(name: str, **more: Any) -> dict[str, Any]:
     told = {f"gen_ai.tool.call.{key}": value for key, value in more.items()}
     return {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, **told}
+
+
+def openinference(name: str, arguments: str) -> dict[str, Any]:
+    return {"openinference.span.kind": "TOOL", "tool.name": name, "input.value": arguments}
 
 
 def told(*spans: Span) -> list[tuple[Any, ...]]:
@@ -244,6 +254,55 @@ SAME: dict[str, tuple[list[Span], list[tuple[str, Any]]]] = {
         ],
         [("stock", ARGS)],
     ),
+    "two-instrumentations-without-ids": (
+        [
+            a_long_span(1, 1, 9, "v2", a_tool("stock", arguments=TEXT)),
+            a_long_span(2, 2, 8, "openinference", openinference("stock", TEXT)),
+            a_long_span(3, 9, 12, "openinference", openinference("stock", TEXT)),
+            a_long_span(4, 10, 13, "v2", a_tool("stock", arguments=TEXT)),
+        ],
+        [("stock", ARGS), ("stock", ARGS)],
+    ),
+    "two-instrumentations-with-ids-of-their-own": (
+        [
+            a_long_span(1, 1, 9, "v2", a_tool("stock", id="a", arguments=TEXT)),
+            a_long_span(2, 2, 8, "two", a_tool("stock", id="b", arguments=TEXT)),
+        ],
+        [("stock", ARGS)],
+    ),
+    "two-instrumentations-one-without-arguments": (
+        [
+            a_long_span(1, 1, 9, "v2", a_tool("stock")),
+            a_long_span(2, 2, 8, "openinference", openinference("stock", TEXT)),
+        ],
+        [("stock", ARGS)],
+    ),
+    "two-instrumentations-of-parallel-calls": (
+        [
+            a_long_span(1, 1, 20, "v2", a_tool("stock", arguments=TEXT)),
+            a_long_span(2, 2, 20, "v2", a_tool("stock", arguments=TEXT)),
+            a_long_span(3, 3, 20, "v2", a_tool("stock", arguments="{}")),
+            a_long_span(4, 4, 20, "openinference", openinference("stock", TEXT)),
+            a_long_span(5, 5, 20, "openinference", openinference("stock", "{}")),
+            a_long_span(6, 6, 20, "openinference", openinference("stock", TEXT)),
+        ],
+        [("stock", ARGS), ("stock", ARGS), ("stock", {})],
+    ),
+    "two-instrumentations-at-other-times": (
+        [
+            a_long_span(1, 1, 2, "v2", a_tool("stock", arguments=TEXT)),
+            a_long_span(2, 3, 4, "openinference", openinference("stock", TEXT)),
+        ],
+        [("stock", ARGS), ("stock", ARGS)],
+    ),
+    "two-instrumentations-of-other-tools": (
+        [
+            a_long_span(1, 1, 9, "v2", a_tool("stock", arguments=TEXT)),
+            a_long_span(2, 2, 8, "openinference", openinference("stock", "{}")),
+            a_long_span(3, 2, 8, "openinference", openinference("sell", TEXT)),
+        ],
+        [("stock", ARGS), ("stock", {}), ("sell", ARGS)],
+    ),
     "again-by-one-instrumentation": (
         [
             a_span(1, attributes=a_tool("stock", id="a", arguments=TEXT)),
@@ -327,6 +386,22 @@ def test_tokens_of_models(convention: str) -> None:
     other = a_span(3, 1, attributes=USAGE[convention])
     assert usage_of([seen(outer), seen(inner), seen(other)]) == (Usage(18, 8, 4), 2)
     assert usage_of([]) == (Usage(), None)
+
+
+def test_tokens_that_two_instrumentations_tell() -> None:
+    """Model calls that two instrumentations tell of count once; those of one instrumentation each."""
+    first, second = USAGE["gen_ai"], USAGE["openinference"]
+    spans = [
+        a_long_span(1, 1, 9, "v2", first),
+        a_long_span(2, 2, 8, "openinference", second),
+        a_long_span(3, 10, 19, "openinference", second),
+        a_long_span(
+            4, 11, 18, "v2", {**first, "gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 0}
+        ),
+    ]
+    assert usage_of([seen(span) for span in spans]) == (Usage(18, 8, 4), 2)
+    more = a_long_span(5, 11, 18, "v2", {**first, "gen_ai.usage.input_tokens": 1})
+    assert usage_of([seen(span) for span in (*spans, more)])[1] == 3
 
 
 def test_spans_of_a_web_server_are_no_agents_work() -> None:

@@ -38,6 +38,11 @@ class AnswerPaths:
     kept: Sources
     """The session's id, and what `save` names."""
 
+    @property
+    def are_texts(self) -> bool:
+        """Whether what comes is asked for as text: `delta` or `reply` is `@`."""
+        return _is_all(self.delta) or _is_all(self.reply)
+
 
 def paths_of(config: HttpTemplateAgent) -> AnswerPaths:
     """The paths of a configuration, compiled."""
@@ -102,8 +107,11 @@ class Gathering:
     def take_answer(self, piece: Piece) -> None:
         """Read a whole answer. Raises AgentError for one that tells of an error."""
         self._values = [piece.value]
-        if self._paths.reply:
-            self._reply = text_of(piece.find(self._paths.reply))
+        path = self._paths.reply
+        if path is None and _is_all(self._paths.delta) and isinstance(piece.whole, str):
+            path = self._paths.delta
+        if path:
+            self._reply = text_of(piece.find(path))
         self._look(piece)
 
     def take_event(self, piece: Piece) -> bool:

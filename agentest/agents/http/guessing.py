@@ -24,7 +24,8 @@ def joined_texts(texts: Sequence[str]) -> str:
 
 def guessed_of_stream(values: Sequence[Any], texts: Sequence[str]) -> str:
     """The reply of a stream for which neither `delta` nor `reply` was given. Raises AgentError."""
-    if values and all(isinstance(value, str) for value in values):
+    # A text may look like a number, or be the word null.
+    if values and not any(isinstance(value, dict | list) for value in values):
         return joined_texts(texts)
     raise AgentError(
         "the agent answers with a stream of events: say by `delta`, a JMESPath, where a piece of the reply "

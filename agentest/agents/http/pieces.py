@@ -36,22 +36,25 @@ class Piece:
         return found
 
 
-def of_answer(value: Any) -> Piece:
-    """A whole answer."""
-    return Piece(value, value)
+def of_answer(value: Any, text: str | None = None) -> Piece:
+    """A whole answer; `text` is what `@` stands for in it, if not its value."""
+    return Piece(value, value if text is None else text)
 
 
-def of_event(event: Event) -> Piece:
-    """A server-sent event: of an object, `event` is its name, unless it has a key of this name."""
-    value = _value(event.data)
+def of_event(event: Event, *, is_text: bool = False) -> Piece:
+    """A server-sent event: of an object, `event` is its name, unless it has a key of this name.
+
+    `is_text`: whether events are texts, which may look like half an object. Else that raises AgentError.
+    """
+    value = read_any(event.data) if is_text else _value(event.data)
     if isinstance(value, Mapping):
         value = {"event": event.name, **value}
     return Piece(value, event.data, event.name)
 
 
-def of_line(line: str) -> Piece:
-    """A line of JSON. Raises AgentError."""
-    return Piece(read_text(line, "a line of the agent's stream"), line)
+def of_line(line: str, *, is_text: bool = False) -> Piece:
+    """A line of JSON, or of text where lines are texts. Else raises AgentError."""
+    return Piece(read_any(line) if is_text else read_text(line, "a line of the agent's stream"), line)
 
 
 def _value(data: str) -> Any:

@@ -38,9 +38,9 @@ class AnswerReader:
         body = again(beginning, pieces)
         match _form(response.headers.get("content-type", "").lower(), beginning):
             case "events":
-                await self._read_stream(_events(body), response, gathering)
+                await self._read_stream(_events(body, self._paths.are_texts), response, gathering)
             case "lines":
-                await self._read_stream(_lines(body), response, gathering)
+                await self._read_stream(_lines(body, self._paths.are_texts), response, gathering)
             case _:
                 await self._read_whole(body, response, gathering)
 
@@ -74,7 +74,8 @@ class AnswerReader:
         if not text.strip():
             raise AgentError("the agent's answer is empty")
         gathering.note_text(text)
-        stream = _stream_in(text)
+        are_texts = is_text and self._paths.are_texts
+        stream = _stream_in(text, are_texts)
         if stream is not None:
             for number, piece in enumerate(stream):
                 if number % AT_ONCE == AT_ONCE - 1:
@@ -83,7 +84,7 @@ class AnswerReader:
                 if gathering.is_done:
                     return
             return self._check_complete(gathering)
-        gathering.take_answer(of_answer(self._value(text, is_text)))
+        gathering.take_answer(of_answer(self._value(text, is_text), text if are_texts else None))
 
     def _value(self, text: str, is_text: bool) -> Any:
         """The answer's JSON value, or its text. Raises AgentError."""
@@ -108,12 +109,12 @@ def _form(content_type: str, beginning: bytes) -> str:
     return "lines" if any(name in content_type for name in _LINES) and head.startswith(b"{") else "whole"
 
 
-async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
+async def _events(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
     async for event in events(pieces):
-        yield of_event(event)
+        yield of_event(event, is_text=are_texts)
 
 
-async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
+async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
     begun: list[bytes] = []
     """A line in pieces: a long one in small pieces would be copied for each."""
     started = False
@@ -127,10 +128,10 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             if line.strip():
-                yield of_line(_line(line, started))
+                yield of_line(_line(line, started), is_text=are_texts)
                 started = True
     if (rest := b"".join(begun)).strip():
-        yield of_line(_line(rest, started))
+        yield of_line(_line(rest, started), is_text=are_texts)
 
 
 def _line(line: bytes, started: bool) -> str:
@@ -139,12 +140,18 @@ def _line(line: bytes, started: bool) -> str:
     return bare.strip(_SPACE).decode("utf-8", errors="replace")
 
 
-def _stream_in(text: str) -> Iterable[Piece] | None:
-    """The events in a body that was read whole, as its type did not tell of them; None: it has none."""
+def _stream_in(text: str, are_texts: bool) -> Iterable[Piece] | None:
+    """The events in a body that was read whole, as its type did not tell of them; None: it has none.
+
+    `are_texts`: whether they are asked for as text; then lines that look like JSON are text as well.
+    """
     head = text.lstrip()
     if head.encode()[:10].startswith(_FIELDS):
         parser = EventParser()
-        return [of_event(event) for event in [*parser.feed(text.encode()), *parser.rest()]]
+        found = [*parser.feed(text.encode()), *parser.rest()]
+        return [of_event(event, is_text=are_texts) for event in found]
+    if are_texts:
+        return None
     lines = [line for line in text.split("\n") if line.strip()]  # texts of JSON may hold other line ends
     if len(lines) < 2 or not head.startswith("{"):
         return None

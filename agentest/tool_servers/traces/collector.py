@@ -196,6 +196,7 @@ class Collector:
             span_id=span.span_id,
             parent_id=span.parent_id,
             start_ns=span.start_ns,
+            end_ns=span.end_ns,
             scope=span.scope,
             agentic=is_agentic(span),
             tool=tool_of(span),

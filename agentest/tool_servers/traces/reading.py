@@ -29,6 +29,7 @@ class SpanSeen:
     span_id: str
     parent_id: str | None
     start_ns: int
+    end_ns: int = 0
     scope: str = ""
     agentic: bool = False
     tool: ToolSeen | None = None
@@ -40,6 +41,10 @@ class _Call:
     """Spans that tell of one call, the outermost first."""
 
     spans: list[SpanSeen]
+
+    @property
+    def scopes(self) -> set[str]:
+        return {span.scope for span in self.spans}
 
     @property
     def seen(self) -> list[ToolSeen]:
@@ -101,7 +106,59 @@ def _span_call(call: _Call, asked: _Asked, turn_index: int) -> SpanCall:
 
 def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
     """Spans that tell of one call together: those below one of the same name, and those of other
-    instrumentations with the same id. Two that one instrumentation tells of side by side are two."""
+    instrumentations with the same id, or with the same arguments at the same time. Two that one
+    instrumentation tells of side by side are two."""
+    calls = list(_by_id(spans))
+    kept: list[_Call] = []
+    under_way: dict[str, list[_Call]] = {}
+    for call in calls:
+        begin, _ = _time(call.spans)
+        # Calls come in the order in which they began: what has ended by now meets none of those to come.
+        alike = [each for each in under_way.get(call.name, ()) if _time(each.spans)[1] >= begin]
+        same = max(
+            (each for each in alike if not each.scopes & call.scopes and _agree(each, call)),
+            key=lambda each: _overlap(each.spans, call.spans),
+            default=None,
+        )
+        if same:
+            same.spans += call.spans
+        else:
+            kept.append(call)
+            alike.append(call)
+        under_way[call.name] = alike
+    return iter(kept)
+
+
+def _time(spans: Sequence[SpanSeen]) -> tuple[int, int]:
+    """From when to when they lasted, in nanoseconds since 1970."""
+    return min(span.start_ns for span in spans), max(max(span.start_ns, span.end_ns) for span in spans)
+
+
+def _overlap(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> int:
+    """For how long both were under way, in nanoseconds; negative: how long was between them."""
+    (begin, end), (other_begin, other_end) = _time(one), _time(other)
+    return min(end, other_end) - max(begin, other_begin)
+
+
+def _agree(one: _Call, other: _Call) -> bool:
+    """Whether two instrumentations tell of the same arguments, as far as they tell of any."""
+    told = one.arguments, other.arguments
+    if None not in told:
+        return _equal(*told)
+    known = told[0] if told[1] is None else told[1]
+    bare = one.bare if other.bare is None else other.bare
+    return bare is None or not isinstance(known, Mapping) or _is_bare_value(bare, known)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except RecursionError:
+        return False
+
+
+def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
+    """Spans that tell of one call, by their place below one another and by the call's id."""
     by_id = {span.span_id: span for span in spans}
     tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
     outer = _outermost(tools, by_id)
@@ -194,8 +251,35 @@ def _models(spans: Sequence[SpanSeen]) -> list[list[ModelSeen]]:
     outer = {each.span_id for above in around.values() for each in above}
     inner = [span for span in models if span.span_id not in outer]
     within = Counter(each.span_id for span in inner for each in around[span.span_id])
-    chains = ([span, *(e for e in around[span.span_id] if within[e.span_id] == 1)] for span in inner)
-    return [[span.model for span in chain if span.model] for chain in chains]
+    chains = [[span, *(e for e in around[span.span_id] if within[e.span_id] == 1)] for span in inner]
+    return [[span.model for span in chain if span.model] for chain in _told_once(chains)]
+
+
+def _told_once(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]]:
+    """The model calls; what two instrumentations tell of at the same time, with the same tokens, is one."""
+    kept: list[list[SpanSeen]] = []
+    under_way: list[list[SpanSeen]] = []
+    for chain in chains:
+        begin, _ = _time(chain[:1])
+        under_way = [each for each in under_way if _time(each[:1])[1] >= begin]
+        same = max(
+            (each for each in under_way if _is_same_model_call(each, chain)),
+            key=lambda each: _overlap(each[:1], chain[:1]),
+            default=None,
+        )
+        if same:
+            same += chain
+        else:
+            kept.append(chain)
+            under_way.append(chain)
+    return kept
+
+
+def _is_same_model_call(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> bool:
+    if {span.scope for span in one} & {span.scope for span in other}:
+        return False
+    first, second = (_innermost([span.model for span in each if span.model]).usage for each in (one, other))
+    return not first.total_tokens or not second.total_tokens or first == second
 
 
 def _innermost(chain: Sequence[ModelSeen]) -> ModelSeen:
