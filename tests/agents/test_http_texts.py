@@ -53,7 +53,7 @@ def test_a_whole_that_looks_like_json(text: str) -> None:
 
 
 def test_texts_that_nobody_asked_for() -> None:
-    """Without paths a stream of texts may have numbers and words of JSON; half an object is still an error."""
+    """Without paths, a stream of texts may have numbers and words of JSON; half an object is an error."""
     assert reply(events("I take ", "12", " or ", "null"), EVENTS) == "I take 12 or null"
     assert "an event of the agent's stream is not JSON: '{ y'" in reply(events("x", "{ y"), EVENTS)
     assert "is not JSON: '{ y'" in reply(events("x", "{ y"), EVENTS, delta="text")
