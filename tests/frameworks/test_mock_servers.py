@@ -33,8 +33,8 @@ SOME = 12
 FEW = 6
 ONE_AT_A_TIME = "its conversations were held one at a time"
 
-MCP = {**HTTP, "mcp_mock": True}
-REST = {**HTTP, "rest_mock": {"openapi": "openapi.json"}}
+MCP = {**HTTP, "mcp_mock": True, "tool_visibility": "reported"}  # all tools stand behind the mock server
+REST = {**HTTP, "rest_mock": {"openapi": "openapi.json"}, "tool_visibility": "reported"}
 AG_UI = {"type": "ag_ui", "client_tools": [], "mcp_mock": True}
 ADK = {"type": "adk", "app_name": "clerk", "mcp_mock": True}
 BY_HEADER = {"headers": {"x-agentest-conversation": "{{session_id}}"}}
