@@ -104,7 +104,7 @@ def test_defaults(folder: Folder) -> None:
     assert config.include == ["**/*.sim.py"]
     assert config.exclude == [".venv/**", "venv/**", "node_modules/**", ".git/**"]
     assert (config.reporters, config.output_dir) == (["console"], ".agentest")
-    assert (config.unmocked_tools, config.severity) == ("error", Severity.CRITICAL)
+    assert (config.unmocked_tools, config.severity) == ("error", Severity.HIGH)
     assert (config.judge.samples, config.judge.model, config.user.model) == (1, None, None)
 
 

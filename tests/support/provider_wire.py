@@ -1,7 +1,7 @@
 """What Anthropic and Gemini speak over HTTP, as scripts for a `ModelServer`: as strict as the real ones where
 a wrong request could pass unnoticed, and with prompt caches that work as theirs do.
 
-An answer is the shortest instance of the schema that was asked for, with the last value of each enum.
+An answer is the shortest instance of the schema that was asked for, with the last choice of each enum and `anyOf`.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ def instance(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None) -
         return instance(defs[schema["$ref"].rpartition("/")[2]], defs)
     if "const" in schema:
         return schema["const"]
+    if "anyOf" in schema:
+        return instance(schema["anyOf"][-1], defs)
     if "enum" in schema:
         return schema["enum"][-1]
     if schema.get("type") == "object":
         return {name: instance(inner, defs) for name, inner in schema.get("properties", {}).items()}
-    return {"string": "Something.", "boolean": False, "integer": 1, "number": 1.0, "array": []}[
+    return {"string": "Something.", "boolean": False, "integer": 1, "number": 1.0, "array": [], "null": None}[
         schema["type"]
     ]
 
