@@ -1,7 +1,8 @@
 """What Anthropic and Gemini speak over HTTP, as scripts for a `ModelServer`: as strict as the real ones where
 a wrong request could pass unnoticed, and with prompt caches that work as theirs do.
 
-An answer is the shortest instance of the schema that was asked for, with the last choice of each enum and `anyOf`.
+An answer is the shortest instance of the schema that was asked for, with the last choice of each enum and
+`anyOf`.
 """
 
 from __future__ import annotations
