@@ -157,7 +157,7 @@ def _checked(
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     config = with_instructions(config, folder, lambda at: place(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
-    return LoadedConfig(config, path, Redactor(secrets))
+    return LoadedConfig(config, path, Redactor(secrets, transcripts=config.redact_transcripts))
 
 
 def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:

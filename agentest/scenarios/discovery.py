@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from agentest.scenarios.selection import PathChoice
 from agentest.support.files import readable
 from agentest.support.importing import Imports, user_traceback
 from agentest.support.paths import EVERYTHING, contains_any, matches_any, patterns, shown_path
+from agentest.support.redact import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class Discovered:
             (file, line, message.removeprefix(f"{readable(file)}:{line}: ")) for file, line, message in found
         ]
 
-    def redacted(self, redact: Callable[[str], str]) -> Discovered:
-        """The same with secrets hidden in the messages about broken files and refused scenarios."""
+    def redacted(self, redact: Redactor) -> Discovered:
+        """The same with secrets hidden in names and tags, and in messages about what could not be loaded."""
         broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
-        scenarios = tuple(replace(s, refused=redact(s.refused)) if s.refused else s for s in self.scenarios)
-        return replace(self, broken=broken, scenarios=scenarios)
+        scenarios = _with_unique_names(_redacted(each, redact) for each in self.scenarios)
+        return replace(self, broken=broken, scenarios=tuple(scenarios))
 
 
 def discover(
@@ -131,6 +132,14 @@ def _broken(error: BaseException, path: Path) -> BrokenFile:
     shown, line = user_traceback(error, path)
     message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{shown}"
     return BrokenFile(str(path), line, readable(message))
+
+
+def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
+    refused = scenario.refused and redact(scenario.refused)
+    if refused is scenario.refused and not redact.may_hide_in((scenario.name, *scenario.tags)):
+        return scenario
+    tags = tuple(map(redact.transcript, scenario.tags))
+    return replace(scenario, name=redact.transcript(scenario.name), tags=tags, refused=refused)
 
 
 def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:

@@ -11,6 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 MAX_ERROR_CHARS = 500
@@ -67,6 +68,14 @@ _NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _LONGEST_SPELLING = 40
 """Characters that one character of a secret may become."""
+_SHORTEST_IN_TRANSCRIPTS = 8
+_LONGEST_WORD = 11
+"""A secret that is one word of at most this many letters stays in transcripts: agents say such words."""
+_SHORTEST_PART = 6
+"""The fewest characters of a secret that are hidden where a text was cut inside it."""
+_CUT = "…"
+_SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
+_BREAKS = re.compile(r"[\s;,]+")
 
 
 def looks_secret(name: str) -> bool:
@@ -90,8 +99,10 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
     """What must not be shown of headers: values whole and in their parts, and what a Basic one says."""
     values = secret_values(headers)
-    words = [word for value in values for word in value.split() if len(word) >= 8]
-    return [*values, *words, *(part for value in values for part in _basic(value))]
+    words = [word for value in values for word in (*value.split(), *_BREAKS.split(value))]
+    words += [word.partition("=")[2] for word in words]  # of a cookie
+    long = [word for word in words if len(word) >= 8]
+    return [*values, *long, *(part for value in values for part in _basic(value))]
 
 
 def _basic(value: str) -> Iterator[str]:
@@ -125,25 +136,50 @@ def _opens(name: str) -> bool:
     return name.lower() in _SIGNATURES or looks_secret(name)
 
 
-class Redactor:
-    """Hides known secret values in whatever spelling, and whatever has the form of a credential."""
+class _Secret(NamedTuple):
+    """One secret, and how to find it."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    text: str
+    run: str
+    """The longest part of it that every spelling leaves as it is: where that is not, the secret is not."""
+    spelt: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, text: str) -> _Secret:
+        run = max(_SAME_IN_ANY_SPELLING.findall(text), key=len, default="")
+        return cls(text, run, _in_any_spelling(text))
+
+    def hidden_in(self, text: str) -> str:
+        if self.run not in text:
+            return text
+        return self.spelt.sub(HIDDEN, text) if self.spelt else text.replace(self.text, HIDDEN)
+
+
+class Redactor:
+    """Hides known secret values in whatever spelling, and whatever has the form of a credential.
+
+    Args:
+        transcripts: whether known secrets are hidden in what agents and tools said, too.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, transcripts: bool = True) -> None:
         known = {s.strip() for s in secrets}
         self._known = frozenset(s for s in known if len(s) >= _SHORTEST_SECRET)
         self._learned: dict[str, None] = {}
+        self._transcripts = transcripts
         self._prepare()
 
     def _prepare(self) -> None:
         # The longest first, so that a secret that contains another is hidden whole.
         kept = sorted({*self._known, *self._learned}, key=len, reverse=True)
-        self._secrets = [(secret, _in_any_spelling(secret)) for secret in kept]
+        self._secrets = [_Secret.of(secret) for secret in kept]
+        self._said = [each for each in self._secrets if self._transcripts and _is_telling(each.text)]
         self._longest = len(kept[0]) * _LONGEST_SPELLING if kept else 0
         self._ready = True
 
     def knowing(self, more: Iterable[str]) -> Redactor:
         """One that hides these secrets, too."""
-        return Redactor((*self._known, *more))
+        return Redactor((*self._known, *more), transcripts=self._transcripts)
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Hide from now on, everywhere, what has come during the run: tokens of a login, cookies.
@@ -161,11 +197,49 @@ class Redactor:
     def __call__(self, text: str) -> str:
         if not self._ready:
             self._prepare()
-        for secret, spelt in self._secrets:
-            text = spelt.sub(HIDDEN, text) if spelt else text.replace(secret, HIDDEN)
+        for secret in self._secrets:
+            text = secret.hidden_in(text)
         for pattern in _PATTERNS:
             text = pattern.sub(_hidden, text)
         return _QUERY.sub(lambda match: _hidden(match) if _opens(match["name"]) else match[0], text)
+
+    @property
+    def hides_transcripts(self) -> bool:
+        """True if there is a secret that is hidden in what agents and tools said."""
+        if not self._ready:
+            self._prepare()
+        return bool(self._said)
+
+    def transcript(self, text: str) -> str:
+        """What somebody said, without known secrets; the text itself if it has none.
+
+        What only has the form of a credential stays, and so do short secrets and single words: a transcript
+        is evidence.
+        """
+        if not self._ready:
+            self._prepare()
+        for secret in self._said:
+            text = secret.hidden_in(text)
+        return self._without_parts(text) if self._said and _CUT in text else text
+
+    def may_hide_in(self, texts: Iterable[str]) -> bool:
+        """False if `transcript` certainly leaves every one of these texts as it is. Much faster."""
+        if not self.hides_transcripts:
+            return False
+        whole = "\0".join(texts)
+        return _CUT in whole or any(secret.run in whole for secret in self._said)
+
+    def _without_parts(self, text: str) -> str:
+        """The text without what is left of secrets in which it was cut: `…` stands for the rest."""
+        before, *others = text.split(_CUT)
+        kept = [before]
+        for after in others:
+            lasting = max((_begun(secret.text, kept[-1]) for secret in self._said), default=0)
+            if lasting:
+                kept[-1] = kept[-1][:-lasting] + HIDDEN
+            ending = max((_ended(secret.text, after) for secret in self._said), default=0)
+            kept.append(HIDDEN + after[ending:] if ending else after)
+        return _CUT.join(kept)
 
     def error(self, text: str) -> str:
         """An error text ready to be shown: without secrets, at most 500 characters.
@@ -179,6 +253,26 @@ class Redactor:
         if len(text) > looked_at:
             clean = clean[: max(len(clean) - self._longest, 0)] + "…"
         return clean if len(clean) <= MAX_ERROR_CHARS else clean[: MAX_ERROR_CHARS - 1] + "…"
+
+
+def _is_telling(secret: str) -> bool:
+    """True if a secret is long enough, and unlike a word, to be hidden in what somebody said."""
+    if len(secret) < _SHORTEST_IN_TRANSCRIPTS:
+        return False
+    in_one_case = secret.islower() or secret.isupper() or secret.istitle()
+    return not (secret.isalpha() and in_one_case and len(secret) <= _LONGEST_WORD)
+
+
+def _begun(secret: str, text: str) -> int:
+    """How many characters at the end of a text are the beginning of a secret."""
+    lengths = range(len(secret) - 1, _SHORTEST_PART - 1, -1)
+    return next((n for n in lengths if text.endswith(secret[:n])), 0)
+
+
+def _ended(secret: str, text: str) -> int:
+    """How many characters at the beginning of a text are the end of a secret."""
+    lengths = range(len(secret) - 1, _SHORTEST_PART - 1, -1)
+    return next((n for n in lengths if text.startswith(secret[-n:])), 0)
 
 
 def _hidden(match: re.Match[str]) -> str:
