@@ -136,10 +136,10 @@ def _broken(error: BaseException, path: Path) -> BrokenFile:
 
 def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
     refused = scenario.refused and redact(scenario.refused)
-    if refused is scenario.refused and not redact.may_hide_in((scenario.name, *scenario.tags)):
+    hide = redact.hiding_in((scenario.name, *scenario.tags))
+    if not hide and refused is scenario.refused:
         return scenario
-    tags = tuple(map(redact.transcript, scenario.tags))
-    return replace(scenario, name=redact.transcript(scenario.name), tags=tags, refused=refused)
+    return replace(scenario, name=hide(scenario.name), tags=tuple(map(hide, scenario.tags)), refused=refused)
 
 
 def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:

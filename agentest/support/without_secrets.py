@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from agentest.support.json_text import plain, safe_repr
-from agentest.support.redact import HIDDEN, Redactor
+from agentest.support.redact import HIDDEN, Hiding, Redactor
 from agentest.support.replacing import replace
 
 _T = TypeVar("_T")
@@ -25,9 +25,12 @@ def without_secrets(value: _T, redact: Redactor) -> _T:
     Looks into our own dataclasses, dicts, lists and tuples. Of a foreign object, its text is looked at: with
     a secret in it, its JSON form takes its place.
     """
-    if not redact.hides_transcripts or not redact.may_hide_in(_texts(value)):
+    if not redact.hides_transcripts:
         return value
-    hidden: _T = _Hiding(redact).value(value, 0)
+    hide = redact.hiding_in(_texts(value))
+    if not hide:
+        return value
+    hidden: _T = _Value(hide).value(value, 0)
     return hidden
 
 
@@ -57,11 +60,11 @@ def _texts(value: Any) -> Iterator[str]:
                 yield str(item) if isinstance(item, str) else _foreign_text(item)
 
 
-class _Hiding:
+class _Value:
     """Makes one value without secrets."""
 
-    def __init__(self, redact: Redactor) -> None:
-        self._text = redact.transcript
+    def __init__(self, hide: Hiding) -> None:
+        self._text = hide
         self._made: dict[int, tuple[Any, Any]] = {}
         """By the `id` of a container, it and what takes its place: it may be in many, or contain itself."""
 
