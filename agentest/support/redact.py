@@ -12,7 +12,6 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -326,12 +325,18 @@ def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
     kept, done = [], 0
     at = text.find(beginning)
     while at >= 0:
-        end = at + len(commonprefix([secret, text[at : at + len(secret)]]))
+        end = at + _alike(secret, text[at : at + len(secret)])
         if text[end : end + 1] == _CUT:
             kept += [text[done:at], hidden]
             done = end
         at = text.find(beginning, max(at + 1, done))
     return "".join([*kept, text[done:]]) if kept else text
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters at their beginnings are the same."""
+    differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 def _hidden(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""A secret that an agent, a tool or a judge says is in no output of a run; checks see what was really said."""
+"""A secret that an agent, a tool or a judge says is in no output of a run; checks see what was said."""
 
 from __future__ import annotations
 
