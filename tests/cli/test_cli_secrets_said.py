@@ -56,7 +56,8 @@ SCENARIOS = r"""
 import os
 from dataclasses import dataclass
 
-SECRETS = {name: os.environ[name] for name in os.environ if name.endswith(("TOKEN", "KEY", "SECRET", "PASSWORD"))}
+ENDS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+SECRETS = {name: os.environ[name] for name in os.environ if name.endswith(ENDS)}
 
 @dataclass
 class Account:
@@ -89,8 +90,8 @@ scenario("random", turns=["random"])
 scenario("binary", turns=["binary"])
 scenario("cut", turns=[{"user_message": "cut", "expect": {"contains": "never said"}}])
 scenario("stream", turns=["stream"])
-scenario("state", turns=["echo"], tools={"echo": lambda args, ctx: ctx.state.update(a=os.environ["STATE_TOKEN"])},
-    final_state={"a": "other"})
+changes = {"echo": lambda args, ctx: ctx.state.update(a=os.environ["STATE_TOKEN"])}
+scenario("state", turns=["echo"], tools=changes, final_state={"a": "other"})
 scenario("talks", profile="p", goal="say " + os.environ["STATE_TOKEN"], knowledge=[os.environ["BOT_TOKEN"]])
 """
 
