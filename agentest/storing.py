@@ -1,7 +1,8 @@
-"""What is kept of a conversation once it has been judged: everything, but of very long texts the beginning.
+"""What is kept of a conversation once it has been judged: everything but secrets and the ends of long texts.
 
-Mocks, checks, metrics and the agent itself have seen the whole. What is stored says how long a text was, and
-the conversation says that it was shortened, so that nothing judges it again as if it were whole.
+Mocks, checks, metrics and the agent itself have seen the whole. What is stored says how long a text was and
+where a secret was, and the conversation and its turns say that something is missing, so that nothing judges
+them again as if they were whole.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from agentest.results import ConversationResult, TrajectoryResult, TurnEvaluation
+from agentest.support.redact import Redactor
+from agentest.support.replacing import replace as replaced
+from agentest.support.without_secrets import without_secrets
 from agentest.transcript import CUT_OFF, Conversation, Remark, ToolCall, Turn, UnfinishedTurn
 
 MAX_CHARS = 1_000_000
 """Of one text, and of the arguments or the result of one call."""
 _MAX_DEPTH = 100
+_KNOWS_NO_SECRET = Redactor()
 _AnyTurn = TypeVar("_AnyTurn", Turn, UnfinishedTurn)
 
 
@@ -28,8 +33,31 @@ def shortened_value(value: Any) -> Any:
     return value if _is_small(value) else _Cut().value(value, 0)
 
 
-def stored(result: ConversationResult) -> ConversationResult:
-    """A judged conversation as it is kept; itself where nothing is long."""
+def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> ConversationResult:
+    """A judged conversation as it is kept; itself where nothing is long and nothing secret."""
+    result = _shortened_result(result)
+    hidden = without_secrets(result, redact)
+    return result if hidden is result else _marked(hidden, result.conversation)
+
+
+def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResult:
+    """A conversation without secrets, with a mark on the turns that had them."""
+    told = hidden.conversation
+    of_user = {
+        call.turn_index for call, was in zip(told.user_calls, true.user_calls, strict=True) if call is not was
+    }
+    turns = tuple(
+        replaced(turn, redacted=True) if turn is not was or turn.turn_index in of_user else turn
+        for turn, was in zip(told.turns, true.turns, strict=True)
+    )
+    unfinished = told.unfinished
+    if unfinished and (unfinished is not true.unfinished or unfinished.turn_index in of_user):
+        unfinished = replaced(unfinished, redacted=True)
+    return replaced(hidden, conversation=replaced(told, turns=turns, unfinished=unfinished))
+
+
+def _shortened_result(result: ConversationResult) -> ConversationResult:
+    """The conversation with the beginnings of long texts; itself where nothing is long."""
     held = _stored_conversation(result.conversation)
     trajectory = _stored_trajectory(result.trajectory)
     turns = tuple(map(_stored_evaluation, result.turns))

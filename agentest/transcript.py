@@ -199,6 +199,10 @@ NO_TEXT = "(no text; the agent called tools only)"
 """What is shown and judged in place of an empty reply."""
 
 
+SECRETS_HIDDEN = "secrets hidden"
+"""What is shown beside a turn that is stored without secrets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One user message and the agent's text reply to it, with the tool calls in between."""
@@ -241,6 +245,8 @@ class Turn:
     """Waiting for mocks between the requests: no part of `latency_ms`; None: not known."""
     asked_calls: tuple[ToolCall, ...] = ()
     """Calls for which the agent asked its user in this turn and that a later turn has, as it decided them."""
+    redacted: bool = False
+    """True if it is stored without secrets that were said in it: `[redacted]` is in their place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +280,8 @@ class UnfinishedTurn:
     tools_ms: float | None = field(default=None, compare=False)
     agent_ms: float | None = field(default=None, compare=False)
     """Waiting for the agent, pauses between retries included; None: not known."""
+    redacted: bool = False
+    """As that of a `Turn`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ FLOORS: list[dict[str, str]] = [
         "events": "results sight",
         "root_causes": "metrics results support transcript",
         "reasons": "metrics outcomes results transcript",
-        "storing": "results transcript",
+        "storing": "results support transcript",
     },
     {
         "verdict": "metrics outcomes reasons results",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,8 @@ from agentest.analysis.recorded.module import Module, module_of
 from agentest.analysis.recorded.scenario import scenario_of
 from agentest.run.prepare import Prepared
 from agentest.run.recording import Recorder, ways_to_mocks
+from agentest.support.files import user_text
+from agentest.support.json_text import json_value
 from agentest.support.paths import path_from
 from agentest.support.terminal import say, tell
 from agentest.support.text import count
@@ -115,7 +116,7 @@ def _declared(recording: Recording) -> Iterator[tuple[str, Declared]]:
 def _listed(path: Path) -> list[dict[str, Any]]:
     """The tools in a file, which the server has read already."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json_value(user_text(path))
     except (OSError, ValueError):
         return []
     content = content.get("result", content) if isinstance(content, dict) else content

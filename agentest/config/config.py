@@ -75,6 +75,8 @@ class Config(Section):
     unmocked_tools: Literal["error", "passthrough"] = "error"
     strict: bool = False
     """Whether a warning that questions a verdict makes its scenario errored."""
+    redact_transcripts: bool = True
+    """Whether known secrets are hidden in what agents and tools said."""
     fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "high"
 
     @model_validator(mode="before")

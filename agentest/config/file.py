@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +22,9 @@ from agentest.config.instructions import with_instructions
 from agentest.config.problems import Path_, describe, dotted, place
 from agentest.config.yaml_sizes import Sizes
 from agentest.errors import ConfigError
+from agentest.support.files import check_user_file, user_text
 from agentest.support.importing import import_file, user_traceback
+from agentest.support.json_text import plainly
 from agentest.support.redact import (
     Redactor,
     environment_secrets,
@@ -43,6 +46,8 @@ _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
 
 
+_MOST_BYTES = 5_000_000
+"""Of a configuration and its `.env`: more takes YAML minutes."""
 _TOO_DEEP = "is nested too deeply, or a part of it contains itself"
 
 
@@ -80,6 +85,11 @@ def _in_folder(folder: Path) -> Path | None:
     return next((folder / name for name in NAMES if (folder / name).is_file()), None)
 
 
+def top_of_repository(folder: Path) -> Path:
+    """The root of the repository that a folder is in; outside of any, the folder."""
+    return (folder, *_up_to_repository(folder))[-1]
+
+
 def _up_to_repository(folder: Path) -> tuple[Path, ...]:
     """The folders above, the nearest first, the last with `.git`; none where the folder itself has it."""
     folders = (folder, *folder.parents)
@@ -106,8 +116,12 @@ def load(
     Args:
         changes: keys with the values that count in place of the file's.
     """
-    if not path.is_file():
-        raise ConfigError(f"configuration file {path} does not exist")
+    try:
+        check_user_file(path, _MOST_BYTES)
+    except FileNotFoundError:
+        raise ConfigError(f"configuration file {path} does not exist") from None
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from None
     _read_dotenv(path.parent / ".env", environ)
     data, lines = _read_python(path, environ) if path.suffix == ".py" else _read_yaml(path)
     if changes:
@@ -157,17 +171,23 @@ def _checked(
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     config = with_instructions(config, folder, lambda at: place(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
-    return LoadedConfig(config, path, Redactor(secrets))
+    return LoadedConfig(config, path, Redactor(secrets, transcripts=config.redact_transcripts))
 
 
 def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
     try:
-        variables = dotenv_values(path)
+        if not path.exists() or path.is_dir():
+            return
+        variables = dotenv_values(stream=StringIO(user_text(path, _MOST_BYTES)))
     except (UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {_said(error)}") from None
     for name, value in variables.items():
         if value is not None:
             environ.setdefault(name, value)
+
+
+def _said(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path_, int]]:
@@ -198,7 +218,7 @@ def _unquoted(lines: list[str], number: int) -> str:
 
 def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = user_text(path, _MOST_BYTES)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is not None:
             Sizes(path).measure(node)
@@ -214,7 +234,7 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
         hint = _unquoted(text.splitlines(), mark.line) if mark else ""
         raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
     except ValueError as error:  # a date like 2024-13-45
-        raise ConfigError(f"{path}: the YAML does not parse: {error}") from None
+        raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     if node is None or not isinstance(data, dict):

@@ -7,7 +7,7 @@ tools of its own (`user_tools`).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from agentest.errors import ModelError
 from agentest.llm.port import CallKey, Message, Model
 from agentest.messages import Attachment, UserText
 from agentest.scenarios.model import Scenario
+from agentest.support.replacing import replace as replaced
 from agentest.transcript import Turn
 
 
@@ -120,6 +121,18 @@ class SimulatedUser:
 
     def _done_before(self, turn_index: int) -> list[Message]:
         return self._tools.messages(turn_index) if self._tools else []
+
+
+class UntoldUser:
+    """A user whose model is told the agent's replies without secrets; its own messages stay as they are."""
+
+    def __init__(self, user: User, hide: Callable[[str], str]) -> None:
+        self._user = user
+        self._hide = hide
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        told = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
+        return await self._user.next_message(told)
 
 
 def _first(answer: UserMessage) -> Said:

@@ -215,7 +215,7 @@ def case_sets(
             return in_file(criteria_file)
         if read.criteria is not None:
             return parse_criteria(read.criteria, str(read.path), read.path.parent), {}
-        return in_file(beside) if beside.is_file() else (DEFAULT, {})
+        return in_file(beside) if beside.exists() else (DEFAULT, {})
 
     return [CaseSet(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.errors import UsageError
 from agentest.evalset.formats.targets import EVAL_SET_SUFFIX, eval_sets_in, parse_target
+from agentest.support.files import user_bytes
 from agentest.support.redact import HIDDEN
 from agentest.support.spelling import nearest
 
@@ -92,7 +93,7 @@ def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
 
 def _speaks_of_agent(file: Path) -> bool:
     try:
-        return bool(_SPEAKS_OF_AGENT.search(file.read_bytes()))
+        return bool(_SPEAKS_OF_AGENT.search(user_bytes(file)))
     except (OSError, ValueError):  # ValueError: a null character in the path
         return False
 

@@ -21,6 +21,7 @@ from agentest.evaluate.grading import Graded, Grader, for_information, graded
 from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge, at_once
 from agentest.evaluate.judging import Judging
+from agentest.evaluate.redacted import hidden_in, known_parts, undecided_checks, undecided_trajectory
 from agentest.evaluate.sayings import checked_in_turn
 from agentest.evaluate.session_checks import checked_session, checked_state
 from agentest.evaluate.whole import checked_whole
@@ -105,14 +106,16 @@ class ScenarioEvaluator:
         scripted = self._script_of(turn)
         if scripted is None:
             return None
-        return await matched_trajectories(
+        why, calls = hidden_in([turn]), (*turn.tool_calls, *turn.asked_calls)
+        found = await matched_trajectories(
             scripted.trajectory,
-            (*turn.tool_calls, *turn.asked_calls),
+            known_parts(why, calls),
             1,
             blind=self.agent.sight.hidden(turn),
             listed=self.agent.sight.listed_in(turn),
             of_turn=True,
         )
+        return undecided_trajectory(why, calls, found)
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:
         """What the scenario has the user say in a turn; None: it leaves that to the user."""
@@ -125,6 +128,8 @@ class ScenarioEvaluator:
         if not metrics:
             return {}
         turn = turns[-1]
+        if why := hidden_in(turns):
+            return {metric.name: Unscored(why) for metric in metrics}
         key = CallKey("judge", self.scope, number, turn.turn_index)
         turn_input = TurnInput(
             goal=self.scenario.goal,
@@ -144,13 +149,15 @@ class ScenarioEvaluator:
         """The users' own metrics of a conversation as a whole."""
         if conversation.failure or not conversation.turns:
             return {}
+        metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
+        if why := hidden_in(conversation.turns):
+            return {metric.name: Unscored(why) for metric in metrics}
         whole = ConversationInput(
             goal=self.scenario.goal,
             profile=self.scenario.profile,
             knowledge=self.scenario.knowledge,
             turns=conversation.turns,
         )
-        metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
         return await self._own(metrics, whole, CallKey("judge", self.scope, number))
 
     async def _own(
@@ -174,6 +181,7 @@ class ScenarioEvaluator:
             return {}
         grades: dict[str, Graded] = {}
         blind = self.agent.sight.hidden(conversation)
+        redacted = hidden_in(conversation.turns)
 
         async def grade(grader: Grader) -> None:
             key, model = CallKey("judge", self.scope, number, metric=grader.name), self._asked_by(grader)
@@ -183,6 +191,8 @@ class ScenarioEvaluator:
             for grader in self.graders:
                 if blind and (grader.name in ABOUT_CALLS or conversation.call_refused):
                     grades[grader.name] = Graded(whole=Unscored(blind))
+                elif redacted:
+                    grades[grader.name] = Graded(whole=Unscored(redacted))
                 else:
                     tasks.start_soon(grade, grader)
         return {
@@ -201,14 +211,16 @@ class ScenarioEvaluator:
         if conversation.shortened:
             return None
         failure = conversation.failure
-        return await matched_trajectories(
+        why = hidden_in((*conversation.turns, conversation.unfinished))
+        found = await matched_trajectories(
             self.scenario.trajectory,
-            conversation.tool_calls,
+            known_parts(why, conversation.tool_calls),
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
             blind=self.agent.sight.hidden(conversation),
             listed=self.agent.sight.listed_in(conversation),
         )
+        return undecided_trajectory(why, conversation.tool_calls, found)
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """What the scenario expects of the session's state, against the state after the last turn."""
@@ -216,13 +228,13 @@ class ScenarioEvaluator:
         if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
             return ()
         last = conversation.turns[-1]
-        return _undecided_if(
-            last.call_refused, await checked_state("final_session_state", expected, last, self._name)
-        )
+        checks = await checked_state("final_session_state", expected, last, self._name)
+        return _undecided_if(last.call_refused, undecided_checks(hidden_in([last]), checks))
 
     async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """What the scenario expects of what is said in it all, of the mocks' state, and its check."""
         checks = await checked_whole(self.scenario, conversation)
+        checks = undecided_checks(hidden_in((*conversation.turns, conversation.unfinished)), checks)
         checks = tuple(map(self._redacted, checks))
         idle = None if conversation.user_calls else self.idle_user
         return _undecided_if(conversation.call_refused or idle, checks)
@@ -241,7 +253,7 @@ class ScenarioEvaluator:
             *await checked_session(expect, turn, self._name),
             *await checked_in_turn(expect.sayings, turns),
         )
-        return _undecided_if(turn.call_refused, checks)
+        return _undecided_if(turn.call_refused, undecided_checks(hidden_in([turn]), checks))
 
 
 def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:

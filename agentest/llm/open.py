@@ -55,6 +55,8 @@ class ModelTerms:
     ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
     gates: Gates | None = None
     """Where limits, circuits and budget are not this process's own."""
+    hide: Callable[[str], str] = str
+    """Hides secrets in what judges are asked."""
 
 
 @asynccontextmanager
@@ -74,18 +76,18 @@ async def open_models(
     """
     async with AsyncExitStack() as stack:
         opener = _Opener(terms, stack)
-        user_model = StructuredModel(await opener.answers(user)) if user else None
+        user_model = StructuredModel(await opener.answers(user), terms.hide) if user else None
         judge_model = user_model
         if judge != user:
-            judge_model = StructuredModel(await opener.answers(judge)) if judge else None
+            judge_model = StructuredModel(await opener.answers(judge), terms.hide) if judge else None
         wishes = {wish: await _named(opener, wish, spec) for wish, spec in named.items()}
-        confirming = StructuredModel(await opener.answers(confirm)) if confirm else None
+        confirming = StructuredModel(await opener.answers(confirm), terms.hide) if confirm else None
         yield Models(user_model, judge_model, wishes, confirming)
 
 
 async def _named(opener: _Opener, wish: ModelWish, spec: ModelSpec) -> Model:
     try:
-        return StructuredModel(await opener.answers(spec))
+        return StructuredModel(await opener.answers(spec), opener.hide)
     except ConfigError as error:
         raise ConfigError(f"{wish.place}: {error}") from None
 
@@ -98,6 +100,10 @@ class _Opener:
         self._stack = stack
         self._clients: dict[str, Client] = {}
         self._gates = terms.gates or LocalGates(terms.concurrency, terms.budget, terms.announce)
+
+    @property
+    def hide(self) -> Callable[[str], str]:
+        return self._terms.hide
 
     async def answers(self, spec: ModelSpec) -> Answers:
         tape, ledger = self._terms.tape, self._terms.ledger

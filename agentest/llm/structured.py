@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -12,8 +12,12 @@ from agentest.errors import InvalidAnswer
 from agentest.llm.port import Answer, Answers, CallKey, Level, Message, Question
 from agentest.llm.reader import Unreadable, read
 from agentest.support.json_text import well_formed
+from agentest.support.redact import HIDDEN
 
 MAX_REPAIRS = 2
+HIDDEN_NOTE = (
+    f"In the above, {HIDDEN} stands in place of a secret. Take it that the secret itself was written there."
+)
 _SHOWN_ANSWER_CHARS = 10_000
 
 
@@ -58,11 +62,15 @@ class StructuredModel:
     """A model that is asked for an answer of a given shape.
 
     An answer of another shape is asked for again with what was wrong, at most twice.
+
+    Args:
+        hide: hides secrets in what it is sent, unless it plays the user: that one may need what it knows.
     """
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, hide: Callable[[str], str] = str) -> None:
         self.name = answers.name
         self._answers = answers
+        self._hide = hide
 
     @property
     def level(self) -> Level | None:
@@ -75,6 +83,8 @@ class StructuredModel:
         A shape may have an attribute `what_is_left`, a `Left`: what can be used of any of the answers is
         gathered in that one where none of them is as it should be.
         """
+        if key.role != "user":
+            messages = _without_secrets(messages, self._hide)
         asked, left = list(messages), None
         for repair in range(MAX_REPAIRS + 1):
             reply = await self._answers.answer(Question(_well_formed(asked), answer, key, repair))
@@ -112,6 +122,14 @@ def _left(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | No
 def _well_formed(messages: Sequence[Message]) -> list[Message]:
     """The messages as any protocol can carry them: an agent may have put half a surrogate pair into one."""
     return [{**message, "content": well_formed(message["content"])} for message in messages]
+
+
+def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:
+    """The messages with secrets hidden, and with a word about it if any are: they may have been before."""
+    hidden = [{**message, "content": hide(message["content"])} for message in messages]
+    if not any(HIDDEN in message["content"] for message in hidden):
+        return messages
+    return [*hidden[:-1], {**hidden[-1], "content": f"{hidden[-1]['content']}\n\n{HIDDEN_NOTE}"}]
 
 
 def _repair(text: str, error: Unreadable) -> list[Message]:

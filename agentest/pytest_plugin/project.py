@@ -99,7 +99,7 @@ class Project:
 
     def discover(self, path: Path) -> Discovered:
         """The scenarios of a file. Names are unique over all files that were discovered."""
-        found = discover_file(path, self._imports, self._scenarios).redacted(self.loaded.redact)
+        found = discover_file(path, self._imports, self._scenarios, self.root).redacted(self.loaded.redact)
         self._scenarios += found.scenarios
         self._read.add(path)
         return found

@@ -19,7 +19,17 @@ from agentest.report.session_state import state_rows
 from agentest.results import ConversationResult, Reason, ScenarioResult
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
-from agentest.transcript import NO_TEXT, Conversation, StateChange, ToolCall, Turn, call_text, state_changes
+from agentest.transcript import (
+    NO_TEXT,
+    SECRETS_HIDDEN,
+    Conversation,
+    StateChange,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    call_text,
+    state_changes,
+)
 from agentest.verdict import conversation_passed
 
 _MAX_MESSAGE_CHARS = 4_000
@@ -155,6 +165,7 @@ def _dialogue(conversation: Conversation) -> Iterator[str]:
         for remark in turn.remarks:
             yield _shown(f"  said {remark.author}: ", remark.text)
         yield _shown("agent: ", turn.agent_message or NO_TEXT)
+        yield from _hidden(turn)
         yield from _state(turn, changes)
     yield from _own_calls(conversation, len(conversation.turns))
     if conversation.unfinished:
@@ -162,6 +173,12 @@ def _dialogue(conversation: Conversation) -> Iterator[str]:
         yield from _calls(conversation.unfinished.tool_calls)
         for output in conversation.unfinished.server_output:
             yield _shown("  server ", "\n".join(server_rows(output)))
+        yield from _hidden(conversation.unfinished)
+
+
+def _hidden(turn: Turn | UnfinishedTurn) -> Iterator[str]:
+    if turn.redacted:
+        yield f"  ({SECRETS_HIDDEN})"
 
 
 def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from agentest.config.models import Batch
 from agentest.evaluate.fingerprints import fingerprint
 from agentest.results import JudgeCalibration
-from agentest.support.files import write_atomically
-from agentest.support.json_text import json_document
+from agentest.support.files import user_text, write_atomically
+from agentest.support.json_text import json_document, json_value
 
 FILE = "agentest.calibration.json"
 _VERSION = 1
@@ -65,10 +64,10 @@ def _others(metrics: Sequence[str]) -> Iterable[str]:
 def read_calibrations(path: Path) -> list[Calibrated]:
     """The lines of the file. Raises ValueError where it is not what Agentest writes."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json_value(user_text(path))
     except OSError as error:
         raise ValueError(f"it cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise ValueError("it is not JSON") from None
     if not isinstance(document, dict) or document.get("version") != _VERSION:
         raise ValueError(f"it is not of version {_VERSION} of this file")

@@ -49,7 +49,12 @@ async def open_models(
     if session.given:
         return session.given
     prepared = session.prepared
-    terms = ModelTerms(tape=tape, ledger=ledger or MeasuringLedger(), gates=gates or local_gates(session))
+    terms = ModelTerms(
+        tape=tape,
+        ledger=ledger or MeasuringLedger(),
+        gates=gates or local_gates(session),
+        hide=prepared.loaded.redact.transcript,
+    )
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
     stack.callback(_close, tape, session.stop)

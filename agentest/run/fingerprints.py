@@ -17,6 +17,7 @@ from agentest.run.plan import Unit, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.reordering import with_units
 from agentest.support.canonical import CODE, canonical
+from agentest.support.files import user_bytes
 from agentest.support.importing import imported_files
 from agentest.version import __version__
 
@@ -69,7 +70,7 @@ class _Files:
     def _digest(self, file: Path) -> str:
         if file not in self._digests:
             try:
-                content = _hash((self._root / file).read_bytes())
+                content = _hash(user_bytes(self._root / file, most=None))
             except OSError:
                 content = ""
             self._digests[file] = f"{file.name} {content}"

@@ -124,7 +124,7 @@ class HeldHere:
         self._source = source
         self._evaluation = UnitEvaluation(custom, settings, connections)
         self._check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
-        self._redact = connections.redact.error
+        self._redact = connections.redact
         self._being_judged = anyio.Semaphore(_JUDGED_FOR_EACH_PLACE * settings.concurrency, fast_acquire=True)
 
     async def hold(self, unit: Unit, number: int, ongoing: Ongoing, ids_end: str = "") -> Finished:
@@ -159,7 +159,7 @@ class HeldHere:
             result = ConversationResult(conversation, time=time, invalid=conversation.invalid)
         else:
             result = replace(evaluation.result(conversation), time=time)
-        return Finished(stored(result), held_again=held_again)
+        return Finished(stored(result, self._redact), held_again=held_again)
 
     def end(self, unit: Unit) -> None:
         self._evaluation.end(unit)
@@ -190,7 +190,7 @@ class HeldHere:
         key = CallKey("judge", one.unit.scope, one.number)
         has_tools = bool(one.unit.scenario.user_tools)
         found = await self._check.look_at(told, conversation, key, attempt, has_tools=has_tools)
-        return found and replace(found, text=self._redact(found.text))
+        return found and replace(found, text=self._redact.error(found.text))
 
     async def _hold(self, one: _OneConversation, judge: OnTurn, attempt: int = 0) -> _Held:
         conversation_id = one.id_of(attempt)

@@ -21,7 +21,7 @@ from agentest.conversation.sessions import session_id_of
 from agentest.conversation.traced import Traced
 from agentest.conversation.user_prompts import user_prompt
 from agentest.conversation.user_tools import UserTools
-from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
+from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, UntoldUser, User
 from agentest.endings import Ending
 from agentest.llm.open import Models
 from agentest.messages import UserText
@@ -292,9 +292,12 @@ class LiveConversations:
         model = self.models.user_for(plan.model if plan else None)
         if model is None:
             return OfflineUser(unit.scenario)
+        user: User
         if plan:
-            return PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
-        return SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
+            user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
+        else:
+            user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
+        return UntoldUser(user, self.redact.transcript) if self.redact.hides_transcripts else user
 
 
 def _needs_spans(unit: Unit) -> bool:

@@ -22,6 +22,7 @@ from agentest.run.prepare import Prepared
 from agentest.run.run import unclaimed_calls
 from agentest.run.sources import OnMocks, live_conversations
 from agentest.run.talk_choice import without_user_tools
+from agentest.support.without_secrets import without_secrets
 from agentest.transcript import Blame, Conversation, Failure, Turn, UnfinishedTurn
 
 STOPPED = "the conversation was stopped in the middle of a turn"
@@ -158,7 +159,7 @@ class Talking:
 
     def _closed(self, turns: tuple[Turn, ...]) -> None:
         self._turns, self._said = turns, None
-        self._tell(Replied(turn=turns[-1]))
+        self._tell(Replied(turn=without_secrets(turns[-1], self._prepared.loaded.redact)))
 
     def _broken_off(self) -> Conversation | None:
         """What there is of a conversation that was stopped."""

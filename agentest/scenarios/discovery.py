@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentest.config.file import NAMES
+from agentest.config.file import NAMES, top_of_repository
 from agentest.errors import UsageError
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.selection import PathChoice
-from agentest.support.files import readable
+from agentest.support.files import check_user_file, readable
 from agentest.support.importing import Imports, user_traceback
 from agentest.support.paths import EVERYTHING, contains_any, matches_any, patterns, shown_path
+from agentest.support.redact import Redactor
+
+_MOST_BYTES = 10_000_000
+"""Of a scenario file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,11 @@ class Discovered:
             (file, line, message.removeprefix(f"{readable(file)}:{line}: ")) for file, line, message in found
         ]
 
-    def redacted(self, redact: Callable[[str], str]) -> Discovered:
-        """The same with secrets hidden in the messages about broken files and refused scenarios."""
+    def redacted(self, redact: Redactor) -> Discovered:
+        """The same with secrets hidden in names and tags, and in messages about what could not be loaded."""
         broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
-        scenarios = tuple(replace(s, refused=redact(s.refused)) if s.refused else s for s in self.scenarios)
-        return replace(self, broken=broken, scenarios=scenarios)
+        scenarios = _with_unique_names(_redacted(each, redact) for each in self.scenarios)
+        return replace(self, broken=broken, scenarios=tuple(scenarios))
 
 
 def discover(
@@ -82,7 +86,7 @@ def discover(
     for path in _on_paths(searched.files, paths):
         if wanted and not contains_any(shown_path(path, root), wanted):
             continue
-        defined, problem = _load(path, imports)
+        defined, problem = _load(path, root, imports)
         scenarios += defined
         broken += [problem] if problem else []
         empty += [] if defined or problem else [shown_path(path, root)]
@@ -91,13 +95,16 @@ def discover(
     return Discovered(found, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
 
 
-def discover_file(path: Path, imports: Imports, earlier: Sequence[Scenario] = ()) -> Discovered:
+def discover_file(
+    path: Path, imports: Imports, earlier: Sequence[Scenario] = (), root: Path | None = None
+) -> Discovered:
     """Import one scenario file.
 
     Args:
+        root: of the project; None: the file's own folder.
         earlier: the scenarios of other files, whose names are taken.
     """
-    defined, problem = _load(path, imports)
+    defined, problem = _load(path, root or path.parent, imports)
     found = _with_unique_names([*earlier, *defined])[len(earlier) :]
     return Discovered(tuple(found), (problem,) if problem else (), frozenset(imports.files))
 
@@ -115,8 +122,10 @@ def _on_paths(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[
     return sorted([*found, *others])
 
 
-def _load(path: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
+def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
     """The scenarios of a file; of one that fails to import only those that were refused before it failed."""
+    if why := _why_not_imported(path, root):
+        return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
     with collecting() as scenarios:
         try:
             imports.import_file(path)
@@ -127,10 +136,34 @@ def _load(path: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | No
     return scenarios, None
 
 
+def _why_not_imported(path: Path, root: Path) -> str | None:
+    """Why a file is not even opened: it is no regular file, or a link that leads out of the project."""
+    try:
+        if path.is_symlink() and path.exists():
+            target, project = path.resolve(), top_of_repository(root.resolve())
+            if not target.is_relative_to(project):
+                return (
+                    f"it is a link to {target}, outside of the project ({project}). Copy the file into the "
+                    "project, or name the link in `exclude`"
+                )
+        check_user_file(path, _MOST_BYTES)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    return None
+
+
 def _broken(error: BaseException, path: Path) -> BrokenFile:
     shown, line = user_traceback(error, path)
     message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{shown}"
     return BrokenFile(str(path), line, readable(message))
+
+
+def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
+    refused = scenario.refused and redact(scenario.refused)
+    hide = redact.hiding_in((scenario.name, *scenario.tags))
+    if not hide and refused is scenario.refused:
+        return scenario
+    return replace(scenario, name=hide(scenario.name), tags=tuple(map(hide, scenario.tags)), refused=refused)
 
 
 def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:

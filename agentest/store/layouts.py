@@ -111,10 +111,11 @@ CODECS = Codecs(
                 "user_ms",
                 "tools_ms",
                 "asked_calls",
+                "redacted",
             ),
         ),
         UnfinishedTurn: Layout(
-            only_if_set=("server_output", "started_at", "user_ms", "tools_ms", "agent_ms")
+            only_if_set=("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted")
         ),
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
         Score: Layout(

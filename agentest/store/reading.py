@@ -26,6 +26,7 @@ from agentest.store.shapes import (
     StoredEntry,
     StoredRun,
 )
+from agentest.support.files import user_bytes
 from agentest.transcript import Blame, Conversation, Failure
 from agentest.version import __version__
 
@@ -47,7 +48,7 @@ def read_results(path: Path) -> AnyRun:
     Raises UsageError that says where the file is not what Agentest writes.
     """
     try:
-        content = path.read_bytes()
+        content = user_bytes(path, most=None)
         if is_journal(content):
             return completed(_checked_run(journal_document(content), path))
         return _checked_run(json.loads(content.decode()), path)

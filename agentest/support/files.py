@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -102,10 +104,58 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
+MOST_BYTES = 50_000_000
+"""Of a file that a user gives. What is larger is a mistake."""
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def check_user_file(path: Path, most: int | None = MOST_BYTES) -> None:
+    """Raise OSError if there is no file that can be read to its end: without opening it.
+
+    A pipe or a device may never end, and opening one may wait for ever.
+
+    Args:
+        most: the most bytes that it may have; None: any number.
+    """
+    _check(path.stat(), most)
+
+
+def _check(found: os.stat_result, most: int | None) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    kind = next((kind for is_one, kind in _KINDS if is_one(found.st_mode)), None)
+    if kind:
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file")
+    if most is not None and found.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes; at most {most:,} are read")
+
+
+def user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
+    """What a file that a user gives holds. Raises OSError, also for what `check_user_file` refuses."""
+    check_user_file(path, most)
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        _check(os.fstat(file.fileno()), most)  # it may have been replaced
+        content = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(content) > most:  # it grows, or does not tell its size
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+    return content
+
+
+def user_text(path: Path, most: int | None = MOST_BYTES) -> str:
+    """What a text file that a user gives says. Raises OSError, UnicodeDecodeError."""
+    text = user_bytes(path, most).decode("utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
 def text_file(path: Path) -> str:
     """What a text file of the user's says. Raises ValueError with what is wrong with it, without its path."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = user_text(path)
     except FileNotFoundError:
         raise ValueError("does not exist") from None
     except OSError as error:

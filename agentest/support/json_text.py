@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -193,6 +194,23 @@ def on_one_line(value: Any, default: Callable[[Any], Any] = repr) -> str:
 
 
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+
+
+def json_value(text: str | bytes, **how: Any) -> Any:
+    """What a JSON text holds. `how` goes to `json.loads`. Raises ValueError that says what is wrong."""
+    try:
+        return json.loads(text, **how)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        raise plainly(error) from None
+
+
+def plainly(error: ValueError) -> ValueError:
+    """The error. Where Python's words about a long number are for programmers, others take their place."""
+    if not str(error).startswith("Exceeds the limit"):
+        return error
+    return ValueError(f"a number has more than {sys.get_int_max_str_digits():,} digits; write it as a text")
 
 
 def no_constant(name: str) -> NoReturn:

@@ -11,6 +11,8 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 MAX_ERROR_CHARS = 500
@@ -67,6 +69,14 @@ _NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _LONGEST_SPELLING = 40
 """Characters that one character of a secret may become."""
+_SHORTEST_IN_TRANSCRIPTS = 8
+_LONGEST_WORD = 11
+"""A secret that is one word of at most this many letters stays in transcripts: agents say such words."""
+_SHORTEST_PART = 6
+"""The fewest characters of a secret that are hidden where a text was cut inside it."""
+_CUT = "…"
+_SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
+_BREAKS = re.compile(r"[\s;,]+")
 
 
 def looks_secret(name: str) -> bool:
@@ -90,8 +100,10 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
     """What must not be shown of headers: values whole and in their parts, and what a Basic one says."""
     values = secret_values(headers)
-    words = [word for value in values for word in value.split() if len(word) >= 8]
-    return [*values, *words, *(part for value in values for part in _basic(value))]
+    words = [word for value in values for word in (*value.split(), *_BREAKS.split(value))]
+    words += [word.partition("=")[2] for word in words]  # of a cookie
+    long = [word for word in words if len(word) >= 8]
+    return [*values, *long, *(part for value in values for part in _basic(value))]
 
 
 def _basic(value: str) -> Iterator[str]:
@@ -125,47 +137,161 @@ def _opens(name: str) -> bool:
     return name.lower() in _SIGNATURES or looks_secret(name)
 
 
-class Redactor:
-    """Hides known secret values in whatever spelling, and whatever has the form of a credential."""
+class _Secret(NamedTuple):
+    """One secret, and how to find it."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    text: str
+    run: str
+    """The longest part of it that every spelling leaves as it is: where that is not, the secret is not."""
+    spelt: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, text: str) -> _Secret:
+        run = max(_SAME_IN_ANY_SPELLING.findall(text), key=len, default="")
+        return cls(text, run, _in_any_spelling(text))
+
+    def may_be_in(self, text: str) -> bool:
+        """False if neither it nor what a cut left of it is in the text."""
+        if self.run in text:
+            return True
+        return _CUT in text and (self.text[:_SHORTEST_PART] in text or self.text[-_SHORTEST_PART:] in text)
+
+    def hidden_in(self, text: str) -> str:
+        if self.run not in text:
+            return text
+        return self.spelt.sub(HIDDEN, text) if self.spelt else text.replace(self.text, HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """Hides some secrets in texts, and what is left of them where a text was cut: `…` is the rest."""
+
+    secrets: tuple[_Secret, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.secrets)
+
+    def __call__(self, text: str) -> str:
+        for secret in self.secrets:
+            text = secret.hidden_in(text)
+        if _CUT in text:
+            for secret in self.secrets:
+                text = _without_beginnings(secret.text, text)
+                text = _without_beginnings(secret.text[::-1], text[::-1], HIDDEN[::-1])[::-1]
+        return text
+
+
+NO_HIDING = Hiding()
+
+
+class _Many:
+    """Secrets of which there may be thousands: a text is read once, however many there are."""
+
+    _CHARS = 8
+
+    def __init__(self) -> None:
+        self._by_part: dict[str, dict[_Secret, None]] = {}
+        """Every part of so many characters → the secrets that have it."""
+        self._others: dict[_Secret, None] = {}
+        """Those that are too short for that."""
+
+    def add(self, secret: _Secret) -> None:
+        if len(secret.run) < 2 * self._CHARS - 1:
+            self._others[secret] = None
+        for part in self._parts(secret):
+            self._by_part.setdefault(part, {})[secret] = None
+
+    def remove(self, secret: _Secret) -> None:
+        self._others.pop(secret, None)
+        for part in self._parts(secret):
+            self._by_part[part].pop(secret, None)
+
+    def _parts(self, secret: _Secret) -> list[str]:
+        if secret in self._others:
+            return []
+        return [secret.run[at : at + self._CHARS] for at in range(len(secret.run) - self._CHARS + 1)]
+
+    def in_text(self, text: str) -> Iterator[_Secret]:
+        """Those that may be in a text. Wherever one begins, a whole part of it begins at a multiple of 8."""
+        yield from self._others
+        parts = self._by_part
+        if parts:
+            steps = range(0, len(text), self._CHARS)
+            found = {part for at in steps if (part := text[at : at + self._CHARS]) in parts}
+            yield from {secret: None for part in found for secret in parts[part]}
+
+
+class Redactor:
+    """Hides known secret values in whatever spelling, and whatever has the form of a credential.
+
+    Args:
+        transcripts: whether known secrets are hidden in what agents and tools said, too.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, transcripts: bool = True) -> None:
         known = {s.strip() for s in secrets}
-        self._known = frozenset(s for s in known if len(s) >= _SHORTEST_SECRET)
-        self._learned: dict[str, None] = {}
+        self._known = {s: _Secret.of(s) for s in known if len(s) >= _SHORTEST_SECRET}
+        self._learned: dict[str, _Secret] = {}
+        self._transcripts = transcripts
+        self._said = [each for each in self._known.values() if transcripts and _is_telling(each.text)]
+        """Those that are hidden in transcripts."""
+        self._said_later = _Many()
+        """Those of them that were learned."""
         self._prepare()
 
     def _prepare(self) -> None:
         # The longest first, so that a secret that contains another is hidden whole.
-        kept = sorted({*self._known, *self._learned}, key=len, reverse=True)
-        self._secrets = [(secret, _in_any_spelling(secret)) for secret in kept]
-        self._longest = len(kept[0]) * _LONGEST_SPELLING if kept else 0
+        self._secrets = _longest_first({**self._known, **self._learned}.values())
+        self._longest = len(self._secrets[0].text) * _LONGEST_SPELLING if self._secrets else 0
         self._ready = True
 
     def knowing(self, more: Iterable[str]) -> Redactor:
         """One that hides these secrets, too."""
-        return Redactor((*self._known, *more))
+        return Redactor((*self._known, *more), transcripts=self._transcripts)
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Hide from now on, everywhere, what has come during the run: tokens of a login, cookies.
 
         Short texts are no such secrets. Of very many, those that came first are forgotten.
         """
-        fresh = [
-            s for s in secrets if len(s) >= _SHORTEST_LEARNED and s not in self._known | self._learned.keys()
-        ]
-        self._learned |= dict.fromkeys(fresh)
+        for text in secrets:
+            if len(text) >= _SHORTEST_LEARNED and text not in self._known and text not in self._learned:
+                self._ready = False
+                self._learned[text] = secret = _Secret.of(text)
+                if self._transcripts and _is_telling(text):
+                    self._said_later.add(secret)
         for oldest in list(self._learned)[: max(len(self._learned) - _MOST_LEARNED, 0)]:
-            del self._learned[oldest]
-        self._ready = self._ready and not fresh
+            self._said_later.remove(self._learned.pop(oldest))
 
     def __call__(self, text: str) -> str:
         if not self._ready:
             self._prepare()
-        for secret, spelt in self._secrets:
-            text = spelt.sub(HIDDEN, text) if spelt else text.replace(secret, HIDDEN)
+        for secret in self._secrets:
+            text = secret.hidden_in(text)
         for pattern in _PATTERNS:
             text = pattern.sub(_hidden, text)
         return _QUERY.sub(lambda match: _hidden(match) if _opens(match["name"]) else match[0], text)
+
+    @property
+    def hides_transcripts(self) -> bool:
+        """True if there may be a secret that is hidden in what agents and tools said."""
+        return self._transcripts and bool(self._said or self._learned)
+
+    def transcript(self, text: str) -> str:
+        """What somebody said, without known secrets; the text itself if it has none.
+
+        What only has the form of a credential stays, and so do short secrets and single words: a transcript
+        is evidence.
+        """
+        return self.hiding_in([text])(text)
+
+    def hiding_in(self, texts: Iterable[str]) -> Hiding:
+        """What hides secrets in these texts as `transcript` does, and is false if none may be in them."""
+        if not self.hides_transcripts:
+            return NO_HIDING
+        whole = "\0".join(texts)
+        found = [each for each in (*self._said, *self._said_later.in_text(whole)) if each.may_be_in(whole)]
+        return Hiding(tuple(_longest_first(found))) if found else NO_HIDING
 
     def error(self, text: str) -> str:
         """An error text ready to be shown: without secrets, at most 500 characters.
@@ -179,6 +305,38 @@ class Redactor:
         if len(text) > looked_at:
             clean = clean[: max(len(clean) - self._longest, 0)] + "…"
         return clean if len(clean) <= MAX_ERROR_CHARS else clean[: MAX_ERROR_CHARS - 1] + "…"
+
+
+def _longest_first(secrets: Iterable[_Secret]) -> list[_Secret]:
+    return sorted(secrets, key=lambda secret: len(secret.text), reverse=True)
+
+
+def _is_telling(secret: str) -> bool:
+    """True if a secret is long enough, and unlike a word, to be hidden in what somebody said."""
+    if len(secret) < _SHORTEST_IN_TRANSCRIPTS:
+        return False
+    in_one_case = secret.islower() or secret.isupper() or secret.istitle()
+    return not (secret.isalpha() and in_one_case and len(secret) <= _LONGEST_WORD)
+
+
+def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
+    """The text without beginnings of a secret that `…` follows."""
+    beginning = secret[:_SHORTEST_PART]
+    kept, done = [], 0
+    at = text.find(beginning)
+    while at >= 0:
+        end = at + _alike(secret, text[at : at + len(secret)])
+        if text[end : end + 1] == _CUT:
+            kept += [text[done:at], hidden]
+            done = end
+        at = text.find(beginning, max(at + 1, done))
+    return "".join([*kept, text[done:]]) if kept else text
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters at their beginnings are the same."""
+    differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 def _hidden(match: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from time import time
-from typing import Any
+from typing import Any, TypeVar
 
 from agentest.endings import Ending
 from agentest.errors import UsageError
@@ -19,9 +19,11 @@ from agentest.run.talk_choice import ChosenTalk
 from agentest.run.talking import Happening, Held, Noted, Ready, Replied, Spoke, Talking
 from agentest.store.layouts import CODECS
 from agentest.support.json_text import NotJson, json_text
+from agentest.support.without_secrets import without_secrets
 from agentest.transcript import Conversation
 
 Event = Mapping[str, Any]
+_T = TypeVar("_T")
 MOST_UNDER_WAY = 4
 MOST_KEPT = 12
 """How many talks are known at once, those that have ended included."""
@@ -62,10 +64,10 @@ class PageTalk:
 
     @property
     def conversation(self) -> Conversation:
-        """What was said so far, turns alone that are closed."""
+        """What was said so far, without secrets, turns alone that are closed."""
         held = self._held.conversation if self._held else None
         turns = held.turns if held else self._talking.turns
-        return Conversation(self._conversation_id, turns, Ending.SATISFIED)
+        return self._told(Conversation(self._conversation_id, turns, Ending.SATISFIED))
 
     async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
         """All events from the first on, to the end of the talk; None where none comes for a while."""
@@ -149,7 +151,9 @@ class PageTalk:
                 "endedBy": str(held.ending) if held else None,
                 "error": problem or (self._redact(failure.message) if failure else None),
                 "turns": [CODECS.write(turn) for turn in self.conversation.turns],
-                "unfinishedTurn": CODECS.write(held.unfinished) if held and held.unfinished else None,
+                "unfinishedTurn": CODECS.write(self._told(held.unfinished))
+                if held and held.unfinished
+                else None,
             }
         )
         self._ended = True
@@ -158,6 +162,9 @@ class PageTalk:
 
     def _redact(self, text: str) -> str:
         return self.chosen.prepared.loaded.redact(text)
+
+    def _told(self, value: _T) -> _T:
+        return without_secrets(value, self.chosen.prepared.loaded.redact)
 
     def _attend(self, _: str, mocks: MockResolver) -> None:
         mocks.attended_by(self.desk)
@@ -195,7 +202,7 @@ class PageTalk:
             {
                 "type": "call",
                 "number": seen.number,
-                "call": CODECS.write(seen.call),
+                "call": CODECS.write(self._told(seen.call)),
                 "waiting": seen.waiting,
                 "answered": seen.answered,
                 "byHand": seen.by_hand,

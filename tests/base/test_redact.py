@@ -327,3 +327,43 @@ def test_secret_names(name: str) -> None:
 def test_other_names(name: str) -> None:
     """Names that only look a little like them are not."""
     assert not looks_secret(name)
+
+
+def test_transcripts_hide_known_secrets_alone() -> None:
+    """What only looks like a credential stays in a transcript, and so do short secrets and words."""
+    redact = Redactor(["tok-1234-5678", "postgres", "DEVELOPMENT", "hunter2", "supersecretvalue", "91091191"])
+    said = "sk-abcdefghijkl, Bearer abcdefgh, postgres, DEVELOPMENT, hunter2: "
+    assert redact.transcript(said + "tok-1234-5678, supersecretvalue") == said + "[redacted], [redacted]"
+    assert redact.transcript("call 91091191") == "call [redacted]"
+    assert "[redacted]" in redact(said)
+
+
+def test_transcripts_hide_what_a_cut_left_of_a_secret() -> None:
+    """A text that was cut inside a secret has a part of it beside the `…`."""
+    redact = Redactor(["zq12-split-over-chunks"])
+    assert redact.transcript("it is zq12-split-… and …ver-chunks.") == "it is [redacted]… and …[redacted]."
+    assert redact.transcript("zq12-… zq12-split … x") == "zq12-… zq12-split … x", (
+        "too little, or not cut there"
+    )
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 2_100))
+def test_one_of_very_many_learned_secrets(before: int, after: int, number: int) -> None:
+    """Each is found wherever it stands; those that were forgotten are not hidden any more."""
+    assert LEARNED.transcript("x" * before + TOKENS[number] + "y" * after) == (
+        "x" * before + (TOKENS[number] if number <= 100 else "[redacted]") + "y" * after
+    )
+
+
+def test_a_redactor_that_keeps_transcripts() -> None:
+    """It hides nothing in them, whatever it knows or learns; errors are redacted all the same."""
+    redact = Redactor(["tok-1234-5678"], transcripts=False).knowing(["tok-8765-4321"])
+    redact.learn(["tok-1111-2222"])
+    assert not redact.hides_transcripts
+    assert redact.transcript("tok-1234-5678 tok-8765-4321 tok-1111-2222").count("tok") == 3
+    assert "tok" not in redact("tok-1234-5678 tok-8765-4321 tok-1111-2222")
+
+
+TOKENS = [f"{n * 7919 % 100_003:05}-of-a-login-{n}-" for n in range(2_101)]
+LEARNED = Redactor()
+LEARNED.learn(TOKENS)

@@ -22,6 +22,7 @@ from agentest.store.journal_reading import is_journal
 from agentest.store.reading import read_results, unreadable, usable
 from agentest.store.runs import entries
 from agentest.store.shapes import StoredConversation
+from agentest.support.files import user_bytes
 from agentest.support.text import count
 from agentest.transcript import Conversation
 
@@ -75,7 +76,7 @@ def gather(path: Path, scenarios: Scenarios) -> Gathered:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return user_bytes(path, most=None)
     except OSError as error:
         raise unreadable(path, error) from None
 

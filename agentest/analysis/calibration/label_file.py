@@ -24,6 +24,7 @@ from agentest.errors import UsageError
 from agentest.evaluate.background import Background
 from agentest.metrics import CRITERIA
 from agentest.store.layouts import CODECS
+from agentest.support.files import user_bytes
 from agentest.support.json_text import no_constant
 from agentest.support.spelling import did_you_mean, snake_keys
 from agentest.transcript import Turn
@@ -64,7 +65,7 @@ class LabelsFile:
     def read(self) -> Labels:
         """The conversations and labels. Raises UsageError that names file and line."""
         try:
-            content = self.path.read_bytes()
+            content = user_bytes(self.path, most=None)
         except OSError as error:
             raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
         if not content.startswith(self._known):

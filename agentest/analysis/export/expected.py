@@ -93,7 +93,7 @@ class _Files:
 
     def scenario(self, file: str, name: str) -> Says:
         if file not in self._scenarios:
-            found = discover_file(self._path(file), self._imports)
+            found = discover_file(self._path(file), self._imports, root=self._root)
             if found.broken:
                 raise UsageError(f"{file} cannot be loaded: {found.broken[0].message}")
             self._scenarios[file] = found.scenarios

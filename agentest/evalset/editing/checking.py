@@ -13,7 +13,7 @@ from agentest.errors import UsageError
 from agentest.evalset.cases import CaseSet, case_entries, unchecked
 from agentest.evalset.editing.content import Content
 from agentest.evalset.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria
-from agentest.evalset.formats.json_file import parse_json
+from agentest.evalset.formats.json_file import parse_json, read_bytes
 from agentest.evalset.formats.messages import user_message
 from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.formats.problems import EvalSetError, Location, Problem
@@ -87,9 +87,9 @@ def criteria_of(read: ReadSet) -> Criteria:
     if read.criteria is not None:
         return parse_criteria(read.criteria, str(read.path), read.path.parent)
     beside = read.path.parent / CRITERIA_FILE
-    if not beside.is_file():
+    if not beside.exists():
         return DEFAULT
-    document = parse_json(beside, beside.read_bytes().removeprefix(_BOM))
+    document = parse_json(beside, read_bytes(beside))
     return parse_criteria(document, str(beside), beside.parent)
 
 

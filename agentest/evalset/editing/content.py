@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentest.errors import UsageError
-from agentest.support.files import atomic_writer
+from agentest.support.files import atomic_writer, user_bytes
 
 _BOM = b"\xef\xbb\xbf"
 _ONE_AT_A_TIME = threading.Lock()
@@ -65,7 +65,7 @@ def read(path: Path, name: str) -> Content:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{name}: is larger than the {MAX_BYTES:,} bytes that are edited here")
-        return Content(path, name, path.read_bytes())
+        return Content(path, name, user_bytes(path))
     except FileNotFoundError:
         raise UsageError(f"{name}: does not exist any more; it was moved or deleted") from None
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
 import sys
@@ -34,6 +33,8 @@ from agentest.evalset.formats.model import Rubric
 from agentest.evalset.formats.model_config import ModelConfig
 from agentest.evalset.formats.policy import not_blank, policy_text
 from agentest.metrics import ADK_METRICS, MetricDefinition
+from agentest.support.files import user_text
+from agentest.support.json_text import json_value
 from agentest.support.spelling import nearest, snake_case
 
 CRITERIA_FILE = "test_config.json"
@@ -276,10 +277,10 @@ class _File(_CriteriaObject):
 def read_criteria(path: Path) -> Criteria:
     """The criteria of a `test_config.json`. Raises UsageError with file and key."""
     try:
-        data = json.loads(path.read_text("utf-8-sig"))
+        data = json_value(user_text(path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path}: is not valid JSON: {error}") from None
     return replace(parse_criteria(data, str(path), path.parent), source=path)
 

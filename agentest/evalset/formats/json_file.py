@@ -8,18 +8,21 @@ from typing import Any
 from pydantic_core import from_json
 
 from agentest.errors import UsageError
+from agentest.support.files import user_bytes
 
 _BOM = b"\xef\xbb\xbf"
 
 
 def read_bytes(path: Path) -> bytes:
     try:
-        text = path.read_bytes()
+        text = user_bytes(path)
     except FileNotFoundError:
         raise UsageError(f"{path}: does not exist") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: is a folder, expected a JSON file") from None
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a null character in the path
         raise UsageError(f"{path}: cannot be read: {error}") from None
     return text.removeprefix(_BOM)
 

@@ -28,6 +28,7 @@ from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
 from agentest.transcript import (
     NO_TEXT,
+    SECRETS_HIDDEN,
     Conversation,
     ToolCall,
     Turn,
@@ -134,7 +135,11 @@ def value_text(value: Any) -> str:
 def _turn_head(turn: Turn) -> str:
     retried = f", {count(turn.retries, 'retry', 'retries')}" if turn.retries else ""
     first = "" if turn.first_token_ms is None else f", first token after {duration(turn.first_token_ms)}"
-    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{retried}"
+    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{retried}{_hidden(turn)}"
+
+
+def _hidden(turn: Turn | UnfinishedTurn) -> str:
+    return f", {SECRETS_HIDDEN}" if turn.redacted else ""
 
 
 def _messages(turn: Turn, indent: int) -> Iterator[Line]:
@@ -182,7 +187,7 @@ def _remarks(call: ToolCall) -> list[Part]:
 
 def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
     if unfinished := conversation.unfinished:
-        yield line(indent, (f"turn {unfinished.turn_index}  no reply", "bold"))
+        yield line(indent, (f"turn {unfinished.turn_index}  no reply{_hidden(unfinished)}", "bold"))
         yield from _own_calls(conversation, unfinished.turn_index, indent + 2)
         yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
         yield from _calls_in_full(unfinished.tool_calls, indent + 2)

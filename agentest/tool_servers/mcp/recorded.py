@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.support.files import text_file, write_atomically
+from agentest.support.json_text import json_value
 
 Tools = list[dict[str, Any]]
 
@@ -17,12 +18,11 @@ def read_tools(path: Path) -> Tools:
 
     Raises ValueError with what is wrong with the file, without its path.
     """
+    text = text_file(path)
     try:
-        content = json.loads(text_file(path))
-    except json.JSONDecodeError as error:
+        content = json_value(text)
+    except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
     return checked_tools(_listed(content))
 
 

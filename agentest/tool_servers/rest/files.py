@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ import yaml
 from agentest.config.problems import dotted
 from agentest.config.yaml_sizes import Sizes
 from agentest.errors import ConfigError
+from agentest.support.files import user_text
+from agentest.support.json_text import json_value, plainly
 from agentest.support.spelling import nearest
 
 At = tuple[str | int, ...]
 """Where a value stands in a file: keys and indices from the top."""
 
-_MAX_BYTES = 50_000_000
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -36,7 +38,16 @@ _VALUES = {
 _Loader.yaml_implicit_resolvers = {}
 for _name, (_pattern, _first) in _VALUES.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), list(_first))
-_Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
+
+
+def _integer(_: Any, node: yaml.ScalarNode) -> int:
+    try:
+        return int(node.value)
+    except ValueError as error:
+        raise yaml.constructor.ConstructorError(None, None, str(plainly(error)), node.start_mark) from None
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 def read_file(path: Path) -> Any:
@@ -44,20 +55,16 @@ def read_file(path: Path) -> Any:
     text = _text_of(path)
     if text.lstrip().startswith(("{", "[")):
         try:
-            return json.loads(text, object_pairs_hook=_unique)
+            return json_value(text, object_pairs_hook=_unique)
         except ValueError as error:
             if path.suffix == ".json":
                 raise ConfigError(f"{path}: the JSON does not parse: {error}") from None
-        except RecursionError:
-            raise ConfigError(f"{path}: is nested too deeply") from None
     return _read_yaml(text, path)
 
 
 def _text_of(path: Path) -> str:
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ConfigError(f"{path}: is larger than {_MAX_BYTES // 1_000_000} MB")
-        return path.read_text(encoding="utf-8-sig")
+        return user_text(path)
     except FileNotFoundError:
         close = nearest(path.name, (each.name for each in _beside(path)))
         hint = f"; did you mean {close}?" if close else ""
@@ -78,8 +85,7 @@ def _beside(path: Path) -> Iterable[Path]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice!r} is given twice in one object")
     return made
 
@@ -143,7 +149,7 @@ def place(path: Path, at: At) -> str:
 def _line(path: Path, at: At) -> int | None:
     """The file is read again: lines are asked for in errors alone."""
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=_Loader)
+        node = yaml.compose(user_text(path), Loader=_Loader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
     line = None

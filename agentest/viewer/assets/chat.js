@@ -101,7 +101,7 @@ function ownCalls({ userToolCalls = [] }, index, when = "") {
 }
 
 // Files, calls and what was said between them, in their order as far as the agent's protocol tells it.
-function between({ toolCalls, remarks = [], attachments = [], callRefused, callsHidden }, position, row) {
+function between({ toolCalls, remarks = [], attachments = [], callRefused, callsHidden, redacted }, position, row) {
   const left = [...remarks];
   const until = (place) => {
     const later = left.findIndex(({ callsBefore }) => !known(callsBefore) || callsBefore > place);
@@ -110,7 +110,8 @@ function between({ toolCalls, remarks = [], attachments = [], callRefused, calls
   const item = (call, at) => callItem(call, { id: `call-${position + at}`, row: row(at) });
   const calls = toolCalls.map((call, at) => [until(at), item(call, at)]);
   const why = callRefused || callsHidden;
-  return [list(attachments.map(attachment), calls, left.map(remark)), why && notice(foreign(why))];
+  const hidden = redacted && notice("Secrets were said in this turn: [redacted] is in their place.");
+  return [list(attachments.map(attachment), calls, left.map(remark)), why && notice(foreign(why)), hidden];
 }
 
 function attachment({ name, mimeType, bytes, uri }) {

@@ -1,0 +1,369 @@
+"""A secret that an agent, a tool or a judge says is in no output of a run; checks see what was said."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from model_server import Answer, ModelServer, Received, best, error
+from project import Project
+
+from agentest.testing import Raw, ScriptedAgent, tool_call
+
+SECRETS = {
+    "BOT_TOKEN": "zq-bot-token-01",
+    "CHAT_API_KEY": "sk-zq02abcdefgh",
+    "MOCK_PASSWORD": 'zq03 p@ss/"wörd"+x',
+    "NESTED_SECRET": "zq04&nested=value/1",
+    "NAME_TOKEN": "Zq05NameOfAScenario",
+    "JUDGE_API_KEY": "zq06-judge-key-of-the-model",
+    "COOKIE_SECRET": "zq07cookieworth",
+    "STATE_TOKEN": "zq08.state.token",
+    "NUMBER_TOKEN": "910911912913",
+    "BASIC_PASSWORD": "zq10-basic-pass",
+    "REASON_SECRET": "zq11\\back\\slash",
+    "CHUNK_TOKEN": "zq12-split-over-chunks",
+}
+BASIC = base64.b64encode(f"bot:{SECRETS['BASIC_PASSWORD']}".encode()).decode()
+SPELLINGS = {
+    spelt
+    for secret in (*SECRETS.values(), BASIC)
+    for spelt in (
+        secret,
+        quote(secret),
+        quote(secret, safe=""),
+        quote_plus(secret),
+        json.dumps(secret)[1:-1],
+        json.dumps(json.dumps(secret)[1:-1])[1:-1],
+        html.escape(secret),
+    )
+}
+INPUTS = ("agentest.config.yaml", ".env", ".sim.py", "agent.py")
+HEADERS = {
+    "authorization": "Bearer ${BOT_TOKEN}",
+    "x-api-key": "${CHAT_API_KEY}",
+    "cookie": "session=${COOKIE_SECRET}; theme=dark",
+    "x-basic-auth": f"Basic {BASIC}",
+}
+SCENARIOS = r"""
+import os
+from dataclasses import dataclass
+
+ENDS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+SECRETS = {name: os.environ[name] for name in os.environ if name.endswith(ENDS)}
+
+@dataclass
+class Account:
+    password: str
+
+def echo(args):
+    return {"env": dict(os.environ), "list": [SECRETS], "number": int(os.environ["NUMBER_TOKEN"])}
+
+def nested(args):
+    secret = os.environ["NESTED_SECRET"]
+    return {"deep": [{secret: {"x" + secret: [secret, {"key": (secret, Account(secret))}]}}]}
+
+def fails(args):
+    raise RuntimeError("no " + os.environ["MOCK_PASSWORD"])
+
+class Own:
+    def __str__(self):
+        return "own " + os.environ["STATE_TOKEN"]
+
+TOOLS = {"echo": echo, "nested": nested, "fails": fails, "b_zq": 1}
+scenario("named " + os.environ["NAME_TOKEN"], turns=["spell"], tags=["tag-" + os.environ["NAME_TOKEN"]])
+scenario("spell", turns=[{"user_message": "spell", "expect": {"contains": "never said", "json_schema": {}}}])
+scenario("headers", turns=["headers " + os.environ["BOT_TOKEN"]], goal="g")
+scenario("echo", turns=["echo"], tools=TOOLS, trajectory={"match_mode": "strict", "expected": []})
+scenario("nested", turns=["nested"], tools=TOOLS, trajectory={"expected": [call("nested", x="1")]})
+scenario("fails", turns=["fails"], tools=TOOLS)
+scenario("args", turns=["args"], tools=TOOLS, trajectory={"forbidden": ["echo"]})
+scenario("unknown", turns=["unknown"], tools=TOOLS)
+scenario("random", turns=["random"])
+scenario("binary", turns=["binary"])
+scenario("cut", turns=[{"user_message": "cut", "expect": {"contains": "never said"}}])
+scenario("stream", turns=["stream"])
+changes = {"echo": lambda args, ctx: ctx.state.update(a=os.environ["STATE_TOKEN"])}
+scenario("state", turns=["echo"], tools=changes, final_state={"a": "other"})
+scenario("talks", profile="p", goal="say " + os.environ["STATE_TOKEN"], knowledge=[os.environ["BOT_TOKEN"]])
+"""
+
+
+def sse(*pieces: str) -> Raw:
+    chunks = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    ends = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+    text = "".join(f"data: {json.dumps(each)}\n\n" for each in [*chunks, *ends])
+    return Raw(f"{text}data: [DONE]\n\n".encode(), content_type="text/event-stream")
+
+
+def answer(body: Mapping[str, Any]) -> Any:
+    last = body["messages"][-1]
+    said = str(last["content"])
+    every = "\n".join(sorted(SPELLINGS))
+    if last["role"] == "tool":
+        return f"the tool said {said}"
+    if said == "args":
+        return tool_call("echo", **SECRETS, nested={value: [value] for value in SECRETS.values()})
+    if said == "unknown":
+        return tool_call(f"tool_{SECRETS['BOT_TOKEN']}", a=1)
+    if said in ("echo", "nested", "fails"):
+        return tool_call(said, secret=SECRETS["CHAT_API_KEY"])
+    if said == "random":
+        return Raw(bytes(range(256)) * 50 + every.encode())
+    if said == "binary":
+        return "".join(map(chr, range(1, 256))) + "\0\ud800" + SECRETS["BOT_TOKEN"] + "\0" * 50
+    if said == "cut":
+        return "x" * 190 + SECRETS["CHUNK_TOKEN"] + "y" * 300
+    if said == "stream":
+        return sse(*f"the token is {SECRETS['CHUNK_TOKEN']}.") if body.get("stream") else every
+    return every
+
+
+def judge(received: Received) -> Answer:
+    text = json.dumps(received.body["messages"])
+    if "helpfulness" in text and "fails" in text:
+        return error(400, f"wrong key {received.headers['authorization']}")
+    good = best(received)
+    reason = json.dumps(f"It says {SECRETS['REASON_SECRET']} and {SECRETS['JUDGE_API_KEY']}")[1:-1]
+    body = json.loads(good.body)
+    message = body["choices"][0]["message"]
+    message["content"] = message["content"].replace('"good"', f'"{reason}"')
+    return Answer(json.dumps(body).encode())
+
+
+def configured(project: Project, agent: ScriptedAgent, model: ModelServer, **keys: Any) -> None:
+    options = {"base_url": model.base_url, "api_key": "${JUDGE_API_KEY}"}
+    project.config(
+        agent.endpoint.replace("://", "://bot:${BASIC_PASSWORD}@"),
+        agent={"endpoint": agent.endpoint, "headers": HEADERS, "streaming": keys.pop("streaming", False)},
+        provider="openai-compatible",
+        model="m",
+        provider_options=options,
+        reporters=["console", "json", "junit", "html", "github-actions"],
+        conversations_per_scenario=1,
+        **keys,
+    )
+
+
+def environment(project: Project) -> dict[str, str]:
+    return {**SECRETS, "GITHUB_STEP_SUMMARY": str(project.root / "summary.md")}
+
+
+def everything(project: Project, *done: subprocess.CompletedProcess[str]) -> str:
+    """All that was printed and written."""
+    files = [p for p in project.root.rglob("*") if p.is_file() and not p.name.endswith(INPUTS)]
+    return "\n".join([d.stdout + d.stderr for d in done] + [p.read_text(errors="replace") for p in files])
+
+
+def found_in(text: str) -> list[str]:
+    return sorted(secret for secret in SPELLINGS if secret in text)
+
+
+def test_a_run_and_what_is_made_of_it(project: Project) -> None:
+    """Twelve secrets are in no file and on no stream: agents, tools, judges and names say them all."""
+    project.scenario(SCENARIOS)
+    project.write("broken.sim.py", 'import os\nraise RuntimeError("no " + os.environ["NESTED_SECRET"])\n')
+    env = environment(project)
+    with ScriptedAgent(answer) as agent, ModelServer(script=judge) as model:
+        configured(project, agent, model)
+        done = [
+            project.run("--verbose", "--record", env=env),
+            project.run("--workers", "2", "--verbose", env=env),
+            project.agentest("judge", "latest", env=env),
+            project.agentest("show", env=env),
+            project.agentest("show", "latest", "--verbose", env=env),
+            project.run("--list", env=env),
+            project.run("--dry-run", env=env),
+            project.agentest("coverage", env=env),
+        ]
+        asked = [
+            json.dumps(each.body) for each in model.received if "should_stop" not in json.dumps(each.body)
+        ]
+    assert done[0].returncode == 1, done[0].stdout + done[0].stderr
+    assert found_in(everything(project, *done)) == []
+    assert found_in("\n".join(asked)) == []
+    assert any("[redacted]" in text for text in asked)
+    assert "zq12" not in everything(project, *done), "half a secret is one, too"
+
+
+def test_a_stream_cuts_a_secret_in_two(project: Project) -> None:
+    """The pieces of a stream are put together before secrets are looked for."""
+    project.scenario('scenario("stream", turns=["stream"])')
+    with ScriptedAgent(answer) as agent, ModelServer(best) as model:
+        configured(project, agent, model, streaming=True)
+        done = project.run("--verbose", "--offline", env=environment(project))
+    assert done.returncode == 0, done.stdout
+    assert "the token is [redacted]." in done.stdout
+    assert found_in(everything(project, done)) == []
+
+
+TRUTH = """
+import os
+token = os.environ["BOT_TOKEN"]
+tools = {"echo": lambda args, ctx: {"same": args["BOT_TOKEN"] == token, "token": args["BOT_TOKEN"]}}
+made = call("echo", BOT_TOKEN=token)
+scenario("says it", turns=[{"user_message": "spell", "expect": {"contains": token, "max_words": 500}}])
+scenario("must not", turns=[{"user_message": "spell", "expect": {"not_contains": token}}])
+scenario("calls", turns=["args"], tools=tools, trajectory={"match_mode": "strict", "expected": [made]})
+scenario("no such call", turns=["args"], tools=tools, trajectory={"forbidden": [made]})
+scenario("only the name", turns=["args"], tools=tools, trajectory={"expected": ["echo"]})
+scenario("fast", turns=[{"user_message": "spell", "expect": {"max_latency_ms": 60000}}])
+"""
+LIVE = {
+    "says it": "passed",
+    "must not": "failed",
+    "calls": "passed",
+    "no such call": "failed",
+    "only the name": "passed",
+    "fast": "passed",
+}
+
+
+def statuses(project: Project) -> dict[str, str]:
+    """The status of each scenario in the last run."""
+    last = max((project.root / ".agentest" / "runs").iterdir())
+    return {
+        each["name"]: each["status"] for each in json.loads((last / "results.json").read_text())["scenarios"]
+    }
+
+
+@pytest.mark.parametrize("arguments", [(), ("--workers", "2")])
+def test_checks_and_mocks_see_what_was_really_said(project: Project, arguments: tuple[str, ...]) -> None:
+    """What hangs on a secret is decided by the true text; what is judged again without it stays unknown."""
+    project.scenario(TRUTH)
+    env = environment(project)
+    with ScriptedAgent(answer) as agent, ModelServer(best) as model:
+        configured(project, agent, model)
+        done = project.run("--offline", *arguments, env=env)
+        live, results = statuses(project), project.results
+        again = project.agentest("judge", "latest", env=env)
+    assert live == LIVE, done.stdout
+    turns = [turn for each in results["scenarios"] for c in each["conversations"] for turn in c["turns"]]
+    assert all(turn["redacted"] is True for turn in turns)
+    assert '"same": true' in json.dumps(results)
+    unknown = dict.fromkeys(("says it", "must not", "calls", "no such call"), "errored")
+    assert statuses(project) == LIVE | unknown, again.stdout + again.stderr
+    assert (
+        "secrets were hidden in turn 0 when the conversation was stored; run the scenario again"
+        in again.stdout
+    )
+    assert found_in(everything(project, done, again)) == []
+
+
+def test_resumed_and_merged_runs(project: Project) -> None:
+    """A run that goes on, and runs that are put together, have no secrets either."""
+    project.scenario(TRUTH)
+    env = environment(project)
+    with ScriptedAgent(answer) as agent, ModelServer(best) as model:
+        configured(project, agent, model)
+        done = [
+            project.run("--offline", "--fail-fast", "--concurrency", "1", env=env),
+            project.run("--offline", "--resume", env=env),
+            project.run("--offline", "--shard", "1/2", env=env),
+            project.run("--offline", "--shard", "2/2", env=env),
+        ]
+        runs = sorted(each.name for each in (project.root / ".agentest" / "runs").iterdir())
+        done += [
+            project.agentest("merge", *runs[-2:], env=env),
+            project.agentest("show", "--verbose", env=env),
+        ]
+    assert statuses(project) == LIVE, done[-2].stdout + done[-2].stderr
+    assert all(each.returncode == 1 for each in done[:2]), [each.stderr for each in done]
+    assert found_in(everything(project, *done)) == []
+
+
+def test_transcripts_are_kept_where_that_is_wished(project: Project) -> None:
+    """`redact_transcripts: false` keeps what was said, and marks nothing; errors have no secrets."""
+    project.scenario('scenario("spell", turns=["spell"])\nscenario("bad", turns=["random"])')
+    with ScriptedAgent(answer) as agent, ModelServer(best) as model:
+        configured(project, agent, model, redact_transcripts=False)
+        project.run("--offline", env=environment(project))
+    (spell,) = (each for each in project.results["scenarios"] if each["name"] == "spell")
+    (bad,) = (each for each in project.results["scenarios"] if each["name"] == "bad")
+    assert SECRETS["BOT_TOKEN"] in spell["conversations"][0]["turns"][0]["agentMessage"]
+    assert "redacted" not in spell["conversations"][0]["turns"][0]
+    assert found_in(json.dumps(bad)) == []
+
+
+def test_short_secrets_and_words_stay_in_transcripts(project: Project) -> None:
+    """A password that is a word, or short, blots out no conversation."""
+    said = "postgres runs on test-db; the development password is hunter2, the Signature is valid"
+    project.scenario(f'scenario("s", turns=[{{"user_message": "x", "expect": {{"contains": {said!r}}}}}])')
+    words = {
+        "DB_PASSWORD": "postgres",
+        "A_TOKEN": "test-db",
+        "B_SECRET": "development",
+        "C_PASSWORD": "hunter2",
+    }
+    with ScriptedAgent([said]) as agent:
+        project.config(
+            agent.endpoint, agent={"endpoint": agent.endpoint, "headers": {"x-auth": "Signature a"}}
+        )
+        done = project.run("--verbose", env=words)
+    assert done.returncode == 0
+    assert said in done.stdout
+    assert "secrets hidden" not in done.stdout
+
+
+def test_the_user_is_told_its_own_secrets_and_not_those_of_the_agent(project: Project) -> None:
+    """The model that plays the user knows its password, and reads the agent's replies without secrets."""
+    project.scenario(
+        'import os\nknown = ["My word is " + os.environ["MOCK_PASSWORD"]]\n'
+        'scenario("s", profile="p", goal="g", knowledge=known, max_turns=2, metrics=[])'
+    )
+    with ScriptedAgent(answer) as agent, ModelServer(script=best) as model:
+        configured(project, agent, model)
+        project.run(env=environment(project))
+    asked = [each.body["messages"] for each in model.received if "should_stop" in json.dumps(each.body)]
+    assert all(SECRETS["MOCK_PASSWORD"] in messages[0]["content"] for messages in asked)
+    replies = [
+        message["content"] for messages in asked for message in messages[2:] if message["role"] == "user"
+    ]
+    assert replies
+    assert found_in("\n".join(replies)) == []
+
+
+def test_a_chat(project: Project) -> None:
+    """A chat shows a reply without secrets."""
+    project.scenario('scenario("s", goal="g")')
+    with ScriptedAgent(answer) as agent, ModelServer(best) as model:
+        configured(project, agent, model)
+        done = project.agentest("chat", env=environment(project), typed="spell\n")
+    assert "[redacted]" in done.stdout
+    assert found_in(done.stdout + done.stderr) == []
+
+
+def test_an_agent_without_a_server(project: Project) -> None:
+    """Nor are secrets in what a program says that is an agent, or an evaluation set's case is judged by."""
+    project.write(
+        "agent.py",
+        "import json, os, sys\nsys.stdin.read()\n"
+        "print(json.dumps({'reply': 'mine are ' + json.dumps(dict(os.environ))}))\n"
+        "print(os.environ['BOT_TOKEN'], file=sys.stderr)\n",
+    )
+    case = '[{"query": "' + SECRETS["BOT_TOKEN"] + '", "reference": "no"}]'
+    project.write("a.test.json", case)
+    project.scenario('scenario("s", turns=["x"])')
+    agent = {
+        "type": "command",
+        "command": [sys.executable, "agent.py"],
+        "env": {"A_TOKEN": "${NESTED_SECRET}"},
+        "input": "json",
+        "reply": "reply",
+    }
+    project.config("x", agent=agent)
+    env = environment(project)
+    done = [
+        project.run("--verbose", env=env),
+        project.agentest("eval", "a.test.json", "--verbose", "--print-detailed-results", env=env),
+    ]
+    assert "[redacted]" in done[0].stdout, done[0].stdout + done[0].stderr
+    (project.root / "a.test.json").unlink()
+    assert found_in(everything(project, *done)) == []
