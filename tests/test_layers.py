@@ -113,8 +113,8 @@ FLOORS: list[dict[str, str]] = [
         "run scenarios scripted shards sight store support transcript verdict",
     },
     {
-        "web": "analysis endings errors evalset mocks processes report results root_causes run store support "
-        "transcript viewer",
+        "web": "analysis endings errors evalset http mocks processes report results root_causes run store "
+        "support transcript viewer",
     },
     {
         "cli": "web config endings analysis evalset scale run conversation evaluate llm scenarios store "

@@ -21,6 +21,10 @@ class PackedWrongly(ValueError):
     """The body cannot be unpacked; the message says why, as what follows the words "the answer"."""
 
 
+class UnknownCoding(PackedWrongly):
+    """The body is packed in a way that is not taken."""
+
+
 class Unpacker:
     """Unpacks one body. `coding` is one of CODINGS."""
 
@@ -91,7 +95,7 @@ def unpacker(encoding: str) -> Unpacker | None:
     if not codings:
         return None
     if len(codings) > 1 or codings[0] not in CODINGS:
-        raise PackedWrongly(
-            f"has the content-encoding {encoding!r}; the request allows {' or '.join(CODINGS)}, once"
+        raise UnknownCoding(
+            f"has the content-encoding {encoding!r:.80}; the request allows {' or '.join(CODINGS)}, once"
         )
     return Unpacker(codings[0])

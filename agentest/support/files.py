@@ -87,6 +87,27 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_MOST_NAME_BYTES = 255
+_MOST_PATH_BYTES = 4000
+
+
+def name_problem(path: str) -> str | None:
+    """Why no file of ours may have this path, as what follows the path in a message; None: it may."""
+    if _CONTROL.search(path):
+        return "has a line break or another control character; write a name without"
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        return "has half of a character; write a name without"
+    longest = max(map(len, encoded.split(b"/")))
+    if longest > _MOST_NAME_BYTES:
+        return f"has a name of {longest:,} bytes, and {_MOST_NAME_BYTES} are allowed; write a shorter one"
+    if len(encoded) > _MOST_PATH_BYTES:
+        return f"is longer than {_MOST_PATH_BYTES:,} bytes; write a shorter one"
+    return None
+
+
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 
 

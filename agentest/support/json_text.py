@@ -21,6 +21,7 @@ _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
 
 
 _MAX_DEPTH = 100
+_MOST_VALUES = 1_000_000
 
 
 class NotJson(ValueError):
@@ -219,6 +220,19 @@ def no_constant(name: str) -> NoReturn:
     Raises ValueError.
     """
     raise ValueError(f"{name} is not JSON")
+
+
+def json_of_others(text: str | bytes) -> Any:
+    """What JSON that anybody may have sent says. Raises ValueError, RecursionError.
+
+    A value takes a hundred times the bytes that it is written with, and nothing else runs while it is made:
+    what has too many of them is refused.
+    """
+    if len(text) > _MOST_VALUES:
+        marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
+        if sum(text.count(mark) for mark in marks) > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} values")
+    return json.loads(text, parse_constant=no_constant)
 
 
 def json_document(value: Json) -> str:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 MAX_ERROR_CHARS = 500
 HIDDEN = "[redacted]"
@@ -130,6 +130,12 @@ def url_secrets(url: str) -> list[str]:
         secrets += [said, base64.b64encode(said.encode()).decode()]
     query = parse_qsl(parts.query)
     return [secret for secret in [*secrets, *(v for n, v in query if _opens(n))] if secret]
+
+
+def without_credentials(url: str) -> str:
+    """The URL as it may be shown to anybody: without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _opens(name: str) -> bool:

@@ -14,16 +14,17 @@ from aiohttp import web
 
 from agentest.errors import UsageError
 from agentest.evalset.editing.content import ChangedOnDisk
+from agentest.http.callers import Handler
+from agentest.http.connections import Connections
 from agentest.run.by_hand import NotNow
 from agentest.support.redact import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.viewer.page import Coat, page, whole
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
-from agentest.web.connections import Connections
 from agentest.web.door import Door
 from agentest.web.exchange import answered
-from agentest.web.guard import Guard, Handler
+from agentest.web.guard import Guard
 from agentest.web.importing import IMPORTS
 from agentest.web.jobs import ON_WAIT, add_jobs
 from agentest.web.labels import add_labels
@@ -141,7 +142,9 @@ async def answering(project: Project, door: Door, on_wait: Callable[[int], None]
     connections = Connections()
     app = make_app(project, door.guard, connections)
     app[ON_WAIT] = on_wait
-    runner = web.AppRunner(app, access_log=None, logger=_quiet(), shutdown_timeout=_END_S)
+    runner = web.AppRunner(
+        app, access_log=None, logger=_quiet(), shutdown_timeout=_END_S, auto_decompress=False
+    )
     await runner.setup()
     try:
         async with connections.accepted(runner, door.sockets):

@@ -6,19 +6,18 @@ Who connects meanwhile waits in line.
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
 from agentest.errors import UsageError
+from agentest.http.connections import listening
 from agentest.web.guard import Guard
 from agentest.web.looking import Runs
 from agentest.web.project import Project
 
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-_IN_LINE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ def _bound(port: int) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         for family, host in _LOOPBACK:
             try:
-                sock = _listening(family, host, sockets[0].getsockname()[1] if sockets else port)
+                sock = listening(family, host, sockets[0].getsockname()[1] if sockets else port)
             except OSError as error:
                 if sockets and error.errno != errno.EADDRINUSE:
                     continue  # a machine without IPv6
@@ -61,18 +60,3 @@ def _bound(port: int) -> list[socket.socket]:
             stack.callback(sock.close)
         stack.pop_all()
         return sockets
-
-
-def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    sock = socket.socket(family)
-    try:
-        if os.name == "posix":  # elsewhere it would let others listen at the same port
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family is socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind((host, port))
-        sock.listen(_IN_LINE)
-    except OSError:
-        sock.close()
-        raise
-    return sock

@@ -12,13 +12,14 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from agentest.http.callers import Callers, Handler, json_refusal
+
 HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
@@ -65,7 +66,7 @@ class Guard:
             if request.method not in _METHODS:
                 return with_headers(web.json_response({"error": "no such method"}, status=405))
             if refusal := self._refusal(request):
-                refused = with_headers(web.json_response({"error": refusal}, status=403))
+                refused = with_headers(json_refusal(refusal))
                 refused.force_close()
                 return refused
             problem = await self._unread(request)
@@ -77,15 +78,12 @@ class Guard:
 
     def _refusal(self, request: web.Request) -> str:
         """Why a request is refused; "" where it is not."""
-        hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-        if request.headers.getall("Host", []) not in [[host] for host in hosts]:
+        callers = Callers(port=self.port)
+        if callers.host_problem(request):
             return "this server answers to http://127.0.0.1 and http://localhost alone"
-        origin = request.headers.get("Origin")
-        if origin is not None and origin not in {f"http://{host}" for host in hosts}:
+        if callers.origin_problem(request):
             return _OURS
-        if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none") and not (
-            self._opened_by_link(request)
-        ):
+        if callers.site_problem(request) and not self._opened_by_link(request):
             return _OURS
         if not self._known(request):
             return "open the address that `agentest ui` has printed: its token is missing here, or an old one"

@@ -33,13 +33,13 @@ from agentest.analysis.calibration.labels import (
 )
 from agentest.analysis.calibration.sheet import known, shown_turns
 from agentest.errors import UsageError
+from agentest.http.callers import Handler
 from agentest.results import Unscored
 from agentest.run.plan import Options
 from agentest.run.prepare import Request
 from agentest.store.kept.finding import LATEST, kept_runs, run_file
 from agentest.support.json_text import Json
 from agentest.web.exchange import answered, body_of, text_if_any
-from agentest.web.guard import Handler
 from agentest.web.importing import imported
 from agentest.web.project import UI, Missing, Project
 

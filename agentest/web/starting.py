@@ -9,6 +9,7 @@ from typing import Any
 
 from agentest.errors import UsageError
 from agentest.store.kept.record import RunKind
+from agentest.support.files import name_problem
 from agentest.support.json_text import Json
 from agentest.web.looking import Runs
 from agentest.web.project import Project
@@ -165,7 +166,7 @@ def _place(text: str, root: Path) -> str:
 
 def _file(given: object, root: Path, endings: Sequence[str]) -> str:
     """A file or folder of the project, as it is written on a command line. Raises UsageError."""
-    if not isinstance(given, str) or not given or "\0" in given:
+    if not isinstance(given, str) or not given or name_problem(given):
         raise UsageError(f"a file of the project is expected, found {given!r:.80}")
     path = Path(given)
     whole = (root / path).resolve()

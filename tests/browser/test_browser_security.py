@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from three_servers import Servers, three_servers
 
 from agentest.web.app import serving
 from agentest.web.project import Project
@@ -89,6 +92,92 @@ def hostile(folder: Path) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+ATTACK_ON_TOOLS = """<!doctype html><title>hostile</title><body><script>
+const targets = TARGETS;
+const form = (to, type) => new Promise((done) => {
+  const frame = document.createElement("iframe"); frame.name = "f" + Math.random();
+  const made = Object.assign(document.createElement("form"), { method: "POST", action: to, enctype: type });
+  made.target = frame.name;
+  made.innerHTML = '<input name=\\'{"item":"tea","x":"\\' value=\\'"}\\'>';
+  document.body.append(frame, made); frame.onload = () => setTimeout(done, 100); made.submit(); });
+const image = (from) => new Promise((done) => {
+  const made = new Image(); made.onload = made.onerror = done; made.src = from; });
+const socket = (to) => new Promise((done) => {
+  const made = new WebSocket(to.replace("http", "ws"));
+  made.onopen = () => done("open"); made.onerror = () => done(""); });
+const body = '{"item": "tea"}';
+(async () => {
+  const got = [];
+  for (const to of targets) {
+    await form(to, "text/plain"); await form(to, "application/x-www-form-urlencoded");
+    await form(to, "multipart/form-data"); await image(to);
+    const sent = [
+      () => fetch(to), () => fetch(to, { method: "POST", body }),
+      () => fetch(to, { method: "POST", body, mode: "no-cors" }),
+      () => fetch(to, { method: "DELETE" }),
+      () => fetch(to, { method: "POST", body, headers: { "Content-Type": "application/json" } }),
+    ];
+    for (const send of sent) got.push(await send().then((answer) => answer.text()).catch(() => ""));
+    navigator.sendBeacon(to, body);
+    got.push(await socket(to));
+  }
+  window.got = got;
+})();
+</script>"""
+
+
+@contextmanager
+def tools_served(root: Path) -> Iterator[Servers]:
+    """The servers beside an agent, in a thread."""
+    known, ended, found = threading.Event(), threading.Event(), list[Servers]()
+
+    async def serve() -> None:
+        async with three_servers(root) as servers:
+            found.append(servers)
+            known.set()
+            await asyncio.to_thread(ended.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert known.wait(30)
+    try:
+        yield found[0]
+    finally:
+        ended.set()
+        thread.join(30)
+
+
+def test_a_hostile_page_calls_no_tool(page: Any, tmp_path: Path) -> None:
+    """Forms, images, beacons, sockets and scripts of another site: no call, and nothing for the real API."""
+    (tmp_path / "secret").mkdir()
+    with tools_served(tmp_path) as servers:
+        rest, mcp, otlp = (servers.ports[name] for name in ("rest", "mcp", "otlp"))
+        targets = [
+            f"http://{host}:{at}"
+            for host in ("127.0.0.1", "localhost", "evil.localhost")
+            for at in (f"{rest}/orders", f"{rest}/orders/1", f"{mcp}/mcp", f"{otlp}/v1/traces")
+        ]
+        (tmp_path / "secret" / "hostile.html").write_text(
+            ATTACK_ON_TOOLS.replace("TARGETS", json.dumps(targets))
+        )
+        with hostile(tmp_path / "secret") as evil:
+            page.goto(evil.replace("127.0.0.1", "evil.localhost"))
+            got = page.wait_for_function("window.got").json_value()
+            assert set(got) == {""}
+        # A name that leads here: the page would be of the server's own origin.
+        answer = page.goto(f"http://evil.localhost:{rest}/orders/1")
+        assert (answer.status, servers.calls, servers.real) == (403, [], [])
+        assert not servers.group.reached
+        # An agent in a page of this machine.
+        script = f"fetch('http://127.0.0.1:{rest}/orders/1').then((answer) => answer.json())"
+        (tmp_path / "secret" / "hostile.html").write_text("<!doctype html><title>agent</title>")
+        with hostile(tmp_path / "secret") as agent:
+            page.goto(agent.replace("127.0.0.1", "localhost"))
+            assert page.evaluate(script) == {"real": True}
+        assert [call.name for call in servers.calls] == ["get_order"]
+        page.noise.problems.clear()  # the browser tells of each request that was refused
 
 
 def test_a_hostile_page_reads_and_starts_nothing(page: Any, tmp_path: Path) -> None:

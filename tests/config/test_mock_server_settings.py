@@ -80,7 +80,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "one port": ({"mcp_mock": {"port": 7}, "traces": {"port": 7}}, "have the same port, 7"),
     "no port": ({"mcp_mock": {"port": 70000}}, "agent.http.mcp_mock.port"),
-    "no section": ({"mcp_mock": "yes"}, "write true, or keys of: port, tools, upstream"),
+    "no section": ({"mcp_mock": "yes"}, "write true, or keys of: port, allowed_hosts, tools"),
+    "no host": (
+        {"traces": {"port": 1, "allowed_hosts": ["http://shop:80"]}},
+        "'http://shop:80' is no host; write its name alone, like host.docker.internal",
+    ),
     "no document": ({"rest_mock": True, "server": SERVER}, "rest_mock.openapi"),
     "no address": ({"mcp_mock": {"port": 1, "upstream": "ftp://x"}}, "must start with http://"),
     "no command": ({"mcp_mock": {"port": 1, "upstream": []}}, "is empty"),

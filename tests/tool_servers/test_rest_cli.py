@@ -7,6 +7,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import quote, unquote
 
 import pytest
 import yaml
@@ -172,3 +173,54 @@ def test_an_evaluation_set_asks_no_real_api(shop: Project) -> None:
     ran = shop.agentest("eval", "agent", "a.test.json", "--verbose", "--offline", "--reporter", "json")
     (call,) = shop.results["scenarios"][0]["conversations"][0]["turns"][0]["toolCalls"]
     assert (call["name"], call["result"], call["error"]) == ("get_order", None, None), ran.stderr
+
+
+def test_no_credential_of_a_real_api_is_written_anywhere(shop: Project) -> None:
+    """Those of the file and of variables: in what the agent is told, in reports, journal and console."""
+    literal = {"user": "literal-us3r-password", "query": "literal-qu3ry-key", "sig": "literal-s1gnature"}
+    env = {
+        "DB_PASSWORD": "pa%2Fss-of-variable",
+        "URL_KEY": "key-of-variable-1",
+        "ACCESS_TOKEN": "token-of-variable-2",
+        "SHOP_SECRET": "secret of variable/3",
+        "MCP_TOKEN": "token-of-mcp-4",
+    }
+    said = yaml.safe_load((shop.root / "agentest.config.yaml").read_text())
+    said["agent"]["restMock"]["upstream"] = (
+        "http://bob:${DB_PASSWORD}@127.0.0.1:9/api?api_key=${URL_KEY}&access_token=${ACCESS_TOKEN}"
+        f"&sig={literal['sig']}"
+    )
+    other = {**said["agent"], "name": "other", "headers": {"X-Api-Key": "literal-h3ader-key"}}
+    other["restMock"] = {
+        "openapi": "shop.json",
+        "upstream": f"http://bob:{literal['user']}@127.0.0.1:9/?key={literal['query']}",
+    }
+    other["mcpMock"] = {
+        "upstream": "http://ann:literal-mcp-passw0rd@127.0.0.1:9/mcp?token=${MCP_TOKEN}",
+        "upstreamHeaders": {"Authorization": "Bearer literal-mcp-b3arer", "X-Secret": "${SHOP_SECRET}"},
+    }
+    other["server"] = {**other["server"], "env": {"API_TOKEN": "literal-env-t0ken"}}
+    said |= {
+        "unmockedTools": "passthrough",
+        "reporters": ["console", "json", "html", "junit", "github-actions"],
+    }
+    shop.scenario('scenario("down", turns=["GET /orders/1; DELETE /orders/2"], expect={"says": ["done"]})')
+    secrets = {
+        *literal.values(), *env.values(), *map(unquote, env.values()), *map(quote, env.values()),
+        "literal-h3ader-key", "literal-mcp-passw0rd", "literal-mcp-b3arer", "literal-env-t0ken",
+    }  # fmt: skip
+    texts: dict[str, str] = {}
+    for number, agent in enumerate((said["agent"], other)):
+        shop.write("agentest.config.yaml", yaml.safe_dump({**said, "agent": agent}))
+        summary = shop.root / f"summary{number}.md"
+        ran = shop.run("--verbose", env={**env, "GITHUB_STEP_SUMMARY": str(summary)})
+        texts[f"console of {number}"] = ran.stdout + ran.stderr
+    assert "502" in texts["console of 0"], texts["console of 0"]
+    texts |= {
+        str(path): path.read_text(errors="replace")
+        for path in shop.root.rglob("*")
+        if path.is_file() and path.name not in ("agentest.config.yaml", "agent.py")
+    }
+    assert len(texts) > 8
+    found = [(name, secret) for name, text in texts.items() for secret in secrets if secret in text]
+    assert found == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Mapping, Sequence
@@ -525,3 +526,44 @@ def test_other_agents_get_the_body(tmp_path: Path) -> None:
     calls = anyio.run(go).scenarios[0].conversations[0].conversation.tool_calls
     assert told == [{"error": "gone"}, {"n": 1}, "fine"]
     assert [c.error for c in calls] == ["404 Not Found: gone", '429 Too Many Requests: {"n": 1}', None]
+
+
+def test_credentials_of_the_real_api_are_sent_and_never_shown(tmp_path: Path) -> None:
+    """User, password and keys of the query go with each request; the agent is told none of them."""
+    with_keys = "http://bob:p%40ss-w0rd@127.0.0.1:{}/api?api_key=k3y-of-query&v=2"
+    asked = "GET /orders/5"
+
+    async def go() -> list[str]:
+        seen: list[str] = []
+
+        async def real(request: web.Request) -> web.Response:
+            seen.append(f"{request.path_qs} {request.headers['authorization']}")
+            return web.json_response({})
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", real)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            rest = {
+                "openapi": str(written(tmp_path, SHOP)),
+                "upstream": with_keys.format(runner.addresses[0][1]),
+            }
+
+            async def handler(messages: list[dict[str, Any]], ctx: TurnContext) -> str:
+                await ask(str(ctx.rest_url), f"{asked}?x=1")
+                return "done"
+
+            agent = {"type": "custom", "handler": handler, "rest_mock": rest}
+            await arun_scenarios([scenario("a", turns=["go"])], agent=agent, unmocked_tools="passthrough")
+        finally:
+            await runner.cleanup()
+        return seen
+
+    basic = base64.b64encode(b"bob:p@ss-w0rd").decode()
+    assert anyio.run(go) == [f"/api/orders/5?api_key=k3y-of-query&v=2&x=1 Basic {basic}"]
+    one = held(tmp_path, {}, asked, rest={"upstream": with_keys.format(9)}, unmocked_tools="passthrough")
+    told = one.told[0].body["error"]
+    assert "rest_mock.upstream http://127.0.0.1:9/api, could not be asked" in told
+    assert not [secret for secret in ("bob", "p%40ss", "p@ss", "k3y", basic) if secret in told]

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import anyio
 
+from agentest.config.agents.mock_servers import Traces
 from agentest.support.trace_context import TraceContext, new_key
 from agentest.tool_servers.port import AskedTurn, Identity, TurnTraces
 from agentest.tool_servers.traces.collector import Collector
@@ -302,7 +303,9 @@ def test_the_receiver_answers_as_exporters_understand() -> None:
 
     async def go() -> None:
         async with AsyncExitStack() as stack:
-            origin = await listen(application(lab.collector, 50_000), None, "traces", stack)
+            origin = await listen(
+                application(lab.collector, 50_000), Traces(), "traces", stack, lab.notes.append
+            )
             traces = f"{origin}/v1/traces"
             packed = gzip.compress(spans)
             answers = [

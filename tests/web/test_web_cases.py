@@ -160,6 +160,8 @@ REQUESTS = [
     ("GET", "/case", {"file": "../x.evalset.json", "id": "a"}, "outside of the project"),
     ("GET", "/case", {"file": NAME, "id": "three"}, "there is no case 'three'"),
     ("GET", "/text", {"file": "agentest.config.py"}, "its name ends neither"),
+    ("GET", "/text", {"file": "x" * 300 + ".test.json"}, "a name of 310 bytes, and 255 are allowed"),
+    ("PUT", "/text", {"file": "a\n.test.json", "version": None, "text": ""}, "another control character"),
     ("PUT", "/case", {"file": 5}, "`file` must be a text"),
     ("PUT", "/case", {"file": NAME, "version": "x", "id": "one"}, "neither `case` nor `text`"),
     ("POST", "/case", {"file": NAME, "version": "x", "case": 1, "place": "a"}, "must be a whole number"),

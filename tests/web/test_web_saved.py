@@ -56,8 +56,25 @@ def test_a_case_is_shown_first_and_written_then(tmp_path: Path) -> None:
         ({"as": "poem", "name": "a", "path": "a.json"}, "`as`: expected one of"),
         ({"as": "case", "name": 1, "path": "a.json"}, "`name` must be a text"),
         ({"as": "script", "name": "a", "path": "a.sim.py"}, "config"),
+        ({"as": "case", "name": "a", "path": "x" * 300 + ".evalset.json"}, "a name of 313 bytes, and 255"),
+        ({"as": "case", "name": "a", "path": "a/" * 3000 + "a.evalset.json"}, "is longer than 4,000 bytes"),
+        ({"as": "case", "name": "a", "path": "a\nb.evalset.json"}, "another control character"),
+        ({"as": "case", "name": "a", "path": "a\x1b[31m.evalset.json"}, "another control character"),
+        ({"as": "case", "name": "a", "path": "a\0.evalset.json"}, "another control character"),
     ],
-    ids=["outside", "nameless", "ending", "kind", "type", "no configuration"],
+    ids=[
+        "outside",
+        "nameless",
+        "ending",
+        "kind",
+        "type",
+        "no configuration",
+        "long name",
+        "long path",
+        "line break",
+        "escape",
+        "NUL",
+    ],
 )
 def test_what_cannot_be_saved_is_said(tmp_path: Path, wish: dict[str, Any], says: str) -> None:
     """Each with the reason, and nothing is written."""

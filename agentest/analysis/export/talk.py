@@ -23,7 +23,7 @@ from agentest.evalset.formats.model import EvalCase, EvalSet, SessionInput, eval
 from agentest.evalset.formats.targets import SUFFIXES, set_name
 from agentest.scenarios.model import Scenario
 from agentest.scripted.script import answered_by_us, nameless, script
-from agentest.support.files import readable
+from agentest.support.files import name_problem, readable
 from agentest.support.paths import matches_any, patterns
 from agentest.support.text import count
 from agentest.transcript import Conversation
@@ -196,8 +196,10 @@ def _with_session(case: EvalCase, talk: Talk) -> EvalCase:
 
 def _place(given: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
     """The file that is meant, below the root wherever links lead. Raises UsageError."""
-    if not given.strip() or "\0" in given:
+    if not given.strip():
         raise UsageError("name the file to save in")
+    if problem := name_problem(given):
+        raise UsageError(f"{given!r:.150} {problem}")
     if not given.endswith(endings) or Path(given).name in endings:
         raise UsageError(f"{readable(given)}: the name must end in {' or '.join(endings)}")
     home = root.resolve()

@@ -290,10 +290,7 @@ class AnyAgent(ServedAgent):
     @property
     def secrets(self) -> list[str]:
         """Values that must never be shown: credentials of the server, and of a real tool server."""
-        beside = self.mcp_mock.secrets if self.mcp_mock else []
-        if self.server is None:
-            return beside
-        return [*beside, *self.server.secrets]
+        return [*self.secrets_beside, *(self.server.secrets if self.server else [])]
 
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a `body` that is not JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
@@ -11,6 +12,7 @@ from agentest.config.fields import Section, check_headers, check_url, no_bool
 from agentest.support.redact import header_secrets, url_secrets
 from agentest.support.templates import Template, check_names
 
+_HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+")
 Port = Annotated[int, BeforeValidator(no_bool), Field(ge=1, le=65535)]
 
 
@@ -18,11 +20,24 @@ ADDRESSES = {"mcp_url": "mcp_mock", "rest_url": "rest_mock", "otlp_url": "traces
 """Placeholder → the key of the server whose address it is."""
 
 
-class _Beside(Section):
+class ServerBeside(Section):
     """A server of ours on this machine."""
 
     port: Port | None = None
     """Where it listens; None: at a free port, which the agent is told."""
+    allowed_hosts: tuple[str, ...] = ()
+    """The names by which it may be called, besides those of loopback: an agent in a container has another."""
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_alone(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if not _HOST_NAME.fullmatch(host):
+                raise ValueError(
+                    f"{host!r:.80} is no host; write its name alone, like host.docker.internal, without "
+                    "scheme and port"
+                )
+        return tuple(host.lower() for host in value)
 
     @model_validator(mode="before")
     @classmethod
@@ -34,7 +49,7 @@ class _Beside(Section):
         raise ValueError(f"is {value!r:.80}; write true, or keys of: {', '.join(cls.model_fields)}")
 
 
-class McpMock(_Beside):
+class McpMock(ServerBeside):
     """An MCP server that answers an agent's tool calls with the scenario's mocks."""
 
     tools: Annotated[str, Field(min_length=1)] | None = None
@@ -76,7 +91,7 @@ class McpMock(_Beside):
         return [*url_secrets(self.upstream_url or ""), *header_secrets(self.upstream_headers)]
 
 
-class RestMock(_Beside):
+class RestMock(ServerBeside):
     """An HTTP server that answers an agent's tool calls, requests of an API, with the scenario's mocks."""
 
     openapi: str = Field(min_length=1)
@@ -90,8 +105,13 @@ class RestMock(_Beside):
     def _http_url(cls, value: str | None) -> str | None:
         return value if value is None else check_url(value)
 
+    @property
+    def secrets(self) -> list[str]:
+        """What must never be shown: the real API's credentials."""
+        return url_secrets(self.upstream or "")
 
-class Traces(_Beside):
+
+class Traces(ServerBeside):
     """A receiver of the agent's own traces."""
 
 
@@ -111,6 +131,11 @@ class ServedAgent(Section):
     def mock_servers(self) -> tuple[McpMock | RestMock, ...]:
         """Those whose tools our mocks answer."""
         return tuple(server for server in (self.mcp_mock, self.rest_mock) if server)
+
+    @property
+    def secrets_beside(self) -> list[str]:
+        """What must never be shown: credentials of real tool servers."""
+        return [secret for server in self.mock_servers for secret in server.secrets]
 
     @property
     def beside(self) -> dict[str, McpMock | RestMock | Traces]:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import CRITERIA_FILE
 from agentest.evalset.formats.targets import SUFFIXES
+from agentest.support.files import name_problem
 from agentest.support.paths import shown_path
 
 MAX_FILES = 1_000
@@ -46,7 +47,7 @@ class Project:
         parts = PurePosixPath(name).parts
         wrong = self._wrong_name(name, parts)
         if wrong:
-            raise UsageError(f"{name!r} cannot be edited here: {wrong}")
+            raise UsageError(f"{name!r:.150} cannot be edited here: {wrong}")
         path = self.root.joinpath(*parts)
         try:
             real = path.resolve()
@@ -87,7 +88,9 @@ class Project:
 
     def _wrong_name(self, name: str, parts: tuple[str, ...]) -> str:
         """Why a name is none of the listing; "" where it may be."""
-        if not parts or PurePosixPath(*parts).as_posix() != name or "\\" in name or "\0" in name:
+        if problem := name_problem(name):
+            return f"it {problem}"
+        if not parts or PurePosixPath(*parts).as_posix() != name or "\\" in name:
             return "expected a path relative to the project, with forward slashes"
         if parts[0] == "/" or ".." in parts or ":" in parts[0]:
             return "it lies outside of the project"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from agentest.support.json_text import no_constant
+from agentest.support.json_text import json_of_others
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -53,7 +52,7 @@ class RpcRequest:
 def parsed(body: bytes) -> Any:
     """A body as JSON. Raises RpcError."""
     try:
-        return json.loads(body, parse_constant=no_constant)
+        return json_of_others(body)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from None
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from agentest.http.bodies import BadBody
 from agentest.http.client import Client, DirectResponse
@@ -15,6 +14,7 @@ from agentest.http.retries import CONNECTION_ERRORS, describe
 from agentest.http.sse import events
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_text import json_text
+from agentest.support.redact import without_credentials
 from agentest.support.text import shortened
 from agentest.tool_servers.mcp.upstream import SessionLost, UpstreamError, reply_to
 
@@ -32,7 +32,7 @@ class HttpTransport:
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._session: str | None = None
         self._version: str | None = None
-        self.shown = f"the real MCP server at {_without_credentials(url)}"
+        self.shown = f"the real MCP server at {without_credentials(url)}"
 
     def agreed(self, version: str | None) -> None:
         self._version = version
@@ -124,8 +124,3 @@ class HttpTransport:
             shown = shortened(text[:1000].decode(errors="replace"), _SHOWN_CHARS)
             raise UpstreamError(f"{self.shown} answered no MCP message: {shown!r}")
         return message
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

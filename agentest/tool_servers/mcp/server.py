@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from agentest.config.agents.mock_servers import McpMock
+from agentest.http.incoming import BodyRefused, read_body
 from agentest.tool_servers.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, TOO_LARGE, RpcError
 from agentest.tool_servers.mcp.methods import UNSUPPORTED_VERSION, Methods, Sender
 from agentest.tool_servers.mcp.opening import opened_methods
@@ -24,7 +24,6 @@ from agentest.tool_servers.web import headers_of, listen
 PATH = "/mcp"
 READ_BYTES = 64_000_000
 """What is read of a body: more than is taken, so that the answer can name the request that was too large."""
-_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _REFUSED = frozenset({PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION})
 """Errors that are told with status 400, too."""
 
@@ -32,7 +31,7 @@ _REFUSED = frozenset({PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION})
 async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
     """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError."""
     server = _Server(await opened_methods(settings, opening))
-    app = web.Application(client_max_size=READ_BYTES, middlewares=[_from_here])
+    app = web.Application()
     for place in (PATH, f"{PATH}/", f"{PATH}/{{conversation}}"):
         app.router.add_post(place, server.post)
         app.router.add_delete(place, _no_session)
@@ -40,25 +39,9 @@ async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
         app.router.add_get(place, server.streams.open)
     app.router.add_post("/messages/{stream}", server.post_to_stream)
     app.on_shutdown.append(server.streams.close)
-    origin = await listen(app, settings.port, opening.place("mcp_mock"), opening.stack)
+    place = opening.place("mcp_mock")
+    origin = await listen(app, settings, place, opening.stack, opening.on_note, _not_from_here)
     return origin + PATH
-
-
-@web.middleware
-async def _from_here(request: web.Request, handler: Any) -> web.StreamResponse:
-    """Refuse what a page of a browser sends from elsewhere: such a page may have a name that leads here."""
-    origin = request.headers.get("origin")
-    if origin and not _is_local(origin):
-        return _refusal(RpcError(INVALID_REQUEST, f"requests of pages from {origin!r} are refused"), 403)
-    response: web.StreamResponse = await handler(request)
-    return response
-
-
-def _is_local(origin: str) -> bool:
-    try:
-        return urlsplit(origin).hostname in _LOCAL
-    except ValueError:  # it is no origin
-        return False
 
 
 async def _no_session(request: web.Request) -> web.Response:
@@ -105,17 +88,18 @@ class _Server:
 
 async def _body(request: web.Request) -> bytes:
     try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise RpcError(TOO_LARGE, f"the body has more than {READ_BYTES // 10**6} MB") from None
-    except web.RequestPayloadError as error:
-        problem = " ".join(str(error).split())
-        raise RpcError(PARSE_ERROR, f"the body cannot be unpacked: {problem}") from None
+        return await read_body(request, READ_BYTES)
+    except BodyRefused as error:
+        raise RpcError(TOO_LARGE if error.status == 413 else PARSE_ERROR, f"the body {error}") from None
 
 
 def _code_of(answer: Any) -> int | None:
     error = answer.get("error") if isinstance(answer, Mapping) else None
     return error["code"] if error else None
+
+
+def _not_from_here(problem: str) -> web.Response:
+    return _refusal(RpcError(INVALID_REQUEST, problem), 403)
 
 
 def _refusal(error: RpcError, status: int) -> web.Response:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from email.message import Message
-from email.parser import BytesParser
-from email.policy import HTTP
+from email.parser import HeaderParser
+from email.utils import collapse_rfc2231_value
 from typing import Any
 from urllib.parse import parse_qsl
 
-from agentest.support.json_text import no_constant
+from agentest.support.json_text import json_of_others
 from agentest.tool_servers.rest.operations import Content, is_json
 from agentest.tool_servers.rest.parameters import deep, typed_field
 from agentest.tool_servers.rest.schema import Schema
@@ -18,6 +19,13 @@ from agentest.tool_servers.rest.schema import Schema
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 _MOST_FIELDS = 10_000
+_MOST_HEAD_BYTES = 8192
+"""Of a part of a form: its name, and what its content is."""
+_HEADER = re.compile(
+    r"""[^\s;"()]+(?:\s*;\s*[^\s;="()]+=(?:"(?:[^"\\]|\\.)*+"|[^\s;"()]*+))*+\s*;?\s*""", re.S
+)
+"""A value with parameters, and without comments."""
+_HEAD_END = re.compile(rb"(?:\A|\r?\n)\r?\n")
 
 
 class BadBody(ValueError):
@@ -80,7 +88,7 @@ def _declared(kind: str, content: Content) -> str | None:
 def _json(body: bytes, charset: str | None) -> Any:
     try:
         text = body.decode(charset) if charset else body.decode(json.detect_encoding(body))
-        return json.loads(text, parse_constant=no_constant)
+        return json_of_others(text)
     except RecursionError:
         raise BadBody("is nested too deeply") from None
     except (ValueError, LookupError) as error:
@@ -113,28 +121,54 @@ def _form(text: str, schema: Schema | None) -> dict[str, Any]:
 
 def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
     """The fields of a form; a file is its text, or a word on its name and size."""
-    if body.count(b"--" + _boundary_of(content_type)) > _MOST_FIELDS + 1:  # the last one ends the form
+    boundary = b"--" + _boundary_of(content_type)
+    if body.count(boundary) > _MOST_FIELDS + 1:  # the last one ends the form
         raise BadBody(f"is a form of more than {_MOST_FIELDS:,} parts")
-    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
-    message = BytesParser(policy=HTTP).parsebytes(head + body)
     fields: dict[str, list[str]] = {}
-    parts = message.iter_parts() if message.is_multipart() else ()
-    for part in parts:
-        name = part.get_param("name", header="content-disposition")
-        if isinstance(name, str):
-            fields.setdefault(name, []).append(_of_part(part))
+    for head, content in _parts(body, boundary):
+        name = head.get_param("name", header="content-disposition")
+        if name is not None:
+            fields.setdefault(collapse_rfc2231_value(name), []).append(_of_part(head, content))
     if not fields:
         raise BadBody("is no form: not one field was found between its boundaries")
     return _typed(fields, schema)
 
 
-def _of_part(part: Any) -> str:
-    data = part.get_payload(decode=True) or b""
+def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[Message, bytes]]:
+    """Head and content of each part; what is within a part is its content, whatever it says of itself."""
+    line = re.compile(rb"(?:\A|\r?\n)" + re.escape(boundary) + rb"(?P<last>--)?[ \t]*(?=\r?\n|\Z)")
+    begins: int | None = None
+    for found in line.finditer(body):
+        if begins is not None:
+            yield _part(body[begins : found.start()])
+        if found["last"]:
+            return
+        begins = found.end()
+    if begins is not None:  # it was cut
+        yield _part(body[begins:])
+
+
+def _part(text: bytes) -> tuple[Message, bytes]:
+    text = text.removeprefix(b"\r").removeprefix(b"\n")
+    end = _HEAD_END.search(text, 0, _MOST_HEAD_BYTES)
+    if end is None:
+        raise BadBody(f"is a form with a part whose head does not end within {_MOST_HEAD_BYTES:,} bytes")
+    head = HeaderParser().parsestr(text[: end.start()].decode("utf-8", "replace"))
+    for name in ("content-disposition", "content-type"):
+        if name in head and not _HEADER.fullmatch(head[name]):
+            raise BadBody(f"is a form with a part whose header {name} cannot be read")
+    return head, text[end.end() :]
+
+
+def _of_part(head: Message, content: bytes) -> str:
+    head.set_payload(content.decode("ascii", "surrogateescape"))
+    data = head.get_payload(decode=True)  # packed as in mail, by clients of old
+    assert isinstance(data, bytes)
     try:
-        return str(data.decode(part.get_content_charset() or "utf-8"))
+        return data.decode(head.get_content_charset() or "utf-8")
     except (ValueError, LookupError):
-        name = part.get_filename() or "a file"
-        return f"<{name}, {part.get_content_type()}, {len(data)} bytes>"
+        name = head.get_filename() or "a file"
+        return f"<{name}, {head.get_content_type()}, {len(data)} bytes>"
 
 
 def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from multidict import CIMultiDict
 
 from agentest.config.agents.mock_servers import RestMock
 from agentest.errors import ConfigError
+from agentest.http.callers import Callers
+from agentest.http.incoming import BodyRefused, read_body
 from agentest.support.function_threads import in_thread
 from agentest.support.spelling import nearest
 from agentest.support.text import shortened
@@ -26,7 +28,7 @@ from agentest.tool_servers.rest.reading import Asked, Read, read_request
 from agentest.tool_servers.rest.routing import Found, Routes, allowed
 from agentest.tool_servers.rest.schema import Problem
 from agentest.tool_servers.rest.upstream import Upstream
-from agentest.tool_servers.web import MAX_BODY_BYTES, drain, headers_of, listen
+from agentest.tool_servers.web import MAX_BODY_BYTES, callers_of, headers_of, listen
 
 _SHOWN_OPERATIONS = 40
 _NAME_CHARS = 200
@@ -43,11 +45,13 @@ async def open_rest_server(settings: RestMock, opening: Opening) -> str:
     opening.group.tools.update(operation.tool for operation in api.operations)
     named = {*opening.spoken, *(tool.name for tool in opening.tools)}
     opening.group.tools.update(name for name in named if _is_beside(name, routes))
-    upstream = Upstream(url=settings.upstream, client=opening.client) if settings.upstream else None
-    server = _Server(opening, document, api, routes, upstream)
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    url = settings.upstream
+    upstream = Upstream(url=url, client=opening.client, redact=opening.redact) if url else None
+    place = opening.place("rest_mock")
+    server = _Server(opening, document, api, routes, upstream, callers_of(settings, place))
+    app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    return await listen(app, settings.port, opening.place("rest_mock"), opening.stack)
+    return await listen(app, settings, place, opening.stack, opening.on_note)
 
 
 def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
@@ -110,6 +114,7 @@ class _Server:
         api: Api,
         routes: Routes,
         upstream: Upstream | None,
+        callers: Callers,
     ) -> None:
         self._opening = opening
         self._document = document
@@ -118,6 +123,7 @@ class _Server:
         self._beside = frozenset(tool.name for tool in opening.tools if _is_beside(tool.name, routes))
         """Mocks of requests that the document does not have."""
         self._upstream = upstream
+        self._callers = callers
         self._noted: set[str] = set()
         self._in_threads = document.has_patterns
 
@@ -126,10 +132,10 @@ class _Server:
         path, _, query = _target(request).partition("?")
         found = self._routes.find(request.method, path)
         if is_preflight(request) and found.operation is None:
-            return preflight(request)
+            return preflight(request, self._callers)
         self._opening.registry.reach(self._opening.group)
         answer = await self._answered(request, found, query)
-        headers = CIMultiDict([*answer.headers, *allowing(request)])
+        headers = CIMultiDict([*answer.headers, *allowing(request, self._callers)])
         return web.Response(status=answer.status, headers=headers, body=answer.body)
 
     async def _answered(self, request: web.Request, found: Found, query: str) -> Answer:
@@ -253,11 +259,7 @@ def _target(request: web.Request) -> str:
 async def _body_of(request: web.Request) -> tuple[bytes, Read | None]:
     """The body, unpacked; or what is said where it is too large or packed wrongly."""
     try:
-        return await request.read(), None
-    except web.HTTPRequestEntityTooLarge:
-        await drain(request)
-        problem = Problem(at=("body",), text=f"is larger than {MAX_BODY_BYTES // 1_000_000} MB")
-        return b"", Read(arguments={}, problems=(problem,), status=413)
-    except web.RequestPayloadError as error:
-        problem = Problem(at=("body",), text=f"cannot be read: {shortened(str(error))}")
-        return b"", Read(arguments={}, problems=(problem,), status=400)
+        return await read_body(request, MAX_BODY_BYTES), None
+    except BodyRefused as error:
+        problem = Problem(at=("body",), text=str(error))
+        return b"", Read(arguments={}, problems=(problem,), status=error.status)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from agentest.http.bodies import BadBody
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.deadlines import TimeLimit
+from agentest.support.redact import without_credentials
 from agentest.tool_servers.names import HEADER
 from agentest.tool_servers.port import RealAnswer
 from agentest.tool_servers.rest.answers import Answer, in_json
@@ -42,8 +44,10 @@ class Upstream:
     """The real API."""
 
     url: str
-    """Its base URL."""
+    """Its base URL; a query of it is sent with each request."""
     client: Client
+    redact: Callable[[str], str]
+    """Hides credentials in what the agent is told of errors."""
 
     async def call(
         self, method: str, path_and_query: str, headers: Mapping[str, str], body: bytes
@@ -53,17 +57,25 @@ class Upstream:
         Args:
             path_and_query: as it is sent, without conversation and base path.
         """
-        url = self.url.rstrip("/") + path_and_query
+        path, _, query = path_and_query.partition("?")
+        base = urlsplit(self.url)
+        queries = "&".join(each for each in (base.query, query) if each)
+        url = urlunsplit((base.scheme, base.netloc, base.path.rstrip("/") + path, queries, ""))
         kept = [(name, value) for name, value in headers.items() if name not in _NOT_PASSED_ON]
         try:
             with TimeLimit(_LIMIT_S):
                 return await self._asked(method, url, kept, body)
         except (BadBody, RefusedAddress) as error:
-            return _unreached(self.url, str(error))
+            return self._unreached(str(error))
         except CONNECTION_ERRORS as error:
-            return _unreached(self.url, describe(error))
+            return self._unreached(describe(error))
         except TimeoutError:
-            return _unreached(self.url, f"it did not answer within {_LIMIT_S:g} s")
+            return self._unreached(f"it did not answer within {_LIMIT_S:g} s")
+
+    def _unreached(self, problem: str) -> RealAnswer:
+        shown = f"the real API, rest_mock.upstream {without_credentials(self.url)}"
+        said = {"error": self.redact(f"{shown}, could not be asked: {problem}")}
+        return RealAnswer(result=said, raw=in_json(502, said), failed=True)
 
     async def _asked(self, method: str, url: str, headers: list[tuple[str, str]], body: bytes) -> RealAnswer:
         response = await self.client.send_direct(method, url, headers, body or None)
@@ -75,11 +87,6 @@ class Upstream:
         answer = Answer(status=response.status_code, headers=tuple(kept), body=told)
         status = response.status_code
         return RealAnswer(result=_value(told), raw=answer, failed=status >= _FAILING, status=status)
-
-
-def _unreached(url: str, problem: str) -> RealAnswer:
-    said = {"error": f"the real API, rest_mock.upstream {url}, could not be asked: {problem}"}
-    return RealAnswer(result=said, raw=in_json(502, said), failed=True)
 
 
 def _value(body: bytes) -> Any:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from agentest.config.agents.mock_servers import Traces
 from agentest.errors import ConfigError
+from agentest.http.incoming import BodyRefused, read_body, skip_body
 from agentest.support.function_threads import in_thread
 from agentest.tool_servers.opening import Opening
 from agentest.tool_servers.traces.collector import Collector
@@ -35,7 +36,7 @@ async def open_traces_server(settings: Traces, opening: Opening) -> str:
         kept=KeptSpans(opening.keep_span, opening.redact),
         on_note=opening.on_note,
     )
-    origin = await listen(application(collector), settings.port, place, opening.stack)
+    origin = await listen(application(collector), settings, place, opening.stack, opening.on_note)
     opening.stack.callback(collector.close)
     opening.group.traces = collector
     return origin
@@ -59,9 +60,8 @@ def _has_proto() -> bool:
 
 def application(collector: Collector, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
     """The receiver."""
-    # What is packed is unpacked by aiohttp, and counted then.
-    app = web.Application(client_max_size=max_body_bytes)
-    receiver = _Receiver(collector)
+    app = web.Application()
+    receiver = _Receiver(collector, max_body_bytes)
     app.router.add_post("/v1/traces", receiver.traces)
     app.router.add_post("/v1/logs", receiver.left)
     app.router.add_post("/v1/metrics", receiver.left)
@@ -69,8 +69,9 @@ def application(collector: Collector, max_body_bytes: int = MAX_BODY_BYTES) -> w
 
 
 class _Receiver:
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Collector, max_body_bytes: int) -> None:
         self._collector = collector
+        self._max_body_bytes = max_body_bytes
 
     async def traces(self, request: web.Request) -> web.Response:
         """Take spans. What cannot be read is refused so that exporters do not send it again."""
@@ -79,17 +80,13 @@ class _Receiver:
             problem = f"the content type {request.content_type!r:.80} is neither protobuf nor JSON"
             return self._refused(415, problem, is_json=is_json)
         try:
-            body = await request.read()
+            body = await read_body(request, self._max_body_bytes)
             spans = await _spans_in(body, spans_in_json if is_json else spans_in_protobuf)
             await self._add(spans)
         except NotSpans as error:
             return self._refused(400, str(error)[:300], is_json=is_json)
-        except web.HTTPRequestEntityTooLarge:
-            most = f"{request.client_max_size / 1e6:g} MB"
-            return self._refused(413, f"the body has more than {most}", is_json=is_json)
-        except web.RequestPayloadError as error:
-            problem = " ".join(str(error).split())
-            return self._refused(400, f"the body cannot be unpacked: {problem}"[:300], is_json=is_json)
+        except BodyRefused as error:
+            return self._refused(error.status, f"the body {error}"[:300], is_json=is_json)
         return _answered(is_json=is_json)
 
     async def _add(self, spans: Sequence[Span]) -> None:
@@ -100,14 +97,16 @@ class _Receiver:
 
     async def left(self, request: web.Request) -> web.Response:
         """Take what nobody asks for: an exporter that is refused would say so in the agent's log."""
-        await request.release()
-        return _answered(is_json=request.content_type == _JSON)
+        is_json = request.content_type == _JSON
+        try:
+            await skip_body(request, self._max_body_bytes)
+        except BodyRefused as error:
+            return _refusal(error.status, f"the body {error}"[:300], is_json=is_json)
+        return _answered(is_json=is_json)
 
     def _refused(self, status: int, problem: str, *, is_json: bool) -> web.Response:
         self._collector.refuse(problem)
-        if is_json:
-            return web.json_response({"code": _INVALID, "message": problem}, status=status)
-        return web.Response(body=_status(problem), status=status, content_type=_PROTOBUF[0])
+        return _refusal(status, problem, is_json=is_json)
 
 
 _INVALID = 3
@@ -119,6 +118,12 @@ async def _spans_in(body: bytes, read: Callable[[bytes], list[Span]]) -> list[Sp
         return read(body)
     spans: list[Span] = await in_thread(read, body)
     return spans
+
+
+def _refusal(status: int, problem: str, *, is_json: bool) -> web.Response:
+    if is_json:
+        return web.json_response({"code": _INVALID, "message": problem}, status=status)
+    return web.Response(body=_status(problem), status=status, content_type=_PROTOBUF[0])
 
 
 def _answered(*, is_json: bool) -> web.Response:

@@ -1,25 +1,43 @@
 """Connections: how many there may be, and for how long one may say nothing.
 
-Anybody on the machine can connect, also without a token. A connection on which nothing was asked that may
-be asked is a stranger's: it is hung up on after a while, and at once where another one needs its place. So
-nobody without a token keeps the page from its server.
+Anybody on the machine can connect. A connection on which nothing was asked that may be asked is a stranger's:
+it is hung up on after a while, and at once where another one needs its place. So nobody whom a server refuses
+keeps others from it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from socket import socket
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from agentest.web.guard import Handler
+from agentest.http.callers import Handler
 
 _MOST = 200
 _HEAD_S = 20.0
+_IN_LINE = 100
+
+
+def listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0: any that is free. Raises OSError."""
+    sock = socket.socket(family)
+    try:
+        if os.name == "posix":  # elsewhere it would let others listen at the same port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        sock.listen(_IN_LINE)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 class _Refused(asyncio.Protocol):
@@ -51,7 +69,7 @@ class Connections:
         return noted
 
     @asynccontextmanager
-    async def accepted(self, runner: web.AppRunner, sockets: Sequence[socket]) -> AsyncIterator[None]:
+    async def accepted(self, runner: web.AppRunner, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
         """Serve on these sockets until the block ends."""
         loop = asyncio.get_running_loop()
         server = runner.server
@@ -64,11 +82,11 @@ class Connections:
             self._strangers[made] = loop.call_later(self.head_s, self._end, made)
             return made
 
-        listening = [await loop.create_server(protocol, sock=each) for each in sockets]
+        servers = [await loop.create_server(protocol, sock=each) for each in sockets]
         try:
             yield
         finally:
-            for each in listening:
+            for each in servers:
                 each.close()
 
     def _room_made(self) -> bool:

@@ -1,0 +1,94 @@
+"""Bodies of requests to servers of ours, counted and unpacked as they come."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator, Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+
+from agentest.http.incoming import BodyRefused, read_body, skip_body
+
+
+class Sent:
+    """A body that comes in pieces, of which one can see how many were taken."""
+
+    def __init__(self, pieces: Iterable[bytes], **headers: str) -> None:
+        self._pieces = iter(pieces)
+        self.taken = 0
+        self.headers = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
+        self.content = SimpleNamespace(iter_any=self._iter)
+
+    async def _iter(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            self.taken += 1
+            yield piece
+
+    def read(self, most: int, **more: Any) -> bytes:
+        return anyio.run(lambda: read_body(cast("web.Request", self), most, **more))
+
+
+def pieces_of(data: bytes, size: int = 100) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "GZIP", "identity", ""])
+def test_a_body_comes_whole(coding: str) -> None:
+    """Packed or not."""
+    data = b"hello" * 1000
+    sent = gzip.compress(data) if "gzip" in coding.lower() else data
+    assert Sent(pieces_of(sent), content_encoding=coding).read(5000) == data
+
+
+def test_nothing_is_read_or_unpacked_once_there_is_too_much() -> None:
+    """Neither of what comes, nor of what comes out."""
+    plain = Sent([b"x" * 100] * 1000)
+    packed = Sent(pieces_of(gzip.compress(b" " * 50_000_000)), content_encoding="gzip")
+    for sent, most in ((plain, 250), (packed, 100_000)):
+        with pytest.raises(BodyRefused, match="is larger than") as raised:
+            sent.read(most)
+        assert (raised.value.status, sent.taken <= 3) == (413, True)
+
+
+def test_what_unpacks_to_nothing_is_counted_as_it_comes() -> None:
+    """Members of gzip that hold nothing may go on for ever."""
+    sent = Sent([gzip.compress(b"")] * 1000, content_encoding="gzip")
+    with pytest.raises(BodyRefused, match="is larger than"):
+        sent.read(200)
+
+
+@pytest.mark.parametrize(
+    ("coding", "sent", "status", "problem"),
+    [
+        ("gzip", b"no gzip", 400, "cannot be unpacked: it is not gzip"),
+        ("gzip", gzip.compress(b"hello")[:-5], 400, "cannot be unpacked: it was cut"),
+        ("br", b"abc", 415, r"is packed as \['br'\]; gzip and deflate are unpacked"),
+        ("gzip, deflate", b"abc", 415, "are unpacked, once"),
+    ],
+    ids=["not gzip", "cut", "another coding", "twice"],
+)
+def test_what_is_packed_wrongly(coding: str, sent: bytes, status: int, problem: str) -> None:
+    """The status says whose fault it is, the message what is taken."""
+    with pytest.raises(BodyRefused, match=problem) as raised:
+        Sent([sent], content_encoding=coding).read(1000)
+    assert raised.value.status == status
+
+
+def test_a_body_that_does_not_come() -> None:
+    """It is waited for, and not for ever; what is skipped, too."""
+
+    class Silent(Sent):
+        async def _iter(self) -> AsyncIterator[bytes]:
+            yield b"{"
+            await anyio.sleep_forever()
+
+    with pytest.raises(BodyRefused, match="has not come within") as raised:
+        Silent([]).read(1000, body_s=0.001)
+    assert raised.value.status == 408
+    with pytest.raises(BodyRefused):
+        anyio.run(lambda: skip_body(cast("web.Request", Silent([])), 1000, 0.001))
