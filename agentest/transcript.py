@@ -73,6 +73,8 @@ class ToolCall:
         return self.approval not in (Approval.DENIED, Approval.PENDING)
 
 
+_REPORTING = frozenset({SeenBy.AGENT, SeenBy.SPANS})
+"""Who reports calls that the agent makes itself, wherever their tools are."""
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
 UNANSWERED = "cancelled before it answered"
@@ -242,6 +244,12 @@ class Turn:
     asked_calls: tuple[ToolCall, ...] = ()
     """Calls for which the agent asked its user in this turn and that a later turn has, as it decided them."""
 
+    @property
+    def keeps_calls_back(self) -> bool:
+        """Whether a mock server answered calls in it, and neither the agent nor its spans reported any."""
+        sources = {source for call in self.tool_calls for source in (call.seen_by, *call.also_seen_by)}
+        return SeenBy.MOCK_SERVER in sources and not sources & _REPORTING
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOutput:
@@ -380,6 +388,11 @@ class Conversation:
     def call_refused(self) -> str | None:
         """Why a call that may have been of a turn is not among its calls: we refused it."""
         return next((turn.call_refused for turn in self.turns if turn.call_refused), None)
+
+    @property
+    def keeps_calls_back(self) -> bool:
+        """Whether a mock server answered calls in a turn, and neither the agent nor its spans reported any."""
+        return any(turn.keeps_calls_back for turn in self.turns)
 
     @property
     def started_turns(self) -> int:

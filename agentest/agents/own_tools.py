@@ -9,8 +9,6 @@ from agentest.errors import CannotSend
 from agentest.messages import Message, ToolResult
 from agentest.transcript import ToolCall
 
-_WAY = "\n  - "
-
 
 class OwnTools:
     """What one agent was seen to run itself, in all its conversations."""
@@ -20,7 +18,7 @@ class OwnTools:
 
         Args:
             handed_over: how such an agent hands a call to its caller, as an instruction.
-            left_out: what is to be done beside leaving the mock out, where the real tool may run.
+            left_out: what is to be removed with the mock, where the real tool may run.
         """
         self._agent = agent
         self._handed_over = handed_over
@@ -58,14 +56,10 @@ class OwnTools:
         return [name for name in dict.fromkeys(names) if name in mocked]
 
     def _bypassed(self, names: Sequence[str]) -> str:
-        ways = (
-            f"if the real tool may run: leave its mock out (`tools`, --mocks){self._left_out}",
-            f"if it must not: {self._handed_over}",
-            "if none of its tools can be mocked: tool_visibility: reported says so before a run begins",
-        )
         return (
             f"agent {self._agent!r} ran {named_tools(names)} itself: the scenario's mock was ignored, and "
-            f"the real tool ran. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
+            f"the real tool ran. If it may run, remove its mock{self._left_out}; otherwise "
+            f"{self._handed_over}"
         )
 
 

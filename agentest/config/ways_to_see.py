@@ -43,19 +43,36 @@ def ways_to_see(name: str, agent: AnyAgent) -> str:
 
 def ways_to_see_all(name: str, agent: AnyAgent) -> str:
     """What to say where calls that an agent may have made unseen could change what is judged."""
-    servers = " and ".join(f"`{key}`" for key in agent.beside)
+    servers = _mock_servers(agent)
     where = f"those at {servers} are seen" if servers else "some are seen"
-    ways = ["have it send its traces here (traces: true)"]
+    return (
+        f"{cannot_be_seen(name)} (tool_visibility: partial): {where}, and it may have made others. "
+        f"To judge this, {'; or '.join(_ways_beside(agent, servers))}"
+    )
+
+
+def ways_to_see_untold(name: str, agent: AnyAgent) -> str:
+    """The same of an agent that reported none of the calls that its mock servers answered."""
+    servers = _mock_servers(agent)
+    return (
+        f"{cannot_be_seen(name)}: it reported none of its calls to {servers}, so it may have made others. "
+        f"To judge this, {'; or '.join(_ways_beside(agent, servers))}"
+    )
+
+
+def _mock_servers(agent: AnyAgent) -> str:
+    return " and ".join(f"`{key}`" for key in agent.beside if key != "traces")
+
+
+def _ways_beside(agent: AnyAgent, servers: str) -> list[str]:
+    ways = [] if agent.traces else ["have it send its traces here (traces: true)"]
     if agent.mcp_mock and agent.mcp_mock.tools is None:
         ways.append(
             "name the file with the MCP server's tools (mcp_mock.tools), which proves that they are its own"
         )
     if servers:
         ways.append(f"if all of its tools are behind {servers}, say so (tool_visibility: reported)")
-    return (
-        f"{cannot_be_seen(name)} (tool_visibility: partial): {where}, and it may have made others. "
-        f"To judge this, {'; or '.join(ways)}"
-    )
+    return ways
 
 
 def ways_to_mock(agent: AnyAgent) -> list[str]:

@@ -177,6 +177,8 @@ class _Runner:
         self._lines: dict[str, _Line] = {}
         """Of each exclusive agent that converses now, the units that wait for that."""
         self.trials = trials
+        self._trying = anyio.Lock()
+        """For the conversation that goes alone."""
         self._untried: dict[str, deque[Unit]] = {}
         """Of each agent of which a conversation goes alone, the units that wait for a call handed over."""
         self._reached = reached
@@ -241,13 +243,32 @@ class _Runner:
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
             if number not in progress.results:
                 begun.add(number)
-                trial = self.trials.begin(unit.agent)
-                tasks.start_soon(self._run_conversation, progress, number, self._places, trial)
-                in_turn = not unit.is_parallel(self._settings.parallel)
-                await (trial.ended if in_turn else trial.decided).wait()
+                await self._run_trial(progress, number, self._places, tasks)
                 await self._places.acquire()
             number += 1
         return begun
+
+    async def _run_trial(
+        self, progress: UnitProgress, number: int, place: anyio.Semaphore, tasks: TaskGroup
+    ) -> None:
+        """Run one conversation alone, from a place that is there, and return when the next one may begin.
+
+        No other agent has a trial meanwhile: two agents may have one real tool.
+        """
+        unit = progress.unit
+        try:
+            self._trying.acquire_nowait()
+        except anyio.WouldBlock:
+            self._places.release()  # who goes alone now may come to need it
+            await self._trying.acquire()
+            await self._places.acquire()
+        try:
+            trial = self.trials.begin(unit.agent)
+            tasks.start_soon(self._run_conversation, progress, number, place, trial)
+            in_turn = unit.about.line is not None or not unit.is_parallel(self._settings.parallel)
+            await (trial.ended if in_turn else trial.decided).wait()
+        finally:
+            self._trying.release()
 
     def _begin(self, unit: Unit) -> UnitProgress:
         progress = self._begun[unit.scope] = UnitProgress(
@@ -335,7 +356,10 @@ class _Runner:
         while await progress.wants(number):
             if number not in kept:
                 await free.acquire()
-                tasks.start_soon(self._run_conversation, progress, number, free)
+                if self.trials.are_needed(progress.unit):
+                    await self._run_trial(progress, number, free, tasks)
+                else:
+                    tasks.start_soon(self._run_conversation, progress, number, free)
             number += 1
         async with free:  # the last one has been held
             pass

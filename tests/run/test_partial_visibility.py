@@ -128,6 +128,8 @@ SETTLED: dict[str, tuple[str, str]] = {
     "enough calls": ('{"min_calls": 1}', "passed"),
 }
 HEAD = "from agentest import call\n"
+TOLD = {"tool_calls": "calls"}
+"""Says that the agent reports its calls, which this one never does."""
 
 
 def statuses(project: Project) -> dict[str, str]:
@@ -164,6 +166,33 @@ def test_what_the_list_proves_is_judged(project: Project) -> None:
         project.config("", agent=shop.settings(**LISTED))
         ran = project.run()
     assert statuses(project) == {name: status for name, (_, status) in SETTLED.items()}, ran.stdout
+    validate(project.results, SCHEMA)
+
+
+def test_an_agent_that_reports_none_of_its_calls(project: Project) -> None:
+    """Where the mock server answers calls that the agent should have reported, it may hide its own, too."""
+    for name, trajectory in OPEN.items():
+        project.scenario(
+            f'{HEAD}scenario("{name}", turns=["stock own:refund"], {TOOLS}, trajectory={trajectory})',
+            f"{name.replace(' ', '_').replace(',', '')}.sim.py",
+        )
+    held = '{"match_mode": "contains", "expected": ["stock"], "forbidden": ["pay"]}'
+    project.scenario(f'scenario("listed", turns=["stock"], {TOOLS}, trajectory={held})', "listed.sim.py")
+    ban = 'trajectory={"forbidden": ["refund"]}'
+    project.scenario(f'scenario("silent", turns=["own:refund"], {TOOLS}, {ban})', "silent.sim.py")
+    with Shop() as shop:
+        project.config("", agent=shop.settings(**LISTED, **TOLD))
+        ran = project.run()
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    found = statuses(project)
+    assert {name: found[name] for name in OPEN} == dict.fromkeys(OPEN, "errored")
+    assert found["listed"] == "passed"
+    assert f"{HIDDEN}: it reported none of its calls to `mcp_mock`" in ran.stdout
+    assert project.results["agents"]["agent"]["toolCalls"] == "partial"
+    # What this conversation alone does not show questions its verdict.
+    assert found["silent"] == "passed"
+    warnings = project.results["summary"]["warnings"]
+    assert "silent" in [w["scenario"] for w in warnings if w["code"] == "partial-visibility"]
     validate(project.results, SCHEMA)
 
 
