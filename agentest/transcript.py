@@ -391,7 +391,7 @@ class Conversation:
 
     @property
     def keeps_calls_back(self) -> bool:
-        """Whether a mock server answered calls in a turn, and neither the agent nor its spans reported any."""
+        """Whether a mock server answered calls in a turn, and nothing else reported any."""
         return any(turn.keeps_calls_back for turn in self.turns)
 
     @property

@@ -30,7 +30,7 @@ from agentest.events import (
 from agentest.results import ConversationResult, ModelUsage, ScenarioResult, Status
 from agentest.run.connections import Connections
 from agentest.run.holding import Finished, Holder
-from agentest.run.partial import needs_mock_server, never_connected
+from agentest.run.partial import never_connected, unreached_servers
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.sharing import Sharing
@@ -136,7 +136,7 @@ async def run_units(
     emit: Emit,
     stop: Stop,
     trials: Trials | None = None,
-    reached: Callable[[str], bool] = lambda _: True,
+    reached: Callable[[str, str], bool] = lambda *_: True,
 ) -> dict[str, ScenarioResult]:
     """Run units, each when there is a place for its first conversation.
 
@@ -146,7 +146,7 @@ async def run_units(
     Args:
         emit: receives every event, in order; must not raise.
         trials: which agents go first with one conversation alone.
-        reached: whether a client ever connected to a mock server of an agent.
+        reached: whether a client ever connected to the mock server of an agent (agent, key).
     """
     runner = _Runner(holder, settings, connections, emit, stop, trials or Trials(), reached)
     return await runner.run(units)
@@ -161,7 +161,7 @@ class _Runner:
         emit: Emit,
         stop: Stop,
         trials: Trials,
-        reached: Callable[[str], bool],
+        reached: Callable[[str, str], bool],
     ) -> None:
         self._settings = settings
         self._holder = holder
@@ -419,11 +419,11 @@ class _Runner:
 
     async def _conclude(self, progress: UnitProgress) -> bool:
         """Decide a unit and report it; return False if it wants more conversations first."""
-        connected = [each for each in self._unreached if self._reached(each.unit.agent)]
+        connected = [each for each in self._unreached if not unreached_servers(each.unit, self._reached)]
         self._unreached = [each for each in self._unreached if each not in connected]
         for each in connected:
             await self._decide(each)
-        if needs_mock_server(progress.unit) and not self._reached(progress.unit.agent):
+        if unreached_servers(progress.unit, self._reached):
             progress.close(progress.ordered)
             self._unreached.append(progress)  # a later conversation may show that the agent is connected
             return True
@@ -432,8 +432,8 @@ class _Runner:
     async def _decide(self, progress: UnitProgress) -> bool:
         """Decide a unit whose conversations have finished; return False if it wants more of them first."""
         unit = progress.unit
-        missing = needs_mock_server(unit) and not self._reached(unit.agent)
-        result = await self._decision.decide(progress, never_connected(unit) if missing else None)
+        missing = unreached_servers(unit, self._reached)
+        result = await self._decision.decide(progress, never_connected(unit, missing) if missing else None)
         if result is None:
             return False
         self._finish(progress, result)
