@@ -14,7 +14,7 @@ _LIMIT_S = 2.0
 
 @asynccontextmanager
 async def cancelled_on_server(cancel: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """A block after which `cancel` is called if it raised or was cancelled: by a time-out, or a stopped run."""
+    """Call `cancel` if the block raises or is cancelled: by a time-out, or a stopped run."""
     try:
         yield
     except BaseException:

@@ -24,12 +24,16 @@ class OwnTools:
         self._handed_over = handed_over
         self._left_out = left_out
         self._names: dict[str, None] = {}
+        self.unreachable: str | None = None
+        """Why no mock can answer it at all, as one conversation has shown."""
 
     def check_before(self, ctx: TurnContext) -> None:
         """Raise CannotSend where a scenario mocks a tool that the agent runs itself: it would run again.
 
         Where mocks may have answered what it runs itself, the turn loop, which knows, checks that.
         """
+        if self.unreachable and ctx.tools:
+            raise CannotSend(f"this conversation was not begun: {self.unreachable}")
         if names := self._mocked(self._names, ctx):
             raise CannotSend(
                 f"this conversation was not begun: in another one agent {self._agent!r} ran "

@@ -22,10 +22,11 @@ REFUND = {"type": "tool-input-available", "toolCallId": "c1", "toolName": "refun
 class Backend:
     """An AI SDK backend. A message with `refund` refunds: by its own tool, or by handing the call over."""
 
-    def __init__(self, *, own: bool, fails: bool = False) -> None:
-        """`fails`: whether it ends with an error after its own tool ran."""
+    def __init__(self, *, own: bool, fails: bool = False, text: bool = False) -> None:
+        """`fails`: whether it ends with an error after its own tool ran. `text`: whether it streams text."""
         self.own = own
         self.fails = fails
+        self.text = text
         self.refunds = 0
         self.most = 0
         """How many of its chats were under way at once before the first call was handed over."""
@@ -73,15 +74,21 @@ def _handler_for(backend: Backend) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if backend.text:
+                backend.answer(body)
+                self._send(b"Done.", "text/plain")
+                return
             chunks = [{"type": "start", "messageId": "m"}, *backend.answer(body)]
             chunks.append({"type": "finish", "finishReason": "stop"})
             text = "".join(f"data: {json.dumps(each)}\n\n" for each in chunks) + "data: [DONE]\n\n"
+            self._send(text.encode(), "text/event-stream")
+
+        def _send(self, content: bytes, kind: str) -> None:
             self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("x-vercel-ai-ui-message-stream", "v1")
-            self.send_header("content-length", str(len(text)))
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -217,3 +224,14 @@ def asked(messages, ctx):
     assert "agent 'own' ran tool 'refund' itself, which scenario 's0' mocks" in ran.stdout
     ran = project.run("--scenario", "=s1")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_text_streams_hand_over_no_call(project: Project) -> None:
+    """A backend that streams text hides its calls: the real tool runs once, as no mock can answer it."""
+    project.scenario(suite(*["refund"] * 4, more=", conversations_per_scenario=3"))
+    with Backend(own=True, text=True) as backend:
+        configure(project, backend)
+        ran = project.run()
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert backend.refunds == 1
+    assert "answered with a text stream, which hands over no call" in ran.stdout

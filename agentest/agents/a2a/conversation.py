@@ -193,7 +193,7 @@ class _Exchanged:
         await line.contact.talk(lambda url: line.exchange.fetch(url, self._values), say)
 
     async def cancel(self) -> None:
-        """Ask the agent to cancel the task that it is still working on, if any. Raises NoReply, CannotSend."""
+        """Ask the agent to cancel its task, if it still works on one. Raises NoReply, CannotSend."""
         if self.work.task_id and not self.work.ended:
             await self._line.exchange.cancel(self._way, self.work.task_id, self._values)
 
