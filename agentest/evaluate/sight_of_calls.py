@@ -38,14 +38,17 @@ class SightOfCalls:
     untold: str | None = None
     listed: frozenset[str] = frozenset()
 
-    def hidden(self, told: Turn | Conversation) -> str | None:
-        """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight."""
+    def hidden(self, told: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
+        """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight.
+
+        `turns`: those before that may show it as well.
+        """
         if told.call_refused:
             return told.call_refused
         if told.calls_hidden and self.blind is None:
             return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
         blind = None if told.tells_calls and self.told_counts else self.blind
-        return blind or (self.untold if told.keeps_calls_back else None)
+        return blind or (self.untold if any(one.keeps_calls_back for one in (told, *turns)) else None)
 
     def wholly_hidden(self, told: Turn | Conversation) -> str | None:
         """Why no call can be judged; None: those that are seen can, though there may be others."""

@@ -152,8 +152,11 @@ class ToolsOfAgent:
 
     @property
     def listed(self) -> frozenset[str]:
-        """The tools whose every call is seen: a server's own list has them, or our requests declare them."""
-        return self.beside.listed() | {tool.name for tool in self.sent}
+        """The tools whose every call is seen, as a mock server's own list has them.
+
+        What our requests declare proves nothing: the agent may run a tool of that name itself.
+        """
+        return self.beside.listed()
 
 
 def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:

@@ -181,6 +181,8 @@ def test_an_agent_that_reports_none_of_its_calls(project: Project) -> None:
     held = '{"match_mode": "contains", "expected": ["stock"], "forbidden": ["pay"]}'
     project.scenario(f'scenario("listed", turns=["stock"], {TOOLS}, trajectory={held})', "listed.sim.py")
     ban = 'trajectory={"forbidden": ["refund"]}'
+    later = '["stock", {"user_message": "own:refund", "trajectory": {"forbidden": ["refund"]}}]'
+    project.scenario(f'scenario("later", turns={later}, {TOOLS})', "later.sim.py")
     project.scenario(f'scenario("silent", turns=["own:refund"], {TOOLS}, {ban})', "silent.sim.py")
     with Shop() as shop:
         project.config("", agent=shop.settings(**LISTED, **TOLD))
@@ -188,7 +190,7 @@ def test_an_agent_that_reports_none_of_its_calls(project: Project) -> None:
     assert ran.returncode == 2, ran.stdout + ran.stderr
     found = statuses(project)
     assert {name: found[name] for name in OPEN} == dict.fromkeys(OPEN, "errored")
-    assert found["listed"] == "passed"
+    assert (found["listed"], found["later"]) == ("passed", "errored")
     assert f"{HIDDEN}: it reported none of its calls to `mcp_mock`" in ran.stdout
     assert project.results["agents"]["agent"]["toolCalls"] == "partial"
     # What this conversation alone does not show questions its verdict.
