@@ -31,6 +31,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         time=sum((result.time for result in conversations), TimeSpent()),
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
         told_turns=sum(turn.tells_calls for turn in turns),
+        keeps_calls_back=any(c.keeps_calls_back for c in held),
         held_without_calls=any(map(_held_without_calls, conversations)),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),

@@ -73,6 +73,8 @@ class ToolCall:
         return self.approval not in (Approval.DENIED, Approval.PENDING)
 
 
+_REPORTING = frozenset({SeenBy.AGENT, SeenBy.SPANS})
+"""Who reports calls that the agent makes itself, wherever their tools are."""
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
 UNANSWERED = "cancelled before it answered"
@@ -248,6 +250,12 @@ class Turn:
     redacted: bool = False
     """True if it is stored without secrets that were said in it: `[redacted]` is in their place."""
 
+    @property
+    def keeps_calls_back(self) -> bool:
+        """Whether a mock server answered calls in it, and neither the agent nor its spans reported any."""
+        sources = {source for call in self.tool_calls for source in (call.seen_by, *call.also_seen_by)}
+        return SeenBy.MOCK_SERVER in sources and not sources & _REPORTING
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOutput:
@@ -388,6 +396,11 @@ class Conversation:
     def call_refused(self) -> str | None:
         """Why a call that may have been of a turn is not among its calls: we refused it."""
         return next((turn.call_refused for turn in self.turns if turn.call_refused), None)
+
+    @property
+    def keeps_calls_back(self) -> bool:
+        """Whether a mock server answered calls in a turn, and nothing else reported any."""
+        return any(turn.keeps_calls_back for turn in self.turns)
 
     @property
     def started_turns(self) -> int:

@@ -9,8 +9,6 @@ from agentest.errors import CannotSend
 from agentest.messages import Message, ToolResult
 from agentest.transcript import ToolCall
 
-_WAY = "\n  - "
-
 
 class OwnTools:
     """What one agent was seen to run itself, in all its conversations."""
@@ -20,18 +18,22 @@ class OwnTools:
 
         Args:
             handed_over: how such an agent hands a call to its caller, as an instruction.
-            left_out: what is to be done beside leaving the mock out, where the real tool may run.
+            left_out: what is to be removed with the mock, where the real tool may run.
         """
         self._agent = agent
         self._handed_over = handed_over
         self._left_out = left_out
         self._names: dict[str, None] = {}
+        self.unreachable: str | None = None
+        """Why no mock can answer it at all, as one conversation has shown."""
 
     def check_before(self, ctx: TurnContext) -> None:
         """Raise CannotSend where a scenario mocks a tool that the agent runs itself: it would run again.
 
         Where mocks may have answered what it runs itself, the turn loop, which knows, checks that.
         """
+        if self.unreachable and ctx.tools:
+            raise CannotSend(f"this conversation was not begun: {self.unreachable}")
         if names := self._mocked(self._names, ctx):
             raise CannotSend(
                 f"this conversation was not begun: in another one agent {self._agent!r} ran "
@@ -58,14 +60,10 @@ class OwnTools:
         return [name for name in dict.fromkeys(names) if name in mocked]
 
     def _bypassed(self, names: Sequence[str]) -> str:
-        ways = (
-            f"if the real tool may run: leave its mock out (`tools`, --mocks){self._left_out}",
-            f"if it must not: {self._handed_over}",
-            "if none of its tools can be mocked: tool_visibility: reported says so before a run begins",
-        )
         return (
             f"agent {self._agent!r} ran {named_tools(names)} itself: the scenario's mock was ignored, and "
-            f"the real tool ran. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
+            f"the real tool ran. If it may run, remove its mock{self._left_out}; otherwise "
+            f"{self._handed_over}"
         )
 
 

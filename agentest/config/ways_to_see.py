@@ -11,6 +11,8 @@ from agentest.config.agent_types import AGENT_TYPES
 from agentest.config.agents.base import AnyAgent
 from agentest.sight import Sight, cannot_be_seen
 
+_SHOWN_WAYS = 2
+"""More alternatives in one message help nobody."""
 TELLING = ("responses", "ag_ui", "ai_sdk", "langgraph", "adk")
 """Types whose protocol tells of the calls that the agent makes itself."""
 _HANDING = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
@@ -34,28 +36,45 @@ _RETURNED = "set tool_visibility: returned, if it does hand its calls to the cal
 
 def ways_to_see(name: str, agent: AnyAgent) -> str:
     """What to say where something that an agent whose calls are unseen did should have been judged."""
-    ways = [*_by_its_settings(agent), *agent.ways_to_see, *_by_any_agent(agent)]
+    ways = [*_by_its_settings(agent), *agent.ways_to_see, *_by_any_agent(agent)][:_SHOWN_WAYS]
     return (
-        f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, {'; or '.join(ways)}. Otherwise "
-        "leave out what judges calls"
+        f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, {'; or '.join(ways)}; otherwise "
+        "remove what judges calls"
     )
 
 
 def ways_to_see_all(name: str, agent: AnyAgent) -> str:
     """What to say where calls that an agent may have made unseen could change what is judged."""
-    servers = " and ".join(f"`{key}`" for key in agent.beside)
+    servers = _mock_servers(agent)
     where = f"those at {servers} are seen" if servers else "some are seen"
-    ways = ["have it send its traces here (traces: true)"]
-    if agent.mcp_mock and agent.mcp_mock.tools is None:
-        ways.append(
-            "name the file with the MCP server's tools (mcp_mock.tools), which proves that they are its own"
-        )
-    if servers:
-        ways.append(f"if all of its tools are behind {servers}, say so (tool_visibility: reported)")
     return (
         f"{cannot_be_seen(name)} (tool_visibility: partial): {where}, and it may have made others. "
-        f"To judge this, {'; or '.join(ways)}"
+        f"To judge this, {'; or '.join(_ways_beside(agent, servers))}"
     )
+
+
+def ways_to_see_untold(name: str, agent: AnyAgent) -> str:
+    """The same of an agent that reported none of the calls that its mock servers answered."""
+    servers = _mock_servers(agent)
+    return (
+        f"{cannot_be_seen(name)}: it reported none of its calls to {servers}, so it may have made others. "
+        f"To judge this, {'; or '.join(_ways_beside(agent, servers))}"
+    )
+
+
+def _mock_servers(agent: AnyAgent) -> str:
+    return " and ".join(f"`{key}`" for key in agent.beside if key != "traces")
+
+
+def _ways_beside(agent: AnyAgent, servers: str) -> list[str]:
+    ways = [] if agent.traces else [_TRACED]
+    if agent.mcp_mock and agent.mcp_mock.tools is None:
+        ways = [
+            "name the file with the MCP server's tools (mcp_mock.tools), which proves that they are its own"
+        ]
+    if servers:
+        ways.append(f"if all of its tools are behind {servers}, say so (tool_visibility: reported)")
+    return ways
 
 
 def ways_to_mock(agent: AnyAgent) -> list[str]:
@@ -81,13 +100,10 @@ def _by_its_settings(agent: AnyAgent) -> Iterator[str]:
 
 
 def _by_any_agent(agent: AnyAgent) -> Iterator[str]:
-    if others := _others(TELLING, agent):
-        yield f"reach it by a protocol that tells of them (type: {others})"
-    yield _SERVED
+    if agent.type == "custom":
+        yield "let its handler make them by ctx.resolve_tool, or tell of them by ctx.record_tool"
     yield _TRACED
-    yield _IN_PROCESS
-    handler = "let its handler" if agent.type == "custom" else "let a handler (type: custom)"
-    yield f"{handler} make them by ctx.resolve_tool, or tell of them by ctx.record_tool"
+    yield _SERVED
 
 
 def _others(types: Sequence[str], agent: AnyAgent) -> str:

@@ -144,7 +144,7 @@ class TurnLoop:
     def _bypassed(self, ended: Failure, bypassed: MockBypassed) -> Failure:
         """The failure of a conversation that had ended with another when it was seen that a real tool ran."""
         found = failure_of(bypassed, self._redact)
-        if ended.message.startswith(found.message):
+        if ended.bypassed or ended.message.startswith(found.message):
             return ended
         return replace(found, message=f"{found.message}. Besides, {ended.message}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from agentest.agents.own_tools import named_tools
 from agentest.agents.port import MockBypassed
@@ -101,7 +101,12 @@ class Served:
 
 
 def check_no_bypass(
-    agent: str, mocks: Sequence[ToolSpec], calls: Sequence[ToolCall], own: Container[str] = ()
+    agent: str,
+    mocks: Sequence[ToolSpec],
+    calls: Sequence[ToolCall],
+    own: Container[str] = (),
+    *,
+    way: str = "",
 ) -> None:
     """Raise MockBypassed where mocks should have answered calls of a turn, and did not.
 
@@ -109,9 +114,10 @@ def check_no_bypass(
 
     Args:
         own: names of tools that the agent has, whose calls are of no mock with a name alike.
+        way: how mocks answer such an agent's calls, as an instruction.
     """
     mocked = {tool.name: tool.parameters for tool in mocks}
-    names: list[str] = []
+    names: dict[str, str] = {}
     for call in filter(_called_past_mocks, calls):
         tool = tool_called(call.name, mocked, own)
         if tool is None:
@@ -119,10 +125,9 @@ def check_no_bypass(
         if told := refused_by_us(call):
             raise MockBypassed(_refused(agent, call.name, told))
         if not refused_by_framework(call, mocked[tool]):
-            names.append(call.name)
+            names[call.name] = tool
     if names:
-        names = list(dict.fromkeys(names))
-        raise MockBypassed(_bypassed(agent, names), tools=names)
+        raise MockBypassed(_bypassed(agent, names, way), tools=tuple(names))
 
 
 def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
@@ -144,11 +149,15 @@ def _refused(agent: str, name: str, told: str) -> str:
     )
 
 
-def _bypassed(agent: str, names: Sequence[str]) -> str:
+def _bypassed(agent: str, names: Mapping[str, str], way: str) -> str:
+    """`names`: what the agent calls a tool → the mock that should have answered."""
+    other = next((name for name, mock in names.items() if name != mock), None)
+    allowed = f"it may run, remove its mock; otherwise {way}"
+    if other is not None:
+        allowed = (
+            f"{other!r} is not the tool of mock {names[other]!r}, list it in the agent's `tools`; " + way
+        )
     return (
-        f"agent {agent!r} ran {named_tools(names)} itself: no mock was asked, and the real tool ran. Either "
-        "give all its tools the address of the mock server ({{mcp_url}}, {{rest_url}}; google-adk's server "
-        "needs the plugin alone: --extra_plugins agentest_adk.MockTools), in process lead them all to the "
-        "mocks (agentest.mocks); or, where the real tool may run, leave its mock out; or, where that is a "
-        "tool of another name, list it in the agent's `tools`"
+        f"agent {agent!r} ran {named_tools(tuple(names))} itself: no mock was asked, and the real tool ran. "
+        f"If {allowed}"
     )

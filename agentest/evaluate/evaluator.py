@@ -96,13 +96,14 @@ class ScenarioEvaluator:
         scripted = self._script_of(turn)
         return TurnEvaluation(
             turn_index=turn.turn_index,
-            trajectory=await self.turn_trajectory(turn),
+            trajectory=await self._turn_trajectory(turns),
             checks=await self._checks(scripted.expect, turns) if scripted and scripted.expect else (),
             reference=scripted.reference if scripted else None,
         )
 
-    async def turn_trajectory(self, turn: Turn) -> TrajectoryResult | None:
-        """The trajectory that the script has for a turn against its calls."""
+    async def _turn_trajectory(self, turns: Sequence[Turn]) -> TrajectoryResult | None:
+        """The trajectory that the script has for the last of the turns against its calls."""
+        turn = turns[-1]
         scripted = self._script_of(turn)
         if scripted is None:
             return None
@@ -111,7 +112,7 @@ class ScenarioEvaluator:
             scripted.trajectory,
             known_parts(why, calls),
             1,
-            blind=self.agent.sight.hidden(turn),
+            blind=self.agent.sight.hidden(turn, turns),
             listed=self.agent.sight.listed_in(turn),
             of_turn=True,
         )

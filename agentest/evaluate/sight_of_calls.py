@@ -23,6 +23,8 @@ class SightOfCalls:
         has_none: whether it is known to have no tool.
         reports_calls: whether the agent tells of all calls that it makes: then none told is none made.
         partial: whether `blind` is about some of its calls alone.
+        untold: why calls are hidden where a mock server answered some, and the agent reported none; None: its
+            configuration says that it reports all, or it has no mock server.
         listed: the tools whose every call is seen all the same.
     """
 
@@ -33,20 +35,29 @@ class SightOfCalls:
     has_none: bool = False
     reports_calls: bool = False
     partial: bool = False
+    untold: str | None = None
     listed: frozenset[str] = frozenset()
 
-    def hidden(self, told: Turn | Conversation) -> str | None:
-        """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight."""
+    def hidden(self, told: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
+        """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight.
+
+        `turns`: those before that may show it as well.
+        """
         if told.call_refused:
             return told.call_refused
         if told.calls_hidden and self.blind is None:
             return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
-        return None if told.tells_calls and self.told_counts else self.blind
+        blind = None if told.tells_calls and self.told_counts else self.blind
+        return blind or (self.untold if any(one.keeps_calls_back for one in (told, *turns)) else None)
 
     def wholly_hidden(self, told: Turn | Conversation) -> str | None:
         """Why no call can be judged; None: those that are seen can, though there may be others."""
         why = self.hidden(told)
-        return None if self.partial and why == self.blind else why
+        return None if why is not None and why in (self._partly_blind, self.untold) else why
+
+    @property
+    def _partly_blind(self) -> str | None:
+        return self.blind if self.partial else None
 
     def listed_in(self, told: Turn | Conversation) -> frozenset[str] | None:
         """The tools of which every call is seen, though others may be hidden; None: all may be."""

@@ -72,6 +72,8 @@ class Totals:
     """Tool → calls that were answered with null, as nothing had an answer to them."""
     told_turns: int = 0
     """Turns whose answers showed that the agent tells of its calls, where its type does not say so."""
+    keeps_calls_back: bool = False
+    """Whether mock servers answered calls of an agent that reported none in their turn."""
     held_without_calls: bool = False
     """Whether a trajectory held without any call: that shows nothing if the agent was never seen to call."""
     evidence: Mapping[str, Mapping[Evidence, int]] = field(default_factory=dict)

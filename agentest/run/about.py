@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.ways_to_see import TELLING, ways_to_see, ways_to_see_all
+from agentest.config.ways_to_see import TELLING, ways_to_see, ways_to_see_all, ways_to_see_untold
 from agentest.run.known_tools import ServedBeside, ToolsOfAgent
 from agentest.sight import Sight
 
@@ -23,6 +23,8 @@ class AboutAgent:
     """How its tool calls come to be known."""
     blind: str | None = None
     """Why its calls, or some of them, cannot be seen, and how they could be; None: all can."""
+    untold: str | None = None
+    """The same where a mock server answered calls, and the agent reported none."""
     told_counts: bool = True
     """Whether answers that tell of calls make it seen. Not where the configuration says that it is unseen:
     it may tell of some of its calls alone."""
@@ -60,6 +62,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
     return AboutAgent(
         sight=sight,
         blind=_why_hidden(name, agent),
+        untold=_why_untold(name, agent),
         told_counts=agent.tool_visibility is None,
         line=_line(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
@@ -82,6 +85,15 @@ def _why_hidden(name: str, agent: AnyAgent) -> str | None:
         case Sight.PARTIAL:
             return ways_to_see_all(name, agent)
     return None
+
+
+def _why_untold(name: str, agent: AnyAgent) -> str | None:
+    """None where the configuration says how calls are seen, or nothing could show that some are not."""
+    if not agent.mock_servers or agent.tool_visibility is not None or sight_of(agent) is Sight.UNSEEN:
+        return None
+    if agent.type == "custom" and agent.tells_own_calls:
+        return None  # the calls of an agent object come to us, not those that its clients send
+    return ways_to_see_untold(name, agent)
 
 
 def told_instructions(agent: AnyAgent) -> str:

@@ -160,7 +160,8 @@ def _groups(plan: Plan) -> Iterator[Group]:
     for _, names in known:
         exclusive = any(plan.agents[name].exclusive for name in names)
         called = bool(plan.agents[names[0]].mock_servers)
-        yield Group(tuple(names), Addresses(), exclusive=exclusive, called=called)
+        places = {name: plan.agents[name].address for name in names}
+        yield Group(tuple(names), Addresses(), exclusive=exclusive, called=called, places=places)
 
 
 def _check_own_servers(plan: Plan, registry: Registry) -> None:

@@ -92,6 +92,6 @@ def in_order(
     return run
 
 
-def _anyone(agent: str) -> bool:
-    del agent
+def _anyone(agent: str, key: str) -> bool:
+    del agent, key
     return True

@@ -34,5 +34,6 @@ def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
         has_none=bool(tools.text) and not tools.some,
         reports_calls=unit.about.sight is Sight.REPORTED,
         partial=unit.about.sight is Sight.PARTIAL,
-        listed=unit.about.tools.listed if unit.about.sight is Sight.PARTIAL else frozenset(),
+        untold=unit.about.untold,
+        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
     )

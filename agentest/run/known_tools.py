@@ -6,7 +6,7 @@ agent serves, what the agent's requests declare, and the scenario's mocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -55,6 +55,23 @@ class ServedBeside:
             names |= {name for name in self.mocked | self.spoken if _is_request(name)}
         return frozenset(names)
 
+    def keys_of(self, names: Collection[str]) -> frozenset[str]:
+        """The keys of the servers that have any of these tools, where there are several servers."""
+        if len(self.servers) == 1:
+            return frozenset()
+        lists = {_key(server): self._names(server, names) for server in self.servers}
+        found = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
+        # What no list has may be of an MCP server that tells its tools only when it is asked.
+        unlisted = self.mocked.intersection(names).difference(*lists.values())
+        return frozenset(found | {"mcp_mock"} if unlisted else found)
+
+    def _names(self, server: McpMock | RestMock, names: Collection[str]) -> set[str]:
+        try:
+            listed = {tool.name for tool in self._of(server)}
+        except ConfigError:
+            listed = set()
+        return listed | {name for name in names if isinstance(server, RestMock) and _is_request(name)}
+
     def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
         if isinstance(server, RestMock):
             path = self.root / Path(server.openapi).expanduser()
@@ -76,6 +93,10 @@ def served_beside(
         mocked=frozenset(tool for each in held for tool in each.tools),
         spoken=frozenset(tool for each in held for tool in each.named_tools),
     )
+
+
+def _key(server: McpMock | RestMock) -> str:
+    return "rest_mock" if isinstance(server, RestMock) else "mcp_mock"
 
 
 def _is_request(name: str) -> bool:
@@ -131,8 +152,11 @@ class ToolsOfAgent:
 
     @property
     def listed(self) -> frozenset[str]:
-        """The tools whose every call is seen: a server's own list has them, or our requests declare them."""
-        return self.beside.listed() | {tool.name for tool in self.sent}
+        """The tools whose every call is seen, as a mock server's own list has them.
+
+        What our requests declare proves nothing: the agent may run a tool of that name itself.
+        """
+        return self.beside.listed()
 
 
 def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agentest.metrics import ABOUT_CALLS
 from agentest.results import ConversationResult, Reason, ReasonKind, Score, Status, Verdict
 from agentest.results.warnings import VerdictWarning, WarningCode
 from agentest.run.plan import Unit
-from agentest.sight import Sight, cannot_be_seen
+from agentest.sight import SeenBy, Sight, cannot_be_seen
 
 
-def needs_mock_server(unit: Unit) -> bool:
-    """Whether the unit means nothing where no client connects to its agent's mock servers."""
-    return bool(unit.about.mock_servers) and unit.scenario.speaks_of_calls
+def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
+    """The keys of the mock servers that the unit needs and to which no client of its agent connected.
+
+    Args:
+        reached: whether one connected (agent, key).
+    """
+    about, scenario = unit.about, unit.scenario
+    if not about.mock_servers or not scenario.speaks_of_calls:
+        return ()
+    missing = tuple(key for key in about.mock_servers if not reached(unit.agent, key))
+    if any(map(_was_served, unit.kept.conversations.values())):  # in the run that this one resumes
+        return ()
+    needed = about.tools.beside.keys_of({*scenario.tools, *scenario.named_tools})
+    if needed:
+        return tuple(key for key in missing if key in needed)
+    return missing if len(missing) == len(about.mock_servers) else ()
 
 
-def never_connected(unit: Unit) -> Reason:
-    """Why a unit cannot pass: nobody connected to its agent's mock servers in the whole run."""
-    servers = " and ".join(unit.about.mock_servers)
+def _was_served(result: ConversationResult) -> bool:
+    calls = result.conversation.tool_calls
+    return any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls)
+
+
+def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
+    """Why a unit cannot pass: nobody connected to these mock servers in the whole run."""
     return Reason(
         Status.ERRORED,
         ReasonKind.CONVERSATION,
-        f"no client ever connected to {servers} of agent {unit.agent!r}, so it got its tools elsewhere, "
-        "and real ones may have run. Give the agent the address ({{mcp_url}}, {{rest_url}}; "
+        f"no client ever connected to {' and '.join(servers)} of agent {unit.agent!r}, so it got its tools "
+        "elsewhere, and real ones may have run. Give the agent the address ({{mcp_url}}, {{rest_url}}; "
         "AGENTEST_MCP_URL, AGENTEST_REST_URL) in place of the real server's",
     )
 

@@ -30,7 +30,7 @@ from agentest.events import (
 from agentest.results import ConversationResult, ModelUsage, ScenarioResult, Status
 from agentest.run.connections import Connections
 from agentest.run.holding import Finished, Holder
-from agentest.run.partial import needs_mock_server, never_connected
+from agentest.run.partial import never_connected, unreached_servers
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.sharing import Sharing
@@ -136,7 +136,7 @@ async def run_units(
     emit: Emit,
     stop: Stop,
     trials: Trials | None = None,
-    reached: Callable[[str], bool] = lambda _: True,
+    reached: Callable[[str, str], bool] = lambda *_: True,
 ) -> dict[str, ScenarioResult]:
     """Run units, each when there is a place for its first conversation.
 
@@ -146,7 +146,7 @@ async def run_units(
     Args:
         emit: receives every event, in order; must not raise.
         trials: which agents go first with one conversation alone.
-        reached: whether a client ever connected to a mock server of an agent.
+        reached: whether a client ever connected to the mock server of an agent (agent, key).
     """
     runner = _Runner(holder, settings, connections, emit, stop, trials or Trials(), reached)
     return await runner.run(units)
@@ -161,7 +161,7 @@ class _Runner:
         emit: Emit,
         stop: Stop,
         trials: Trials,
-        reached: Callable[[str], bool],
+        reached: Callable[[str, str], bool],
     ) -> None:
         self._settings = settings
         self._holder = holder
@@ -177,6 +177,8 @@ class _Runner:
         self._lines: dict[str, _Line] = {}
         """Of each exclusive agent that converses now, the units that wait for that."""
         self.trials = trials
+        self._trying = anyio.Lock()
+        """For the conversation that goes alone."""
         self._untried: dict[str, deque[Unit]] = {}
         """Of each agent of which a conversation goes alone, the units that wait for a call handed over."""
         self._reached = reached
@@ -241,13 +243,32 @@ class _Runner:
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
             if number not in progress.results:
                 begun.add(number)
-                trial = self.trials.begin(unit.agent)
-                tasks.start_soon(self._run_conversation, progress, number, self._places, trial)
-                in_turn = not unit.is_parallel(self._settings.parallel)
-                await (trial.ended if in_turn else trial.decided).wait()
+                await self._run_trial(progress, number, self._places, tasks)
                 await self._places.acquire()
             number += 1
         return begun
+
+    async def _run_trial(
+        self, progress: UnitProgress, number: int, place: anyio.Semaphore, tasks: TaskGroup
+    ) -> None:
+        """Run one conversation alone, from a place that is there, and return when the next one may begin.
+
+        No other agent has a trial meanwhile: two agents may have one real tool.
+        """
+        unit = progress.unit
+        try:
+            self._trying.acquire_nowait()
+        except anyio.WouldBlock:
+            self._places.release()  # who goes alone now may come to need it
+            await self._trying.acquire()
+            await self._places.acquire()
+        try:
+            trial = self.trials.begin(unit.agent)
+            tasks.start_soon(self._run_conversation, progress, number, place, trial)
+            in_turn = unit.about.line is not None or not unit.is_parallel(self._settings.parallel)
+            await (trial.ended if in_turn else trial.decided).wait()
+        finally:
+            self._trying.release()
 
     def _begin(self, unit: Unit) -> UnitProgress:
         progress = self._begun[unit.scope] = UnitProgress(
@@ -335,7 +356,10 @@ class _Runner:
         while await progress.wants(number):
             if number not in kept:
                 await free.acquire()
-                tasks.start_soon(self._run_conversation, progress, number, free)
+                if self.trials.are_needed(progress.unit):
+                    await self._run_trial(progress, number, free, tasks)
+                else:
+                    tasks.start_soon(self._run_conversation, progress, number, free)
             number += 1
         async with free:  # the last one has been held
             pass
@@ -395,11 +419,11 @@ class _Runner:
 
     async def _conclude(self, progress: UnitProgress) -> bool:
         """Decide a unit and report it; return False if it wants more conversations first."""
-        connected = [each for each in self._unreached if self._reached(each.unit.agent)]
+        connected = [each for each in self._unreached if not unreached_servers(each.unit, self._reached)]
         self._unreached = [each for each in self._unreached if each not in connected]
         for each in connected:
             await self._decide(each)
-        if needs_mock_server(progress.unit) and not self._reached(progress.unit.agent):
+        if unreached_servers(progress.unit, self._reached):
             progress.close(progress.ordered)
             self._unreached.append(progress)  # a later conversation may show that the agent is connected
             return True
@@ -408,8 +432,8 @@ class _Runner:
     async def _decide(self, progress: UnitProgress) -> bool:
         """Decide a unit whose conversations have finished; return False if it wants more of them first."""
         unit = progress.unit
-        missing = needs_mock_server(unit) and not self._reached(unit.agent)
-        result = await self._decision.decide(progress, never_connected(unit) if missing else None)
+        missing = unreached_servers(unit, self._reached)
+        result = await self._decision.decide(progress, never_connected(unit, missing) if missing else None)
         if result is None:
             return False
         self._finish(progress, result)

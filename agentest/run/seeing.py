@@ -29,6 +29,7 @@ def sights_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str
     """How the calls of each agent came to be known in the whole run.
 
     Reported, too, where every turn showed that the agent tells of its calls though its type does not say so.
+    Partial where mock servers answered calls of which it told none.
 
     Args:
         results: by scope of the unit; those that are missing were never begun.
@@ -45,6 +46,8 @@ def _sight_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) 
     turns = sum(each.turns for each in totals)
     told = turns > 0 and turns == sum(each.told_turns for each in totals)
     about = units[0].about
+    if about.untold and any(each.keeps_calls_back for each in totals):
+        return Sight.PARTIAL
     hidden = about.sight in (Sight.UNSEEN, Sight.PARTIAL)
     return Sight.REPORTED if told and about.told_counts and hidden else about.sight
 

@@ -99,13 +99,15 @@ class Origin:
     """Receive what agents tell that workers have started."""
     refused: dict[Unclaimed, int] = field(default_factory=dict)
     """Calls at servers beside those agents that belonged to no conversation → how often."""
-    reached: set[str] = field(default_factory=set)
-    """Those agents to whose mock servers a client connected."""
+    reached: set[tuple[str, str]] = field(default_factory=set)
+    """Agents that workers have started, each with the key of a mock server to which its client connected."""
 
-    def is_reached(self, agent: str) -> bool:
-        """Whether a client ever connected to a mock server of the agent; of an earlier run, it did."""
+    def is_reached(self, agent: str, key: str) -> bool:
+        """Whether a client of the agent ever connected to its mock server of this key; of an earlier run, it
+        did."""
         group = self.registry.group_of(agent) if self.registry else None
-        return self.held is not None or agent in self.reached or (group is not None and group.reached)
+        reached = self.reached | (group.reached if group else frozenset())
+        return self.held is not None or (agent, key) in reached
 
 
 class SourceFactory(Protocol):

@@ -68,6 +68,8 @@ def run_warnings(
         for tool in plan.unknown_tools.get(unit.scope, ()) if seen else ():
             if not is_known(tool.name, called):
                 found.setdefault(unit.scope, []).append(_unknown_tool(unit, tool))
+        if seen and _is_doubted(unit, results[unit.scope], sights[unit.agent]):
+            found.setdefault(unit.scope, []).append(_kept_back(unit))
     for warning, units in silent.items():
         for unit in units:
             no_call = _warning(unit, WarningCode.NO_CALL_SEEN, warning.message)
@@ -77,7 +79,7 @@ def run_warnings(
 
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
     """A finished unit with the warnings of the whole run in place of those that an earlier run had."""
-    own = tuple(each for each in result.verdict_warnings if each.code not in _LATE)
+    own = tuple(w for w in result.verdict_warnings if w.code not in _LATE and w not in late)
     return (
         result
         if not result.verdict_warnings and not late
@@ -119,6 +121,17 @@ def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str] =
         line=unit.scenario.line,
         tools=tuple(tools),
     )
+
+
+def _is_doubted(unit: Unit, result: ScenarioResult, sight: Sight) -> bool:
+    """Whether calls of the unit may be hidden, as other conversations showed that the agent hides some."""
+    shown = result.totals.keeps_calls_back or unit.about.sight is Sight.PARTIAL
+    return sight is Sight.PARTIAL and not shown and unit.scenario.speaks_of_calls
+
+
+def _kept_back(unit: Unit) -> VerdictWarning:
+    message = f"in another scenario, {unit.about.untold}"
+    return _warning(unit, WarningCode.PARTIAL_VISIBILITY, message)
 
 
 def _unknown_tool(unit: Unit, tool: NamedTool) -> VerdictWarning:

@@ -79,7 +79,7 @@ async def open_beside(
     if started.registry is None:
         return Opened(prepared, started.client, hosted)
     started.registry.on_refused = lambda one: send(CallRefused(one.agent, one.tool, one.why))
-    started.registry.on_reached = lambda group: send(MockServerReached(group.agents))
+    started.registry.on_reached = lambda group: send(MockServerReached(group.reached))
     return Opened(prepared, started.client, ByAgent(own.plan.agents, started.registry, hosted))
 
 
@@ -109,7 +109,7 @@ def keep_told(origin: Origin) -> Callable[[OfOwnAgent], None]:
             case SpanReceived() if origin.keep_span:
                 origin.keep_span(message.line)
             case MockServerReached():
-                origin.reached.update(message.agents)
+                origin.reached.update(message.reached)
             case CallRefused():
                 from agentest.tool_servers.registry import Unclaimed
 

@@ -149,9 +149,9 @@ class CallRefused(OfOwnAgent):
 
 @dataclass(frozen=True, slots=True)
 class MockServerReached(OfOwnAgent):
-    """From a worker: a client connected to a mock server of these agents."""
+    """From a worker: clients of these agents connected to the mock servers of these keys."""
 
-    agents: tuple[str, ...]
+    reached: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A call that belongs to none of them is never given to another: it is refused, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,17 +54,27 @@ class Group:
     """Agents that share servers: what is said of a call without a name is said of all of them."""
 
     def __init__(
-        self, agents: tuple[str, ...], addresses: Addresses, *, exclusive: bool, called: bool = True
+        self,
+        agents: tuple[str, ...],
+        addresses: Addresses,
+        *,
+        exclusive: bool,
+        called: bool = True,
+        places: Mapping[str, str] | None = None,
     ) -> None:
-        """`called`: whether calls of tools can come; where traces alone do, nothing is to be waited for."""
+        """`called`: whether calls of tools can come; where traces alone do, nothing is to be waited for.
+
+        `places`: agent → its address: those at one address are one process, with one client.
+        """
         self.agents = agents
+        self.places = places or {}
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
         self.traces: ReceivesSpans | None = None
         self.tools: set[str] = set()
         """The names that calls at the mock servers may have."""
-        self.reached = False
-        """Whether a client ever connected to a mock server."""
+        self.reached: frozenset[tuple[str, str]] = frozenset()
+        """Each agent whose client connected to a mock server, with the server's key."""
         self.given_up: _Ended | None = None
         """The conversation that ended last, where it failed: its agent may go on with it."""
 
@@ -95,16 +105,28 @@ class Registry:
     on_refused: Callable[[Unclaimed], None] = lambda _: None
     """Receives each of them at once."""
     on_reached: Callable[[Group], None] = lambda _: None
-    """Receives each group once a client connects to one of its mock servers."""
+    """Receives each group whenever more of its agents' clients connect to its mock servers."""
     _under_way: dict[str, _UnderWay] = field(default_factory=dict)
     """By key, and by the id of the session."""
     _ended: dict[str, _Ended] = field(default_factory=dict)
 
-    def reach(self, group: Group) -> None:
-        """Note that a client connected to a mock server of the group."""
-        if not group.reached:
-            group.reached = True
+    def reach(self, group: Group, key: str, names: Names) -> None:
+        """Note that a client connected to the mock server of this key."""
+        if all((agent, key) in group.reached for agent in group.agents):
+            return
+        reached = group.reached | {(agent, key) for agent in self._clients(group, names)}
+        if reached != group.reached:
+            group.reached = reached
             self.on_reached(group)
+
+    def _clients(self, group: Group, names: Names) -> list[str]:
+        """The agents whose client it may be: all where nothing tells whose it is."""
+        named = [one for name in names if (one := self._under_way.get(name.text))]
+        known = {one.who.agent for one in named[:1] or self._under_way.values() if one.group is group}
+        if len(known) != 1:
+            return list(group.agents)
+        place = group.places.get(*known)
+        return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == place]
 
     def group_of(self, agent: str) -> Group | None:
         """The group of an agent; None: it has no servers."""

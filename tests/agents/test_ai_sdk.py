@@ -284,7 +284,7 @@ def test_a_tool_that_mocks_cannot_reach() -> None:
     assert told.problem.startswith(
         "internal: agent 'agent' ran tool 'stock' itself: the scenario's mock was ignored"
     )
-    assert "leave its mock out" in told.problem
+    assert "If it may run, remove its mock" in told.problem
     assert "take `execute` from the tool" in told.problem
     assert [name for name, *_ in told.calls] == ["stock"]
 

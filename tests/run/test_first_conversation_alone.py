@@ -22,8 +22,11 @@ REFUND = {"type": "tool-input-available", "toolCallId": "c1", "toolName": "refun
 class Backend:
     """An AI SDK backend. A message with `refund` refunds: by its own tool, or by handing the call over."""
 
-    def __init__(self, *, own: bool) -> None:
+    def __init__(self, *, own: bool, fails: bool = False, text: bool = False) -> None:
+        """`fails`: whether it ends with an error after its own tool ran. `text`: whether it streams text."""
         self.own = own
+        self.fails = fails
+        self.text = text
         self.refunds = 0
         self.most = 0
         """How many of its chats were under way at once before the first call was handed over."""
@@ -59,7 +62,8 @@ class Backend:
             return HELLO
         if self.own:
             self.refunds += 1
-            return [REFUND, {"type": "tool-output-available", "toolCallId": "c1", "output": {}}, *HELLO]
+            end = [{"type": "error", "errorText": "out of credit"}] if self.fails else HELLO
+            return [REFUND, {"type": "tool-output-available", "toolCallId": "c1", "output": {}}, *end]
         if not self.handed_over:
             self.most = len(self._chats)
         self.handed_over = True
@@ -70,15 +74,21 @@ def _handler_for(backend: Backend) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if backend.text:
+                backend.answer(body)
+                self._send(b"Done.", "text/plain")
+                return
             chunks = [{"type": "start", "messageId": "m"}, *backend.answer(body)]
             chunks.append({"type": "finish", "finishReason": "stop"})
             text = "".join(f"data: {json.dumps(each)}\n\n" for each in chunks) + "data: [DONE]\n\n"
+            self._send(text.encode(), "text/event-stream")
+
+        def _send(self, content: bytes, kind: str) -> None:
             self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("x-vercel-ai-ui-message-stream", "v1")
-            self.send_header("content-length", str(len(text)))
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -151,3 +161,77 @@ def test_real_tools_behind_other_orders(project: Project, keys: dict[str, Any]) 
         ran = project.run()
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert backend.refunds == 1
+
+
+def test_a_real_tool_of_a_reply_that_failed(project: Project) -> None:
+    """An agent that ran a mocked tool and then failed has run the real tool: the run stops."""
+    project.scenario(suite(*["refund"] * 4, more=", conversations_per_scenario=3"))
+    with Backend(own=True, fails=True) as backend:
+        configure(project, backend)
+        ran = project.run()
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert backend.refunds == 1
+    assert "the real tool ran. If it may run, remove its mock" in ran.stdout
+    assert "out of credit" in ran.stdout
+
+
+@pytest.mark.parametrize("keys", [{}, {"exclusive": True}], ids=["shared", "exclusive"])
+@pytest.mark.parametrize("several", ["compare", "agents"])
+def test_several_agents_go_first_one_after_another(
+    project: Project, several: str, keys: dict[str, Any]
+) -> None:
+    """Agents with one backend have one real tool: it runs once, whatever their number."""
+    with Backend(own=True) as backend:
+        agent = {"type": "ai_sdk", "endpoint": backend.endpoint}
+        # Other addresses, so that exclusive agents do not wait for each other as agents.
+        others = [{**agent, **keys, "endpoint": f"{backend.endpoint}?{n}", "name": f"b{n}"} for n in range(3)]
+        if several == "compare":
+            project.scenario(suite(*["refund"] * 3))
+            project.config("", agent={**agent, **keys}, compare=others, concurrency=8)
+        else:
+            project.scenario(
+                "\n".join(suite("refund", more=f', agent="b{n}"').replace('"s0"', f'"{n}"') for n in range(3))
+            )
+            project.config("", agent=agent, agents={each["name"]: each for each in others}, concurrency=8)
+        ran = project.run()
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert backend.refunds == 1
+
+
+def test_a_handler_that_runs_a_mocked_tool(project: Project) -> None:
+    """A handler that records a call of its own to a mocked tool has run the real one."""
+    project.write(
+        "shop.py",
+        """
+def own(messages, ctx):
+    ctx.record_tool(messages[-1]["content"], {}, "paid")
+    return "Done."
+
+
+def asked(messages, ctx):
+    ctx.record_tool("refund", {}, ctx.resolve_tool("refund", {}))
+    ctx.record_tool("shop_refund", {}, "a tool of another name")
+    return "Done."
+""",
+    )
+    project.scenario(
+        suite("refund", more=', agent="own"') + "\n" + suite("x", more=', agent="asked"').replace("s0", "s1")
+    )
+    agents = {name: {"type": "custom", "handler": f"shop:{name}"} for name in ("own", "asked")}
+    project.config("", agent=agents["asked"], agents=agents)
+    ran = project.run("--scenario", "=s0")
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert "agent 'own' ran tool 'refund' itself, which scenario 's0' mocks" in ran.stdout
+    ran = project.run("--scenario", "=s1")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_text_streams_hand_over_no_call(project: Project) -> None:
+    """A backend that streams text hides its calls: the real tool runs once, as no mock can answer it."""
+    project.scenario(suite(*["refund"] * 4, more=", conversations_per_scenario=3"))
+    with Backend(own=True, text=True) as backend:
+        configure(project, backend)
+        ran = project.run()
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert backend.refunds == 1
+    assert "answered with a text stream, which hands over no call" in ran.stdout

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from jsonschema import validate
-from project import Project
+from project import Project, free_port
 
 from agentest import scenario
 from agentest.results import ScenarioResult, Status
@@ -28,7 +28,9 @@ class Shop:
     """An agent over HTTP. Each word of a message is a tool of the MCP server, or `own:refund` of its own;
     `connect` only lists the server's tools, and `hello` does nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, wired: str | None = None) -> None:
+        """`wired`: the real tool that it runs whatever it is told."""
+        self.wired = wired
         self.refunds = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
         self._server.daemon_threads = True
@@ -54,7 +56,7 @@ class Shop:
 
     def reply(self, message: str, mcp: str) -> str:
         """Call what each word says."""
-        for word in message.split():
+        for word in message.split() if self.wired is None else [f"own:{self.wired}"]:
             if word.startswith("own:"):
                 self.refunds += 1
             elif word == "connect":
@@ -128,6 +130,8 @@ SETTLED: dict[str, tuple[str, str]] = {
     "enough calls": ('{"min_calls": 1}', "passed"),
 }
 HEAD = "from agentest import call\n"
+TOLD = {"tool_calls": "calls"}
+"""Says that the agent reports its calls, which this one never does."""
 
 
 def statuses(project: Project) -> dict[str, str]:
@@ -167,6 +171,35 @@ def test_what_the_list_proves_is_judged(project: Project) -> None:
     validate(project.results, SCHEMA)
 
 
+def test_an_agent_that_reports_none_of_its_calls(project: Project) -> None:
+    """Where the mock server answers calls that the agent should have reported, it may hide its own, too."""
+    for name, trajectory in OPEN.items():
+        project.scenario(
+            f'{HEAD}scenario("{name}", turns=["stock own:refund"], {TOOLS}, trajectory={trajectory})',
+            f"{name.replace(' ', '_').replace(',', '')}.sim.py",
+        )
+    held = '{"match_mode": "contains", "expected": ["stock"], "forbidden": ["pay"]}'
+    project.scenario(f'scenario("listed", turns=["stock"], {TOOLS}, trajectory={held})', "listed.sim.py")
+    ban = 'trajectory={"forbidden": ["refund"]}'
+    later = '["stock", {"user_message": "own:refund", "trajectory": {"forbidden": ["refund"]}}]'
+    project.scenario(f'scenario("later", turns={later}, {TOOLS})', "later.sim.py")
+    project.scenario(f'scenario("silent", turns=["own:refund"], {TOOLS}, {ban})', "silent.sim.py")
+    with Shop() as shop:
+        project.config("", agent=shop.settings(**LISTED, **TOLD))
+        ran = project.run()
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    found = statuses(project)
+    assert {name: found[name] for name in OPEN} == dict.fromkeys(OPEN, "errored")
+    assert (found["listed"], found["later"]) == ("passed", "errored")
+    assert f"{HIDDEN}: it reported none of its calls to `mcp_mock`" in ran.stdout
+    assert project.results["agents"]["agent"]["toolCalls"] == "partial"
+    # What this conversation alone does not show questions its verdict.
+    assert found["silent"] == "passed"
+    warnings = project.results["summary"]["warnings"]
+    assert "silent" in [w["scenario"] for w in warnings if w["code"] == "partial-visibility"]
+    validate(project.results, SCHEMA)
+
+
 @pytest.mark.parametrize(
     ("keys", "status"),
     [({}, "errored"), (LISTED, "refused"), ({"tool_visibility": "reported"}, "passed")],
@@ -201,6 +234,42 @@ def test_a_server_that_nobody_connected_to(project: Project, arguments: tuple[st
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert statuses(project) == {"a": "errored", "b": "errored"}
     assert "no client ever connected to mcp_mock of agent 'agent'" in ran.stdout
+
+
+def test_each_mock_server_needs_a_client(project: Project) -> None:
+    """An agent that is given one of two mock servers has the tools of the other one elsewhere."""
+    answer = {"200": {"description": "ok"}}
+    operations = {"/cancel": {"post": {"operationId": "cancel", "responses": answer}}}
+    document = {"openapi": "3.0.0", "info": {"title": "x", "version": "1"}, "paths": operations}
+    project.write("api.json", json.dumps(document))
+    tools = 'tools={"stock": 1, "cancel": 1}'
+    project.scenario(
+        f'scenario("both", turns=["stock own:cancel"], {tools}, trajectory={{"forbidden": ["cancel"]}})\n'
+        'scenario("one", turns=["stock"], tools={"stock": 1}, trajectory={"forbidden": ["pay"]})'
+    )
+    with Shop() as shop:
+        keys = {"rest_mock": {"openapi": "api.json", "port": free_port()}}
+        project.config("", agent=shop.settings(**LISTED, **keys))
+        ran = project.run()
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert statuses(project) == {"both": "errored", "one": "passed"}
+    assert "no client ever connected to rest_mock of agent 'agent'" in ran.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["here", "workers"])
+def test_each_agent_needs_a_client(project: Project, arguments: tuple[str, ...]) -> None:
+    """Of two agents beside one mock server, the one that is wired to the real server is errored."""
+    project.scenario(f'scenario("a", turns=["stock"], {TOOLS}, trajectory={{"forbidden": ["pay"]}})')
+    with Shop() as shop, Shop(wired="pay") as other:
+        mock = {**LISTED["mcp_mock"], "port": free_port()}
+        agent = shop.settings(mcp_mock=mock)
+        project.config("", agent=agent, compare=[{"name": "real", "endpoint": other.settings()["endpoint"]}])
+        ran = project.run(*arguments)
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    (compared,) = project.results["scenarios"]
+    found = {each["agent"]: each["status"] for each in compared["agents"]}
+    assert (found, other.refunds) == ({"agent": "passed", "real": "errored"}, 1)
+    assert "no client ever connected to mcp_mock of agent 'real'" in ran.stdout
 
 
 def test_a_client_that_connects_late(project: Project) -> None:

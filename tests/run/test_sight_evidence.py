@@ -197,13 +197,13 @@ def test_ways_are_those_that_there_are() -> None:
     chat = ways_to_see("bot", agent(tool_visibility="unseen"))
     assert chat.startswith(
         "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "
-        "returned, if it does hand its calls to the caller; or reach it by a protocol that tells of them ("
+        "returned, if it does hand its calls to the caller; or have it send its traces here (traces: true); "
+        "otherwise remove what judges calls"
     )
     adk = agent(type="adk", app_name="a", tool_visibility="unseen")
     assert "leave out tool_visibility: unseen, as its type tells of them; or " in ways_to_see("b", adk)
     itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
     assert itself.startswith("name the agent object itself")
-    assert itself in ways_to_see("b", adk)
     assert handler == "let a handler (type: custom) make its calls by ctx.resolve_tool"
     for said in (chat, ways_to_see("b", adk), *ways_to_mock(adk)):
         types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
@@ -233,7 +233,9 @@ def test_what_hands_no_calls_cannot_be_said_to() -> None:
         Blind.model_validate(settings)
     assert "hands no call to the caller; write `unseen` (the default); or set `path` to" in str(caught.value)
     blind = Blind.model_validate({"endpoint": "http://h"})
-    assert "To see them, set `path` to where its answers tell of them; or reach" in ways_to_see("b", blind)
+    assert "To see them, set `path` to where its answers tell of them; or have it send" in ways_to_see(
+        "b", blind
+    )
 
 
 # What holds because nothing was ever called

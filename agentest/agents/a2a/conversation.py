@@ -22,6 +22,7 @@ from agentest.agents.a2a.replies import (
 from agentest.agents.a2a.ways import Way
 from agentest.agents.a2a.wire import params_of
 from agentest.agents.a2a.work import INPUT_REQUIRED, OnUnknown, Work
+from agentest.agents.giving_up import cancelled_on_server
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.errors import AgentError
@@ -77,8 +78,9 @@ class A2aConversation:
         """
         exchange = _Exchanged(self._line, messages, ctx, self._known_messages)
         try:
-            await exchange.send(self._context_of(ctx), self._task_id)
-            await exchange.finish()
+            async with cancelled_on_server(exchange.cancel):
+                await exchange.send(self._context_of(ctx), self._task_id)
+                await exchange.finish()
             return self._read(exchange, ctx.turn_index)
         except RecursionError:
             raise NoReply("the agent's answer is nested too deeply to be read", exchange.retries) from None
@@ -189,6 +191,11 @@ class _Exchanged:
             self.latency_ms, self.retries = answer.latency_ms, answer.retries
 
         await line.contact.talk(lambda url: line.exchange.fetch(url, self._values), say)
+
+    async def cancel(self) -> None:
+        """Ask the agent to cancel its task, if it still works on one. Raises NoReply, CannotSend."""
+        if self.work.task_id and not self.work.ended:
+            await self._line.exchange.cancel(self._way, self.work.task_id, self._values)
 
     async def finish(self) -> None:
         """Ask for the task until it has ended. Raises AgentError."""

@@ -10,7 +10,15 @@ from typing import Any
 from agentest.agents.a2a.contact import WayRefused
 from agentest.agents.a2a.reading import Json, text_at
 from agentest.agents.a2a.ways import Way
-from agentest.agents.a2a.wire import JSON_BODY, asking, get_method, headers_of, send_method, sending
+from agentest.agents.a2a.wire import (
+    JSON_BODY,
+    asking,
+    cancelling,
+    get_method,
+    headers_of,
+    send_method,
+    sending,
+)
 from agentest.agents.a2a.work import Work
 from agentest.agents.answers import EventStream, read_body
 from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
@@ -97,6 +105,12 @@ class Exchange:
         )
         read = self._reader(work, get_method(way), streaming=False, only_place=True)
         return _raised(await self._sender.send(outgoing, read, _EXPLAINED, values=values))
+
+    async def cancel(self, way: Way, task_id: str, values: Values) -> None:
+        """Ask the agent to cancel a task; what it answers changes nothing. Raises NoReply, CannotSend."""
+        url, payload = cancelling(way, task_id)
+        headers = {**headers_of(way), **JSON_BODY}
+        await self._sender.post(url, payload, _read_card, _EXPLAINED, values=values, headers=headers)
 
     def _reader(self, work: Work, method: str, streaming: bool, only_place: bool) -> _Read:
         async def read(response: DirectResponse) -> AgentError | None:

@@ -12,6 +12,7 @@ from agentest.messages import Attachment, UserText
 JSON_BODY = {"accept": "application/json"}
 _SEND = {"1.0": ("SendMessage", "SendStreamingMessage"), "0.3": ("message/send", "message/stream")}
 _GET = {"1.0": "GetTask", "0.3": "tasks/get"}
+_CANCEL = {"1.0": "CancelTask", "0.3": "tasks/cancel"}
 
 
 def send_method(way: Way, streaming: bool) -> str:
@@ -37,6 +38,13 @@ def asking(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
     if way.rest:
         return _below(way, f"/tasks/{task_id}"), {}
     return _addressed(way, _GET[way.version], {"id": task_id})
+
+
+def cancelling(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
+    """Address and JSON of a request that cancels a task."""
+    if way.rest:
+        return _below(way, f"/tasks/{task_id}:cancel"), {}
+    return _addressed(way, _CANCEL[way.version], {"id": task_id})
 
 
 def get_method(way: Way) -> str:

@@ -24,7 +24,7 @@ def own_tools(agent: str) -> OwnTools:
         agent,
         handed_over="have the agent hand the call over (take the tool from its own; ag-ui-adk: AGUIToolset; "
         "LangGraph: bind the tools of the state)",
-        left_out=" and its name out of `client_tools`",
+        left_out=" and its name in `client_tools`",
     )
 
 

@@ -123,7 +123,8 @@ class AiSdkConversation:
         self._version_4 = self._version_4 or told.is_version_4
         answered.add(answer)
         if told.is_text and ctx.tools:
-            raise CannotSend(_unreachable(self.name))
+            self._exchange.own_tools.unreachable = _unreachable(self.name)
+            raise CannotSend(self._exchange.own_tools.unreachable)
         self._take_calls(answered, current, ctx)
         answered.said += tuple(texts(current.parts[before:]))
         return current

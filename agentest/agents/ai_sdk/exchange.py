@@ -15,7 +15,6 @@ from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.http.client import DirectResponse
 from agentest.support.templates import Template, Values
 
-_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
 TEXT_TELLS_NOTHING = (
     "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
     "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"

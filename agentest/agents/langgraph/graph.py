@@ -6,11 +6,13 @@ from it, and everything that graphs inside it, like the agents of a supervisor, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
 from agentest.agents.answers import read_body
+from agentest.agents.giving_up import cancelled_on_server
 from agentest.agents.http_sender import HttpAnswer, HttpSender, seen_of
 from agentest.agents.ignored import Ignored
 from agentest.agents.langgraph.requests import Requests
@@ -28,6 +30,7 @@ _LATE = (
     "`langgraph dev` takes one run at a time unless it was started with --n-jobs-per-worker 20; otherwise "
     "lower `concurrency`"
 )
+_RUN_ID = re.compile(r"/runs/([^/?#]+)")
 _REFUSED = (404, 405, 422)
 """How a server answers that has no such graph, or no such address."""
 _NO_ADDRESS = (404, 405)
@@ -78,10 +81,25 @@ class Graph:
     async def _send(
         self, thread: str, kind: str, body: dict[str, object], values: Values
     ) -> tuple[HttpAnswer[RunTold | _Refused], RunTold | _Refused]:
-        url = f"{self._root}/threads/{thread}/runs/{kind}"
+        runs = f"{self._root}/threads/{thread}/runs"
         accept = {"accept": "text/event-stream"} if kind == "stream" else {}
         sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
-        answer = await self._sender.post(url, sent, self._read, _REFUSED, values=values, headers=accept)
+        begun: list[str] = []
+
+        async def read(response: DirectResponse) -> RunTold | _Refused:
+            place = response.headers.get("content-location", "")
+            begun.extend(_RUN_ID.findall(place))
+            return await self._read(response, begun.append)
+
+        async def cancel() -> None:
+            if begun:
+                # Without `wait`: the run's end is nobody's concern.
+                await self._sender.post(f"{runs}/{begun[-1]}/cancel", {}, _nothing, values=values)
+
+        async with cancelled_on_server(cancel):
+            answer = await self._sender.post(
+                f"{runs}/{kind}", sent, read, _REFUSED, values=values, headers=accept
+            )
         return answer, answer.value
 
     def _cannot_stream(self) -> None:
@@ -101,15 +119,16 @@ class Graph:
             f"{', '.join(graphs)} ({told.problem})"
         )
 
-    async def _read(self, response: DirectResponse) -> RunTold | _Refused:
-        """What the run tells, or what is wrong with the request."""
+    async def _read(self, response: DirectResponse, on_run: Callable[[str], object]) -> RunTold | _Refused:
+        """What the run tells, or what is wrong with the request. `on_run` receives the id of the run."""
         if response.status_code in _REFUSED:
             problem = await self._sender.problem(response)
             return _Refused(response.status_code, problem, seen_of(response))
-        return await self._body(response)
+        return await read_body(response, True, read_answer, lambda events: self._reader.read(events, on_run))
 
-    def _body(self, response: DirectResponse) -> Awaitable[RunTold]:
-        return read_body(response, True, read_answer, self._reader.read)
+
+async def _nothing(_: DirectResponse) -> None:
+    """What the answer says is of no use."""
 
 
 def _is_uuid(value: object) -> bool:

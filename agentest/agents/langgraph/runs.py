@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,13 +92,18 @@ class StreamReader:
     def __init__(self, on_unknown: OnUnknown) -> None:
         self._on_unknown = on_unknown
 
-    async def read(self, events: EventStream) -> RunTold:
-        """What the run tells. It closes at its end; older servers say `end` first. Raises AgentError."""
+    async def read(self, events: EventStream, on_run: Callable[[str], object]) -> RunTold:
+        """What the run tells. It closes at its end; older servers say `end` first. Raises AgentError.
+
+        `on_run` receives the id of the run, where the stream has it.
+        """
         told, begun = RunTold(ended=False), False
         async for event in events:
             kind, _, _ = event.name.partition("|")
             data = read_text(event.data) if event.data.strip() else None
             begun = True
+            if kind == "metadata" and isinstance(data, Mapping) and isinstance(data.get("run_id"), str):
+                on_run(data["run_id"])
             if kind == "error":
                 told.problem = _failure(data)
             if kind in ("error", "end"):

@@ -39,8 +39,8 @@ class LangGraphAgent(HttpAgent):
         return Sight.REPORTED if self.reply is None else Sight.UNSEEN
 
     @property
-    def tells_own_calls(self) -> bool:
-        return True
+    def can_report(self) -> bool:
+        return True  # answers show whether the graph keeps messages
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class Methods:
         Raises RpcError for what is no JSON-RPC.
         """
         content = parsed(body)
-        self.registry.reach(self.group)
+        self.registry.reach(self.group, "mcp_mock", sender.names({}))
         size = len(body)
         if not isinstance(content, list):
             return await self._answer(content, sender, size)

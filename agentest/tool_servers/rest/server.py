@@ -133,7 +133,6 @@ class _Server:
         found = self._routes.find(request.method, path)
         if is_preflight(request) and found.operation is None:
             return preflight(request, self._callers)
-        self._opening.registry.reach(self._opening.group)
         answer = await self._answered(request, found, query)
         headers = CIMultiDict([*answer.headers, *allowing(request, self._callers)])
         return web.Response(status=answer.status, headers=headers, body=answer.body)
@@ -141,6 +140,7 @@ class _Server:
     async def _answered(self, request: web.Request, found: Found, query: str) -> Answer:
         headers = headers_of(request)
         names = names_of(headers, found.conversation)
+        self._opening.registry.reach(self._opening.group, "rest_mock", names)
         body, problem = await _body_of(request)
         real = self._real(request.method, found.path + (query and f"?{query}"), headers, body)
         pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
