@@ -230,7 +230,10 @@ SAID = {
     "agent_behavior_failure": (
         "decide first whether it failed at all",
         "unless the instructions demand more, such as an explicit yes",
+        "assistant_instructions that describe the business, even if they say nothing of this",
         "If nothing shown could have told the assistant this, do not call it unsupported",
+        "something wrong or made up that they will act on",
+        "in a language that they did not use",
     ),
     "tool_call_behavior_failure": (
         "a call that is missing",
