@@ -76,6 +76,24 @@ def test_a_title_is_exact_where_all_agree() -> None:
     assert titles(wrong("a"), wrong("b", "time: expected '8:00', got '9:15'")) == ["create_booking: time …"]
 
 
+def refused(name: str, message: str) -> ScenarioResult:
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+    return scenario(name, verdict=Verdict(Status.ERRORED, (reason,)))
+
+
+def test_a_refused_scenario_is_grouped_by_what_is_wrong_with_it() -> None:
+    """Where it stands, and what it is called, is no part of the cause."""
+    one = refused("it's a", """/home/me/a b.sim.py:3: scenario "it's a": expect: is empty""")
+    other = refused("b", "/home/me/c.sim.py:41: scenario 'b': expect: is empty")
+    taken = refused("c", "c.sim.py:9: the name 'c' is taken: c.sim.py:3 defines it")
+    broken = refused("d.sim.py", "importing the file failed\n  at d.sim.py:2: x\nNameError: 12:30: y")
+    assert titles(one, other, taken, broken) == [
+        "expect: is empty",
+        "NameError: 12:30: y",
+        "the name 'c' is taken: c.sim.py:3 defines it",
+    ]
+
+
 @pytest.mark.parametrize(
     ("difference", "title"),
     [

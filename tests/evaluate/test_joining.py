@@ -128,6 +128,21 @@ def test_the_number_of_calls_is_bounded() -> None:
     joining, model, _ = joined(labels, apart)
     assert len(model.requests) == MOST_GROUPS // GROUPS_PER_CALL
     assert joining.joins == ()
+    assert max(len(lines(request)) for request in model.requests) == 2 * GROUPS_PER_CALL
+
+
+def test_later_calls_show_the_largest_causes() -> None:
+    """A cause that many groups share is found again in every call, whichever labels are alone."""
+    labels = [f"{'a' if n % 3 == 2 else chr(0x4E00 + n)}{n:03}" for n in range(5 * GROUPS_PER_CALL)]
+    joining, _, _ = joined(labels, by_first_letter)
+    assert [len(join.labels) for join in joining.joins] == [len([each for each in labels if each[0] == "a"])]
+
+
+def test_640_labels_of_two_bugs_are_two_causes() -> None:
+    """Each scenario may call the bug by another name."""
+    joining, model, _ = joined([f"{'ab'[n % 2]}{n:03}" for n in range(640)], by_first_letter)
+    assert sorted(len(join.labels) for join in joining.joins) == [320, 320]
+    assert len(model.requests) == 13
 
 
 def test_only_groups_of_different_scenarios_are_worth_a_call() -> None:
