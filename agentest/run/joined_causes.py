@@ -46,7 +46,9 @@ async def joined_causes(
     if not worth_joining(causes):
         return NOT_JOINED
     if len(causes) > MOST_GROUPS:
-        session.on_note(f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared")
+        session.on_note(
+            f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
+        )
     joining = Joining(causes, model, JOINING_SCOPE)
     stop.over = True  # a budget that is used up here, or an answer that is not recorded, stops nothing
     try:

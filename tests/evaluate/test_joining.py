@@ -133,9 +133,10 @@ def test_the_number_of_calls_is_bounded() -> None:
 
 def test_later_calls_show_the_largest_causes() -> None:
     """A cause that many groups share is found again in every call, whichever labels are alone."""
-    labels = [f"{'a' if n % 3 == 2 else chr(0x4E00 + n)}{n:03}" for n in range(5 * GROUPS_PER_CALL)]
+    apart, shared = GROUPS_PER_CALL, 4 * GROUPS_PER_CALL
+    labels = [f"{chr(0x4E00 + n) if n < apart or n % 3 else 'a'}{n:03}" for n in range(apart + shared)]
     joining, _, _ = joined(labels, by_first_letter)
-    assert [len(join.labels) for join in joining.joins] == [len([each for each in labels if each[0] == "a"])]
+    assert [len(join.labels) for join in joining.joins] == [sum(label[0] == "a" for label in labels)]
 
 
 def test_640_labels_of_two_bugs_are_two_causes() -> None:
