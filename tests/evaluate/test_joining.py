@@ -108,6 +108,7 @@ def test_what_was_joined_stays_joined_when_a_later_call_fails() -> None:
     assert len(model.requests) == 2
     assert [line["label"] for line in lines(model.requests[1])][:2] == ["a cause", "b cause"]
     assert len(lines(model.requests[1])) == 2 + 10
+    assert [request.key.turn for request in model.requests] == [0, 1]
     assert sorted(len(join.labels) for join in joining.joins) == [30, 30]
 
     def fails_later(request: ChatRequest) -> Any:
@@ -137,6 +138,25 @@ def test_later_calls_show_the_largest_causes() -> None:
     labels = [f"{chr(0x4E00 + n) if n < apart or n % 3 else 'a'}{n:03}" for n in range(apart + shared)]
     joining, _, _ = joined(labels, by_first_letter)
     assert [len(join.labels) for join in joining.joins] == [sum(label[0] == "a" for label in labels)]
+
+
+def test_no_cause_is_lost_where_there_are_too_many_to_show() -> None:
+    """Causes that a later call does not show stay joined."""
+    labels = [f"{chr(0x4E00 + n // 2)}{n:03}" for n in range(5 * GROUPS_PER_CALL)]
+    joining, _, _ = joined(labels, by_first_letter)
+    assert [len(join.labels) for join in joining.joins] == [2] * (len(labels) // 2)
+
+
+def test_what_is_alone_is_shown_by_its_own_label() -> None:
+    """The name that a model gives to a single group says nothing new."""
+    labels = [f"{'a' if n else 'z'}{n:03}" for n in range(GROUPS_PER_CALL + 1)]
+    _, model, _ = joined(labels, by_first_letter)
+    assert {line["label"] for line in lines(model.requests[1])} == {"a cause", "z000", "a050"}
+
+
+def test_one_group_is_compared_with_nothing() -> None:
+    joining, model, _ = joined(["a"], by_first_letter)
+    assert (joining.joins, model.requests) == ((), [])
 
 
 def test_640_labels_of_two_bugs_are_two_causes() -> None:
