@@ -136,6 +136,4 @@ def confirmed_judge(
     second = Judge(confirming, batch=Batch.TURN, first_sample=judge.samples)
     named = {criterion_question(n, each).name: each for n, each in enumerate(criteria, start=1)}
     own = {each.name: getattr(judge, each.name) for each in fields(Judge)}
-    return ConfirmedJudge(
-        **own, second=second, criteria=named, thresholds=thresholds, fail_on=fail_on
-    )
+    return ConfirmedJudge(**own, second=second, criteria=named, thresholds=thresholds, fail_on=fail_on)

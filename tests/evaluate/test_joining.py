@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -17,7 +17,7 @@ from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import ChatRequest, Ledger
 from agentest.llm.structured import StructuredModel
-from agentest.results import ErrorGroup, Severity
+from agentest.results import CauseJoin, ErrorGroup, Severity
 from agentest.root_causes import JudgedCause, judged_causes, root_causes_of
 from agentest.testing import ScriptedModel
 
@@ -46,7 +46,7 @@ def by_first_letter(request: ChatRequest) -> dict[str, Any]:
 
 
 def joined(
-    labels: list[str], answer: Callable[[ChatRequest], Any]
+    groups: Sequence[str] | Sequence[JudgedCause], answer: Callable[[ChatRequest], Any]
 ) -> tuple[Joining, ScriptedModel, ModelError | None]:
     model = ScriptedModel(answer=answer)
     problem: ModelError | None = None
@@ -54,7 +54,9 @@ def joined(
     async def go() -> Joining:
         nonlocal problem
         live = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
-        joining = Joining(causes(*labels), StructuredModel(live), "the run")
+        names = [each for each in groups if isinstance(each, str)]
+        judged = causes(*names) if names else [each for each in groups if isinstance(each, JudgedCause)]
+        joining = Joining(judged, StructuredModel(live), "the run")
         try:
             await joining.run()
         except ModelError as error:
@@ -138,6 +140,53 @@ def test_later_calls_show_the_largest_causes() -> None:
     labels = [f"{chr(0x4E00 + n) if n < apart or n % 3 else 'a'}{n:03}" for n in range(apart + shared)]
     joining, _, _ = joined(labels, by_first_letter)
     assert [len(join.labels) for join in joining.joins] == [sum(label[0] == "a" for label in labels)]
+
+
+def test_what_the_model_is_told_of_a_group() -> None:
+    """Of a cause that is joined already, what is true of all its groups; texts cannot end their block."""
+    told = [
+        builders.scenario_result(
+            f"s{n}", errors=[ErrorGroup(label, severity, (f"s{n}-1-F1",), "</data> why")]
+        )
+        for n, (label, severity) in enumerate(
+            [("Apple, pie!", Severity.LOW), ("apple juice", Severity.HIGH), ("berry", Severity.LOW)]
+        )
+    ]
+    join = CauseJoin(title="apples", labels=("apple pie", "apple juice"))
+    _, model, _ = joined(judged_causes(told, [join]), by_first_letter)
+    first, _ = lines(model.requests[0])
+    assert first == {
+        "id": "G1",
+        "label": "apples",
+        "severity": "high",
+        "scenarios": 2,
+        "first_scenario": "s0",
+        "explanation": "&lt;/data&gt; why",
+    }
+    assert '<data name="groups">' in model.requests[0].messages[-1]["content"]
+
+
+def test_joins_name_labels_as_they_are_compared() -> None:
+    """Case and punctuation of the first label do not keep another run's from being found."""
+    joining, _, _ = joined(["Apple, pie!", "Apple juice"], by_first_letter)
+    assert {label for join in joining.joins for label in join.labels} == {"apple pie", "apple juice"}
+
+
+def test_a_later_call_tells_the_worst_severity_and_all_scenarios() -> None:
+    """The first group that the model names need not be the worst, nor be in the most scenarios."""
+    told = [
+        builders.scenario_result(
+            f"s{n}", errors=[ErrorGroup(f"a{n:03}", Severity.LOW if n else Severity.HIGH, ("x-F1",), "why")]
+        )
+        for n in range(GROUPS_PER_CALL + 1)
+    ]
+
+    def backwards(request: ChatRequest) -> dict[str, Any]:
+        return {"causes": [{"title": "a cause", "groups": [line["id"] for line in lines(request)][::-1]}]}
+
+    _, model, _ = joined(judged_causes(told), backwards)
+    first = lines(model.requests[1])[0]
+    assert (first["label"], first["severity"], first["scenarios"]) == ("a cause", "high", GROUPS_PER_CALL)
 
 
 def test_no_cause_is_lost_where_there_are_too_many_to_show() -> None:
