@@ -405,6 +405,12 @@ def test_an_id_stays_the_same_in_the_next_run() -> None:
     assert root_causes_of([unmocked("a", "send_fax")])[0].id != one.id
 
 
+def test_a_cause_names_forty_places_and_counts_all() -> None:
+    """Results of a large run stay small."""
+    (cause,) = root_causes_of([unmocked(f"s{n}") for n in range(50)])
+    assert (len(cause.places), cause.scenarios, cause.conversations) == (40, 50, 50)
+
+
 def test_agents_that_are_compared_are_named() -> None:
     """A scenario that fails with two agents is one scenario, and each agent has its place."""
     found = [replace(wrong("a"), agent=agent) for agent in ("one", "two")]
