@@ -112,7 +112,8 @@ def _united(cause: Cause, by_id: dict[str, _Joined]) -> _Joined:
     parts = [by_id[id] for id in cause.groups]
     if len(parts) == 1:  # a new title would hide the label that judges gave
         return parts[0]
-    return _Joined(cause.title, tuple(member for part in parts for member in part.members))
+    title = cause.title if cause.title.strip() else parts[0].title
+    return _Joined(title, tuple(member for part in parts for member in part.members))
 
 
 def _answer_about(ids: frozenset[str]) -> type[Causes]:

@@ -203,6 +203,12 @@ def test_what_is_alone_is_shown_by_its_own_label() -> None:
     assert {line["label"] for line in lines(model.requests[1])} == {"a cause", "z000", "a050"}
 
 
+def test_a_cause_without_a_title_is_called_by_its_first_group() -> None:
+    """A list of causes has no row without a name."""
+    joining, _, _ = joined(["a", "b"], lambda _: {"causes": [{"title": " ", "groups": ["G2", "G1"]}]})
+    assert [join.title for join in joining.joins] == ["b"]
+
+
 def test_one_group_is_compared_with_nothing() -> None:
     joining, model, _ = joined(["a"], by_first_letter)
     assert (joining.joins, model.requests) == ((), [])
