@@ -96,7 +96,7 @@ def _answer(question: str, script: Mapping[str, Any]) -> dict[str, Any]:
     labels = {"labels": []} if question == "agent_behavior_failure" else {}
     if labels and value != "no failure":
         labels["severity"] = script.get("severity")
-    return {"reason": f"why {value}", **labels, key: value}
+    return {"reason": script.get("reason", f"why {value}"), **labels, key: value}
 
 
 def run(models: Models, *, judge: Mapping[str, Any] | None = None, **options: Any) -> RunResult:
@@ -255,6 +255,15 @@ def test_an_answer_that_is_missing_is_not_asked_of_the_second_model() -> None:
     goal = held(result).metrics["goal_completion"]
     assert isinstance(goal, Unscored)
     assert goal.error.startswith("model first: ")
+
+
+def test_long_reasons_are_quoted_in_part() -> None:
+    """A report shows both answers, not two essays."""
+    result = run(Models({"goal_completion": "not reached", "reason": "so " * 3000}, {}))
+    goal = held(result).metrics["goal_completion"]
+    assert isinstance(goal, Unscored)
+    assert "second answered 'reached'" in goal.error
+    assert len(goal.error) < 1000
 
 
 def test_samples_of_both_models_have_numbers_of_their_own() -> None:
