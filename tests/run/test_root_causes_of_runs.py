@@ -189,8 +189,8 @@ def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
     live = LiveAnswers(model, ledger, LocalGate("m", Limiter(4)))
     connections = SimpleNamespace(models=SimpleNamespace(judge=StructuredModel(live)), ledger=ledger)
 
-    async def join(scenarios: list[ScenarioResult]) -> JoinedCauses:
-        stop = SimpleNamespace(reason=None, over=False, called=anyio.Event())
+    async def join(scenarios: list[ScenarioResult], reason: str | None = None) -> JoinedCauses:
+        stop = SimpleNamespace(reason=reason, over=False, called=anyio.Event())
         session = SimpleNamespace(stop=stop, say=notes.append, on_note=notes.append)
         return await joined_causes(scenarios, session, connections)  # type: ignore[arg-type]
 
@@ -199,6 +199,9 @@ def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
     notes.clear()
     anyio.run(join, found[1:])
     assert notes == []
+    model.requests.clear()
+    assert anyio.run(join, found[:2], "interrupted").joins == ()
+    assert model.requests == []
 
 
 def test_a_run_that_was_stopped_joins_nothing() -> None:
