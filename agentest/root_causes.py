@@ -50,6 +50,8 @@ _NUMBERED = re.compile(r"[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
 """A number, a time, an id."""
 _PATH = re.compile(r"(?:[\w.~-]*/){2,}[\w.~-]*")
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
+_REFUSED_AT = re.compile(r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+): )?""")
+"""Which scenario was refused, and where: the cause is what comes after."""
 _ARGUMENT = re.compile(r"(?:^|; )([^\s;:(]+): (?=expected |not expected)")
 _SHAPES = {"'": "text", '"': "text", "[": "a list", "(": "a list", "{": "an object", "-": "a number"}
 _WORDS = {"True": "a boolean", "False": "a boolean", "None": "null"}
@@ -206,7 +208,7 @@ def _errored(reason: Reason) -> _Found:
         # One outage keeps every metric from being scored: which one it was, and how often, is no difference.
         text = f"could not be scored: {text.partition(': ')[2]}"
     elif reason.kind is ReasonKind.FILE:
-        text = text.strip().rpartition("\n")[2]
+        text = _REFUSED_AT.sub("", text.strip().rpartition("\n")[2])
     return _worded(CauseKind.ERRORED, text, reason.message)
 
 

@@ -27,9 +27,9 @@ Where `evidence` is asked for, it is the first of these that is true of any stat
 - contradicted: a known fact says otherwise; it claims an action or look-up that the tool calls show was \
 not done; arithmetic or a date is wrong; or what it leaves out misleads ("41 tests passed", and 2 failed)
 - unsupported: it states as a fact a particular of the business or the user's case (a rule, price, \
-deadline, offer, contact, status) that does not follow by plain sense from known facts, and that \
-assistant_instructions or one of the assistant's tools, called or not, could have told. If nothing shown \
-could have told the assistant this, do not call it unsupported
+deadline, offer, contact, status) that does not follow by plain sense from known facts, though something \
+shown could have told it: assistant_instructions that deal with such matters, or one of the assistant's \
+tools, called or not. If nothing shown could have told the assistant this, do not call it unsupported
 - supported: neither, as with general knowledge, advice and guesses named as such"""
 """What the answers about statements mean; asked together, their questions need it once."""
 
@@ -41,8 +41,9 @@ SEVERITIES: Mapping[str, str] = MappingProxyType(
             "cannot be undone"
         ),
         "high": (
-            "because of it the goal was not reached or a required criterion was violated, or the user was "
-            "told something wrong that they will act on"
+            "because of it the goal was not reached or a required criterion was violated, the user was told "
+            "something wrong or made up that they will act on, or the reply is of no use to them, as in a "
+            "language that they did not use"
         ),
         "medium": "the user had to do or ask more than was needed",
         "low": "hardly noticed",
@@ -120,10 +121,10 @@ the goal, and that the user is content or believes it reached proves nothing.
 - reached: what the user wanted was done, or they were told it rightly, and nothing of what `reached \
 wrongly` names happened
 - reached wrongly: the user got what they wanted, but something went wrong by it or on the way: they were \
-overcharged, it was done for the wrong person, secrets or others' data were given away, they were told \
-something that known facts contradict and that they will act on, or the assistant did what its instructions \
-or a tool result forbid, also by leaving out a check or consent that these demand. Not: faults of style, a \
-needless look-up, or a mistake that was put right before it did harm
+overcharged, it was done twice or for the wrong person, secrets or others' data were given away, they were \
+told something that known facts contradict and that they will act on, or the assistant did what its \
+instructions or a tool result forbid, also by leaving out a check or consent that these demand. Not: faults \
+of style, a needless look-up, or a mistake that was put right before it did harm
 - rightly not reached: the goal, or what is left of it, could not or must not be reached, by the \
 instructions, the tool results or what the user could give; the assistant found that out, told the user so \
 and did nothing wrong on the way. Handing over as its instructions demand is this, too.

@@ -105,6 +105,8 @@ class GoalAnswer(_Answer):
 
 
 _Severity = Literal["critical", "high", "medium", "low"]
+_SEVERE = ("critical", "high")
+"""Nothing that did not fail is so bad. Weak models give a lower one where null is right."""
 
 
 def _severity_or_none(value: object) -> object:
@@ -123,7 +125,13 @@ class LabelsAnswer(_Answer):
     @classmethod
     def _names_failures(cls, data: Any) -> Any:
         if isinstance(data, dict) and (data.get("value") is not None or "labels" in data):
-            return {**data, "labels": _labels_read(cls.known, data)}
+            labels = _labels_read(cls.known, data)
+            if labels == [] and data.get("severity") in _SEVERE:
+                raise ValueError(
+                    f"it names no label, but the severity {data['severity']!r}; name what failed, or set "
+                    "severity to null"
+                )
+            return {**data, "labels": labels}
         return data
 
     @property

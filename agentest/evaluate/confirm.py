@@ -12,7 +12,7 @@ from agentest.evaluate.judge import Answers, Judge
 from agentest.evaluate.questions import JudgeQuestion, criterion_question
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import GOAL, NO_FAILURE
-from agentest.results import CriterionOutcome, CriterionResult, Score, Unscored
+from agentest.results import CriterionOutcome, CriterionResult, Score, Severity, Unscored
 from agentest.scenarios.criteria import Criterion
 from agentest.support.text import shortened
 
@@ -36,6 +36,8 @@ class ConfirmedJudge(Judge):
     """Name of a question → the scenario's criterion. Those that are not required fail nothing."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """Metric → least average. Scores below it can fail the scenario."""
+    fail_on: Severity = Severity.HIGH
+    """Failures that a judge grades lower fail nothing."""
 
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
@@ -83,8 +85,8 @@ class ConfirmedJudge(Judge):
         match opinion:
             case CriterionResult():
                 return opinion.required and opinion.result is CriterionOutcome.VIOLATED
-            case Score(value=str() as label):
-                return label != NO_FAILURE
+            case Score(value=str() as label, severity=severity):
+                return label != NO_FAILURE and (severity is None or severity >= self.fail_on)
             case Score(number=float() as value):
                 least = self.thresholds.get(question.name)
                 return (question.name == GOAL and value == 0) or (least is not None and value < least)
@@ -107,24 +109,31 @@ class ConfirmedJudge(Judge):
         match self._opinion(question, answers):
             case CriterionResult(result=result, reason=reason):
                 value = result.value
-            case Score(value=number, outcome=outcome, reason=reason):
+            case Score(value=number, outcome=outcome, severity=severity, reason=reason):
                 value = outcome.value if outcome else str(number)
+                if severity is not None:
+                    value += f", {severity.label}"
             case Unscored(error=error):
                 return f"{model} gave no usable answer: {error}"
         return f"{model} answered {value!r} ({shortened(reason, _REASON_CHARS)})"
 
 
 def confirmed_judge(
-    judge: Judge, confirming: Model, criteria: Sequence[Criterion], thresholds: Mapping[str, float]
+    judge: Judge,
+    confirming: Model,
+    criteria: Sequence[Criterion],
+    thresholds: Mapping[str, float],
+    fail_on: Severity,
 ) -> Judge:
     """The judge of one scenario, confirmed by a second model.
 
     Args:
         criteria: the scenario's.
         thresholds: those that the scenario is held to.
+        fail_on: the least severity of a failure that fails it.
     """
     # The second model gives the sample after the judge's: calls and recordings stay apart.
     second = Judge(confirming, batch=Batch.TURN, first_sample=judge.samples)
     named = {criterion_question(n, each).name: each for n, each in enumerate(criteria, start=1)}
     own = {each.name: getattr(judge, each.name) for each in fields(Judge)}
-    return ConfirmedJudge(**own, second=second, criteria=named, thresholds=thresholds)
+    return ConfirmedJudge(**own, second=second, criteria=named, thresholds=thresholds, fail_on=fail_on)

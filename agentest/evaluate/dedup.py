@@ -102,10 +102,10 @@ def settle(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tupl
     settled = []
     for group in sorted(groups, key=lambda g: Severity.of(g.severity), reverse=True):
         ids = tuple(dict.fromkeys(id for id in group.occurrences if id in left))
-        for id in ids:
-            del left[id]
-        if ids:
-            settled.append(ErrorGroup(group.label, Severity.of(group.severity), ids, group.explanation))
+        members = [left.pop(id) for id in ids]
+        if members:
+            label = group.label if group.label.strip() else members[0].label
+            settled.append(ErrorGroup(label, Severity.of(group.severity), ids, group.explanation))
     if left:
         settled.append(_ungrouped(tuple(left.values())))
     return tuple(settled)

@@ -48,9 +48,9 @@ mend them all. For each group give:
 Whether a goal was reached and which criteria were met is known: take it from the conversation's record, and \
 do not guess it from how a failure sounds. "rightly not reached" is no missed goal, "reached wrongly" is \
 one. Where the goal was reached or rightly not reached and no required criterion was violated, a failure did \
-not cost the user the goal: it is low or medium, unless it is critical or the user was told something wrong \
-that they will act on. Where the goal was missed, only the failures because of which it was missed are high \
-for that."""
+not cost the user the goal: it is low or medium, unless it is critical or something else that `high` names \
+is true of it. Where the goal was missed, only the failures because of which it was missed are high for \
+that."""
 
 
 def dedup_messages(

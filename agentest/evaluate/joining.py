@@ -17,8 +17,10 @@ from agentest.support.json_text import on_one_line
 from agentest.support.text import shortened
 
 GROUPS_PER_CALL = 50
-MOST_GROUPS = 300
+MOST_GROUPS = 1000
 """The worst and most frequent ones; what is beyond stays as it is."""
+_KNOWN_PER_CALL = 50
+"""Of the causes that earlier calls found, the largest: a question stays short however many there are."""
 _LABEL_CHARS = 150
 _EXPLANATION_CHARS = 400
 
@@ -84,13 +86,14 @@ class Joining:
         """Ask about all of them. Raises ModelError."""
         for start in range(0, len(self._causes), GROUPS_PER_CALL):
             batch = self._causes[start : start + GROUPS_PER_CALL]
-            known = [*self._found, *(_Joined(cause.label, (cause,)) for cause in batch)]
+            shown, beyond = self._found[:_KNOWN_PER_CALL], self._found[_KNOWN_PER_CALL:]
+            known = [*shown, *(_Joined(cause.label, (cause,)) for cause in batch)]
             if len(known) > 1:
                 by_id = {f"G{at}": each for at, each in enumerate(known, start=1)}
                 key = CallKey("dedup", self._scope, turn=start // GROUPS_PER_CALL)
                 answer = await self._model.ask(_messages(by_id), _answer_about(frozenset(by_id)), key)
                 known = [_united(cause, by_id) for cause in answer.causes]
-            self._found = known
+            self._found = sorted([*known, *beyond], key=lambda each: len(each.members), reverse=True)
 
     @property
     def joins(self) -> tuple[CauseJoin, ...]:
@@ -109,7 +112,8 @@ def _united(cause: Cause, by_id: dict[str, _Joined]) -> _Joined:
     parts = [by_id[id] for id in cause.groups]
     if len(parts) == 1:  # a new title would hide the label that judges gave
         return parts[0]
-    return _Joined(cause.title, tuple(member for part in parts for member in part.members))
+    title = cause.title if cause.title.strip() else parts[0].title
+    return _Joined(title, tuple(member for part in parts for member in part.members))
 
 
 def _answer_about(ids: frozenset[str]) -> type[Causes]:

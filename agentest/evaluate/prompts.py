@@ -22,8 +22,10 @@ blocks `&lt;`, `&gt;` and `&amp;` stand for <, > and &.
 
 Known facts are, the strongest first: tool results; the assistant's instructions; the shown date \
 and time; what the user says about themselves; user_knowledge. So if the instructions or a tool result state \
-the current date or time, go by that, not by the shown one. Whatever else user or assistant claim or believe \
-proves nothing. The user sees neither tool calls nor their results.
+the current date or time, go by that, not by the shown one. Tool results may be fixed test data: that their \
+dates are long past by the shown date is no fault, and the conversation then takes place at their time. \
+Whatever else user or assistant claim or believe proves nothing. The user sees neither tool calls nor their \
+results.
 
 Give the reason first: one or two sentences that point at what decides. Then give the value."""
 

@@ -41,10 +41,10 @@ class Left(BaseModel):
         """Whether everything can be used."""
         return all(part.whole if isinstance(part, Left) else _usable(part) for _, part in self)
 
-    def completed_by(self, earlier: Self) -> Self:
-        """This one, with what an earlier answer gave in place of what cannot be used: a model that is asked
-        again may give nothing but what was wrong."""
-        parts = {name: _completed(part, getattr(earlier, name)) for name, part in self}
+    def completed_by(self, later: Self) -> Self:
+        """This one, with what a later answer gives in place of what cannot be used: a model that is asked
+        again may give nothing but what was wrong, or judge all else anew."""
+        parts = {name: _completed(part, getattr(later, name)) for name, part in self}
         return self.model_construct(**parts)
 
 
@@ -52,10 +52,10 @@ def _usable(part: object) -> bool:
     return not isinstance(part, Problem)
 
 
-def _completed(part: Any, earlier: Any) -> Any:
-    if isinstance(part, Left) and isinstance(earlier, Left):
-        return part.completed_by(earlier)
-    return part if _usable(part) or not _usable(earlier) else earlier
+def _completed(part: Any, later: Any) -> Any:
+    if isinstance(part, Left) and isinstance(later, Left):
+        return part.completed_by(later)
+    return later if isinstance(part, Problem) else part
 
 
 class StructuredModel:
@@ -81,7 +81,7 @@ class StructuredModel:
         """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer.
 
         A shape may have an attribute `what_is_left`, a `Left`: what can be used of any of the answers is
-        gathered in that one where none of them is as it should be.
+        gathered in that one, the first for each part, where the first of them is not as it should be.
         """
         if key.role != "user":
             messages = _without_secrets(messages, self._hide)
@@ -93,7 +93,9 @@ class StructuredModel:
                     return cast("Answer", left)
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
-                return read(reply.text, answer)
+                found = read(reply.text, answer)
+                # A repair mends what was wrong, and takes nothing back.
+                return cast("Answer", _left(reply.text, answer, left)) if left else found
             except Unreadable as error:
                 left = _left(reply.text, answer, left)
                 if left and (left.whole or repair == MAX_REPAIRS):
@@ -116,7 +118,7 @@ def _left(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | No
         return earlier
     if found is None or not found.any:
         return earlier
-    return found.completed_by(earlier) if earlier else found
+    return earlier.completed_by(found) if earlier else found
 
 
 def _well_formed(messages: Sequence[Message]) -> list[Message]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from agentest.errors import ModelError
-from agentest.evaluate.joining import Joining, worth_joining
+from agentest.evaluate.joining import MOST_GROUPS, Joining, worth_joining
 from agentest.results import CauseJoin, ModelUsage, ScenarioResult
 from agentest.root_causes import judged_causes
 from agentest.run.connections import Connections
@@ -45,6 +45,10 @@ async def joined_causes(
     causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
     if not worth_joining(causes):
         return NOT_JOINED
+    if len(causes) > MOST_GROUPS:
+        session.on_note(
+            f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
+        )
     joining = Joining(causes, model, JOINING_SCOPE)
     stop.over = True  # a budget that is used up here, or an answer that is not recorded, stops nothing
     try:

@@ -132,6 +132,7 @@ class UnitEvaluation:
         model = connections.models.judge
         self._judge = Judge(model, settings.samples, settings.batch) if model else None
         self._confirm = connections.models.confirm
+        self._fail_on = settings.fail_on
         self._named = connections.models.named
         self._user_for = connections.models.user_for
         self._evaluators: dict[str, ScenarioEvaluator] = {}
@@ -161,7 +162,8 @@ class UnitEvaluation:
             return self._judge
         from agentest.evaluate.confirm import confirmed_judge  # only where a second model is configured
 
-        return confirmed_judge(self._judge, self._confirm, unit.scenario.criteria, unit.thresholds)
+        criteria = unit.scenario.criteria
+        return confirmed_judge(self._judge, self._confirm, criteria, unit.thresholds, self._fail_on)
 
     def _evaluator(self, unit: Unit) -> ScenarioEvaluator:
         return ScenarioEvaluator(

@@ -12,6 +12,7 @@ import pytest
 from agentest.analysis.calibration.asking import answers_to, to_ask
 from agentest.analysis.calibration.comparison import (
     Answer,
+    Figures,
     Judged,
     consensus_of,
     differences,
@@ -68,6 +69,32 @@ def test_figures_of_a_metric() -> None:
     assert found.confusion["2", "5"] == 1
     order = [pair.question.conversation for pair in differences(pairs_of(consensus, said))]
     assert order == ["c4", "c5", "c2", "c1"]  # misses, the farthest first, then the false alarm
+
+
+def test_no_interval_is_a_point() -> None:
+    """A judge that always agreed may err the next time, the more so the fewer conversations there were."""
+
+    def found(conversations: int) -> Figures:
+        questions = [
+            Question(conversation=f"c{n % conversations}", turn=n // conversations, metric="faithfulness")
+            for n in range(20)
+        ]
+        given = [
+            Label(question=question, value=1 if n % 4 else 5, by="ann")
+            for n, question in enumerate(questions)
+        ]
+        said: dict[Question, Answer] = {each.question: Judged(each.value, "why") for each in given}
+        people = Labels({}, given)
+        return figures_of("faithfulness", people, consensus_of(people), said)
+
+    many, few = found(20), found(4)
+    for share in (many.agreement, many.false_alarms, many.misses, many.exact, many.within_one):
+        assert share is not None
+        assert share.interval is not None
+        assert share.interval.high - share.interval.low > 0.1
+    assert many.kappa_interval is not None
+    assert few.kappa_interval is not None
+    assert few.kappa_interval.low < many.kappa_interval.low < many.kappa_interval.high == many.kappa == 1
 
 
 def test_metrics_with_labels_are_told_of() -> None:

@@ -109,6 +109,43 @@ def test_the_bootstrap_draws_conversations() -> None:
     assert kappa_interval([[(False, False)]] * 5) is None
 
 
+def test_the_bootstrap_is_as_wide_as_the_standard_error_says() -> None:
+    """Of many independent labels, 1.96 times Fleiss' error of kappa on either side."""
+    table = (400, 100, 200, 300)
+    kinds = [(True, True), (True, False), (False, True), (False, False)]
+    found = kappa_interval([[kind] for kind, times in zip(kinds, table, strict=True) for _ in range(times)])
+    assert found is not None
+    error = fleiss_error(table)
+    assert (found.low, found.high) == pytest.approx(
+        (0.4 - 1.96 * error, 0.4 + 1.96 * error), abs=0.08 * error
+    )
+
+
+def fleiss_error(table: tuple[int, int, int, int]) -> float:
+    """The standard error of kappa for large numbers (Fleiss, Cohen and Everitt, 1969)."""
+    n = sum(table)
+    both, first, second, neither = (times / n for times in table)
+    left, right = (both + first, second + neither), (both + second, first + neither)
+    seen, by_chance = both + neither, left[0] * right[0] + left[1] * right[1]
+    kappa = (seen - by_chance) / (1 - by_chance)
+    same = sum(
+        share * (1 - (left[k] + right[k]) * (1 - kappa)) ** 2 for k, share in enumerate((both, neither))
+    )
+    # Weighted by the other rater's share of the row and the first one's of the column.
+    apart = (1 - kappa) ** 2 * (first * (right[0] + left[1]) ** 2 + second * (right[1] + left[0]) ** 2)
+    rest = (kappa - by_chance * (1 - kappa)) ** 2
+    return float(((same + apart - rest) / n) ** 0.5 / (1 - by_chance))
+
+
+def test_what_was_never_seen_depends_on_conversations() -> None:
+    """Twenty turns of two conversations tell less than those of twenty."""
+    turns = [(True, True)] * 10 + [(False, False)] * 10
+    many, few = kappa_interval([[turn] for turn in turns]), kappa_interval([turns[:10], turns[10:]])
+    assert many is not None
+    assert few is not None
+    assert few.low < many.low - 0.1
+
+
 clusters = st.lists(st.lists(yes_or_no, max_size=6), max_size=30)
 
 

@@ -19,6 +19,7 @@ from agentest.results import (
     ConversationResult,
     CriterionOutcome,
     CriterionResult,
+    ErrorExample,
     ErrorGroup,
     Reason,
     ReasonKind,
@@ -31,7 +32,7 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.root_causes import root_causes_of, scenario_causes, template
+from agentest.root_causes import judged_causes, root_causes_of, scenario_causes, template
 from agentest.transcript import NO_MOCK, Blame
 
 WRONG_TIME = "time: expected '10:30', got '09:00'"
@@ -74,6 +75,46 @@ def test_a_title_is_exact_where_all_agree() -> None:
     """The same wrong value everywhere stands in the title; of different ones only the argument is named."""
     assert titles(wrong("a"), wrong("b")) == ["create_booking: time expected '10:30', got '09:00'"]
     assert titles(wrong("a"), wrong("b", "time: expected '8:00', got '9:15'")) == ["create_booking: time …"]
+
+
+def test_a_title_is_exact_where_all_of_one_scenario_agree() -> None:
+    """Conversations of one scenario are compared as those of several are."""
+    held = [
+        builders.conversation_result(
+            f"a-{n}", trajectory=wrong_call(f"time: expected '10:30', got '09:0{n}'")
+        )
+        for n in (1, 2)
+    ]
+    assert titles(scenario("a", *held)) == ["create_booking: time …"]
+    assert titles(scenario("a", held[0])) == ["create_booking: time expected '10:30', got '09:01'"]
+
+
+def test_the_example_is_the_turn_of_the_wrong_call() -> None:
+    """A trajectory of the whole conversation has no turn; the call that differs has one."""
+    turns = [builders.turn(0), builders.turn(1, tool_calls=(builders.tool_call(turn_index=1),))]
+    held = builders.conversation("a-1", turns)
+    (cause,) = root_causes_of(
+        [scenario("a", builders.conversation_result("a-1", held=held, trajectory=wrong_call()))]
+    )
+    assert (cause.example.conversation_id, cause.example.turn_index) == ("a-1", 1)
+
+
+def refused(name: str, message: str) -> ScenarioResult:
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+    return scenario(name, verdict=Verdict(Status.ERRORED, (reason,)))
+
+
+def test_a_refused_scenario_is_grouped_by_what_is_wrong_with_it() -> None:
+    """Where it stands, and what it is called, is no part of the cause."""
+    one = refused("it's a", """/home/me/a b.sim.py:3: scenario "it's a": expect: is empty""")
+    other = refused("b", "/home/me/c.sim.py:41: scenario 'b': expect: is empty")
+    taken = refused("c", "c.sim.py:9: the name 'c' is taken: c.sim.py:3 defines it")
+    broken = refused("d.sim.py", "importing the file failed\n  at d.sim.py:2: x\nNameError: 12:30: y")
+    assert titles(one, other, taken, broken) == [
+        "expect: is empty",
+        "NameError: 12:30: y",
+        "the name 'c' is taken: c.sim.py:3 defines it",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +172,18 @@ def test_what_an_error_of_the_agent_cut_off_is_no_cause_of_its_own() -> None:
     ]
 
 
+def test_checks_of_the_whole_fail_because_of_the_error_that_ended_it() -> None:
+    """What was not said by then is no cause of its own; a reply that was wrong before the error is one."""
+    ended = Reason(Status.FAILED, ReasonKind.CONVERSATION, "status 500", conversation_id="a-1")
+    check = CheckResult(check="says", passed=False, summary="'BK' was never said")
+    whole = Reason(Status.FAILED, ReasonKind.CHECK, "says", conversation_id="a-1", check=check)
+    assert titles(decided("a", ended, whole)) == ["status 500"]
+    assert sorted(titles(decided("a", ended, replace(whole, turn_index=0)))) == [
+        "says: 'BK' was never said",
+        "status 500",
+    ]
+
+
 def test_other_parts_of_a_trajectory_have_titles_of_their_own() -> None:
     """Missing, extra and misplaced calls and broken limits."""
     found = TrajectoryResult(
@@ -185,6 +238,30 @@ def test_missed_goals_are_one_cause_where_nothing_else_is() -> None:
     }
 
 
+def test_a_failure_that_judges_graded_explains_the_missed_goal() -> None:
+    """Of a conversation with a failure of a failing group, the goal says nothing more."""
+    missed = [
+        Reason(Status.FAILED, ReasonKind.GOAL, "goal", conversation_id=id, metric="goal_completion")
+        for id in ("a-1", "a-2")
+    ]
+    leak = group("leak", Severity.CRITICAL, "a-1-F1")
+    failed = Reason(Status.FAILED, ReasonKind.ERROR, "leak", group=leak)
+    found = root_causes_of([replace(decided("a", *missed, failed), errors=(leak,))])
+    assert {cause.title: cause.conversations for cause in found} == {"leak": 1, "goal not reached": 1}
+    found = root_causes_of([replace(decided("a", missed[0], failed), errors=(leak,))])
+    assert [cause.title for cause in found] == ["leak"]
+
+
+def test_what_could_not_be_judged_explains_no_threshold() -> None:
+    """An average below its threshold is a cause beside an outage."""
+    low = Reason(Status.FAILED, ReasonKind.THRESHOLD, "low", metric="helpfulness", expected=4, actual=2)
+    down = Reason(Status.ERRORED, ReasonKind.UNSCORED, "coherence could not be scored: status 503")
+    assert titles(decided("a", low, down)) == [
+        "helpfulness below its threshold of 4",
+        "could not be scored: status 503",
+    ]
+
+
 def decided(name: str, *reasons: Reason) -> ScenarioResult:
     status = Status.FAILED if any(r.status is Status.FAILED for r in reasons) else Status.ERRORED
     return builders.scenario_result(name, (), verdict=Verdict(status, reasons))
@@ -237,6 +314,29 @@ def test_judged_groups_are_joined_by_their_labels() -> None:
     assert cause.example.text == "why of Wrong hours."
 
 
+def test_the_example_of_a_judged_group_is_one_of_its_turns() -> None:
+    """The first turn that the group shows."""
+    shown = ErrorExample(conversation_id="a-2", turn_index=3, user_message="Where?", agent_message="Here.")
+    held = replace(group("rude", Severity.LOW, "a-1-F1", "a-2-F1"), examples=(shown,))
+    (cause,) = root_causes_of([judged("a", held)])
+    assert (cause.example.conversation_id, cause.example.turn_index) == ("a-2", 3)
+    (cause,) = root_causes_of([judged("a", replace(held, examples=()))])
+    assert (cause.example.conversation_id, cause.example.turn_index) == ("a-1", None)
+
+
+def test_an_error_that_names_its_conversation_has_a_title_without_it() -> None:
+    """The example names it."""
+    ended = Reason(Status.FAILED, ReasonKind.CONVERSATION, "session of a-1 is gone", conversation_id="a-1")
+    assert titles(decided("a", ended)) == ["session of … is gone"]
+
+
+def test_causes_that_were_kept_need_no_conversations() -> None:
+    """A run of many conversations keeps the causes of a scenario, and drops what they were found in."""
+    whole = wrong("a")
+    kept = replace(whole, causes=scenario_causes(whole), conversations=(), verdict=Verdict(Status.FAILED))
+    assert root_causes_of([kept]) == root_causes_of([whole])
+
+
 def test_joins_of_two_runs_that_share_a_label_are_one() -> None:
     """What was joined in one shard and in another is one cause of the whole run."""
     scenarios = [judged(name, group(name, Severity.LOW, f"{name}-1-F1")) for name in "abcd"]
@@ -248,6 +348,18 @@ def test_joins_of_two_runs_that_share_a_label_are_one() -> None:
     found = root_causes_of(scenarios, joins)
     assert [(cause.title, cause.scenarios) for cause in found] == [("first", 3), ("d", 1)]
     assert set(found[0].labels) == {"a", "b", "c", "x"}
+    again = [CauseJoin(title="other words", labels=("x", "c", "b", "a"))]
+    assert root_causes_of(scenarios[::-1], again)[0].id == found[0].id
+
+
+def test_the_worst_and_most_frequent_groups_are_asked_about_first() -> None:
+    """Where there are too many to compare, those that matter least are left out."""
+    scenarios = [
+        judged("a", group("late", Severity.LOW, "a-1-F1"), group("rude", Severity.HIGH, "a-1-F2")),
+        judged("b", group("leak", Severity.CRITICAL, "b-1-F1"), group("vague", Severity.HIGH, "b-1-F2")),
+        judged("c", group("vague", Severity.HIGH, "c-1-F1")),
+    ]
+    assert [cause.label for cause in judged_causes(scenarios)] == ["leak", "vague", "rude", "late"]
 
 
 def test_the_worst_and_most_frequent_come_first() -> None:
@@ -270,12 +382,33 @@ def test_the_worst_and_most_frequent_come_first() -> None:
     ]
 
 
+def test_of_one_severity_those_in_the_most_scenarios_come_first() -> None:
+    """Failures before what could not be judged, then by scenarios, then by conversations."""
+    often = scenario("often", *(builders.failing_conversation(f"often-{n}") for n in range(5)))
+    spread = [unmocked("u0"), unmocked("u1")]
+    broken = [builders.broken_file(f"{n}.sim.py") for n in range(3)]
+    assert titles(often, *broken, *spread) == [
+        "send_sms has no mock",
+        "create_booking not called as expected",
+        "SyntaxError",
+    ]
+    seldom = scenario("seldom", builders.failing_conversation("seldom-1"))
+    other = scenario("x", *(wrong(f"x{n}").conversations[0] for n in range(2)))
+    assert titles(seldom, other)[0] == "create_booking: time expected '10:30', got '09:00'"
+
+
 def test_an_id_stays_the_same_in_the_next_run() -> None:
     """It hangs on what went wrong, and not on how often or where."""
     (one,) = root_causes_of([unmocked("a")])
     (other,) = root_causes_of([unmocked("b"), unmocked("c")])
     assert one.id == other.id
     assert root_causes_of([unmocked("a", "send_fax")])[0].id != one.id
+
+
+def test_a_cause_names_forty_places_and_counts_all() -> None:
+    """Results of a large run stay small."""
+    (cause,) = root_causes_of([unmocked(f"s{n}") for n in range(50)])
+    assert (len(cause.places), cause.scenarios, cause.conversations) == (40, 50, 50)
 
 
 def test_agents_that_are_compared_are_named() -> None:

@@ -249,6 +249,28 @@ def test_what_could_be_used_once_is_kept(second: str) -> None:
         assert found["relevance"].error.startswith("model scripted gave no usable answer to this question")
 
 
+@pytest.mark.parametrize("mode", ["turn", "conversation"])
+def test_a_repair_takes_no_failure_back(mode: str) -> None:
+    """Of an answer that was wrong in one object all others count, even if the model judges all anew."""
+    plain = ScriptedModel(scores={})
+    leak = {"reason": "leaks", "labels": ["unsafe action"], "severity": "critical"}
+
+    def answer(request: ChatRequest) -> Any:
+        given: Any = plain._by_role(request)
+        if "cannot be used" not in request.messages[-1]["content"]:
+            for holder in (given, *given.values()):
+                if "relevance" in holder:
+                    holder |= {"relevance": {"reason": "why", "value": 7}, "agent_behavior_failure": leak}
+        return given
+
+    result = run(mode, ScriptedModel(answer=answer))
+    for turn in held(result).turns:
+        found = turn.metrics["agent_behavior_failure"]
+        assert isinstance(found, Score)
+        assert (found.value, found.reason) == ("unsafe action", "leaks")
+        assert isinstance(turn.metrics["relevance"], Score)
+
+
 class _Refusing(ScriptedModel):
     """A model for which no answer at all is a refusal."""
 

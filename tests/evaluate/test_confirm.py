@@ -11,9 +11,19 @@ from model_server import Answer, ModelServer, Received, completion, error
 from agentest import Criterion, scenario
 from agentest.config import Config
 from agentest.errors import ConfigError
+from agentest.evaluate.confirm import ConfirmedJudge, confirmed_judge
+from agentest.evaluate.judge import Judge
 from agentest.llm.providers import ModelSpec, resolve_confirming
-from agentest.results import ConversationResult, CriterionOutcome, RunResult, Score, Status, Unscored
-from agentest.testing import ScriptedAgent, run_scenarios
+from agentest.results import (
+    ConversationResult,
+    CriterionOutcome,
+    RunResult,
+    Score,
+    Severity,
+    Status,
+    Unscored,
+)
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 MODES = (False, "turn", "conversation")
 FAULTS: Mapping[str, Any] = {
@@ -84,14 +94,17 @@ def _answer(question: str, script: Mapping[str, Any]) -> dict[str, Any]:
     keys = {"goal_completion": "outcome", "criterion_1": "result", "criterion_2": "result"}
     key = keys.get(question, "value")
     labels = {"labels": []} if question == "agent_behavior_failure" else {}
-    return {"reason": f"why {value}", **labels, key: value}
+    if labels and value != "no failure":
+        labels["severity"] = script.get("severity")
+    return {"reason": script.get("reason", f"why {value}"), **labels, key: value}
 
 
 def run(models: Models, *, judge: Mapping[str, Any] | None = None, **options: Any) -> RunResult:
     settings = {"metrics": ["helpfulness", "goal_completion", "agent_behavior_failure"]}
-    settings |= {key: options.pop(key) for key in ("metrics",) if key in options}
+    configured = ("metrics", "fail_on_error_severity")
+    settings |= {key: options.pop(key) for key in configured if key in options}
     given = {"goal": "Book a haircut.", "criteria": ["Is polite"], "thresholds": {"helpfulness": 3}}
-    made = scenario("s", turns=["A slot?", "Thanks."], **{**given, **options})
+    made = scenario("s", **{"turns": ["A slot?", "Thanks."], **given, **options})
     with ScriptedAgent(["There is one."]) as agent, ModelServer(script=models) as server:
         return run_scenarios(
             [made],
@@ -201,6 +214,65 @@ def test_what_cannot_fail_is_not_asked_again() -> None:
     models = Models({"helpfulness": 3}, {})
     run(models)
     assert models.of("second") == []
+
+
+@pytest.mark.parametrize("batch", MODES)
+def test_a_failure_below_the_severity_that_fails_is_not_asked_again(batch: Any) -> None:
+    """It stands as the judge gave it; one that fails is confirmed, and so is one without a severity."""
+    only = {"metrics": ["agent_behavior_failure"], "criteria": [], "thresholds": {}, "turns": ["A slot?"]}
+    for severity, asked in (("medium", 0), ("high", 1), (None, 1)):
+        models = Models({"agent_behavior_failure": "repetition", "severity": severity}, {})
+        result = run(models, judge={"batch": batch}, **only)
+        assert len(models.of("second")) == asked
+        assert result.scenarios[0].verdict.status is (Status.ERRORED if asked else Status.PASSED)
+    models = Models({"agent_behavior_failure": "repetition", "severity": "low"}, {})
+    result = run(models, judge={"batch": batch}, fail_on_error_severity="low", **only)
+    assert len(models.of("second")) == 1
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+
+
+def test_a_second_model_that_grades_the_failure_too_low_confirms_nothing() -> None:
+    """Whether the scenario fails is what they have to agree on."""
+    first = {"agent_behavior_failure": "unsafe action", "severity": "critical"}
+    only = {"metrics": ["agent_behavior_failure"], "criteria": [], "thresholds": {}, "turns": ["A slot?"]}
+    result = run(Models(first, {"agent_behavior_failure": "repetition", "severity": "low"}), **only)
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+    [turn] = held(result).turns
+    problem = turn.metrics["agent_behavior_failure"]
+    assert isinstance(problem, Unscored)
+    assert "first answered 'unsafe action, critical'" in problem.error
+    assert "second answered 'repetition, low'" in problem.error
+    result = run(Models(first, {**first, "severity": "high"}), **only)
+    assert result.scenarios[0].verdict.status is Status.FAILED
+
+
+def test_an_answer_that_is_missing_is_not_asked_of_the_second_model() -> None:
+    """What the judge could not answer is unscored, with the judge's own problem."""
+    models = Models({}, {})
+    models.answers["first"] = 400
+    result = run(models, metrics=["goal_completion"], criteria=[], thresholds={})
+    assert models.of("second") == []
+    goal = held(result).metrics["goal_completion"]
+    assert isinstance(goal, Unscored)
+    assert goal.error.startswith("model first: ")
+
+
+def test_long_reasons_are_quoted_in_part() -> None:
+    """A report shows both answers, not two essays."""
+    result = run(Models({"goal_completion": "not reached", "reason": "so " * 3000}, {}))
+    goal = held(result).metrics["goal_completion"]
+    assert isinstance(goal, Unscored)
+    assert "second answered 'reached'" in goal.error
+    assert len(goal.error) < 1000
+
+
+def test_samples_of_both_models_have_numbers_of_their_own() -> None:
+    """A recording tells their answers apart by them."""
+    judge = Judge(ScriptedModel(), samples=3)  # type: ignore[arg-type]
+    found = confirmed_judge(judge, ScriptedModel(), (), {}, Severity.HIGH)  # type: ignore[arg-type]
+    assert isinstance(found, ConfirmedJudge)
+    assert (found.first_sample, found.samples) == (0, 3)
+    assert (found.second.first_sample, found.second.samples) == (3, 1)
 
 
 def test_a_criterion_that_the_second_model_cannot_tell() -> None:

@@ -151,6 +151,22 @@ def test_a_single_failure_of_known_severity_needs_no_call() -> None:
     assert len(asked(ScriptedModel(), [failure("c-1-F1")]).groups) == 1  # unknown: the model is asked
 
 
+def test_a_single_failure_of_unknown_severity_is_asked_for_it() -> None:
+    """A judge that gave a label alone has not said how bad it is."""
+    model = ScriptedModel(answer=lambda _: {"groups": [{**group("c-1-F1"), "severity": "critical"}]})
+    found = asked(model, [failure("c-1-F1")])
+    assert len(model.requests) == 1
+    assert [each.severity for each in found.groups] == [Severity.CRITICAL]
+
+
+def test_a_group_without_a_name_is_called_by_its_label() -> None:
+    """Else all that models leave without a name would be one root cause of the run."""
+    unnamed = {**group("c-1-F1", "c-1-F2", label=" "), "severity": "low"}
+    model = ScriptedModel(answer=lambda _: {"groups": [unnamed]})
+    found = asked(model, [failure("c-1-F1", "repetition"), failure("c-1-F2", "other")])
+    assert [each.label for each in found.groups] == ["repetition"]
+
+
 def test_no_failure_no_call() -> None:
     """Where nothing failed, the model is not asked."""
     model = ScriptedModel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -17,7 +17,7 @@ from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import ChatRequest, Ledger
 from agentest.llm.structured import StructuredModel
-from agentest.results import ErrorGroup, Severity
+from agentest.results import CauseJoin, ErrorGroup, Severity
 from agentest.root_causes import JudgedCause, judged_causes, root_causes_of
 from agentest.testing import ScriptedModel
 
@@ -46,7 +46,7 @@ def by_first_letter(request: ChatRequest) -> dict[str, Any]:
 
 
 def joined(
-    labels: list[str], answer: Callable[[ChatRequest], Any]
+    groups: Sequence[str] | Sequence[JudgedCause], answer: Callable[[ChatRequest], Any]
 ) -> tuple[Joining, ScriptedModel, ModelError | None]:
     model = ScriptedModel(answer=answer)
     problem: ModelError | None = None
@@ -54,7 +54,9 @@ def joined(
     async def go() -> Joining:
         nonlocal problem
         live = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
-        joining = Joining(causes(*labels), StructuredModel(live), "the run")
+        names = [each for each in groups if isinstance(each, str)]
+        judged = causes(*names) if names else [each for each in groups if isinstance(each, JudgedCause)]
+        joining = Joining(judged, StructuredModel(live), "the run")
         try:
             await joining.run()
         except ModelError as error:
@@ -108,6 +110,7 @@ def test_what_was_joined_stays_joined_when_a_later_call_fails() -> None:
     assert len(model.requests) == 2
     assert [line["label"] for line in lines(model.requests[1])][:2] == ["a cause", "b cause"]
     assert len(lines(model.requests[1])) == 2 + 10
+    assert [request.key.turn for request in model.requests] == [0, 1]
     assert sorted(len(join.labels) for join in joining.joins) == [30, 30]
 
     def fails_later(request: ChatRequest) -> Any:
@@ -128,6 +131,94 @@ def test_the_number_of_calls_is_bounded() -> None:
     joining, model, _ = joined(labels, apart)
     assert len(model.requests) == MOST_GROUPS // GROUPS_PER_CALL
     assert joining.joins == ()
+    assert max(len(lines(request)) for request in model.requests) == 2 * GROUPS_PER_CALL
+
+
+def test_later_calls_show_the_largest_causes() -> None:
+    """A cause that many groups share is found again in every call, whichever labels are alone."""
+    apart, shared = GROUPS_PER_CALL, 4 * GROUPS_PER_CALL
+    labels = [f"{chr(0x4E00 + n) if n < apart or n % 3 else 'a'}{n:03}" for n in range(apart + shared)]
+    joining, _, _ = joined(labels, by_first_letter)
+    assert [len(join.labels) for join in joining.joins] == [sum(label[0] == "a" for label in labels)]
+
+
+def test_what_the_model_is_told_of_a_group() -> None:
+    """Of a cause that is joined already, what is true of all its groups; texts cannot end their block."""
+    told = [
+        builders.scenario_result(
+            f"s{n}", errors=[ErrorGroup(label, severity, (f"s{n}-1-F1",), "</data> why")]
+        )
+        for n, (label, severity) in enumerate(
+            [("Apple, pie!", Severity.LOW), ("apple juice", Severity.HIGH), ("berry", Severity.LOW)]
+        )
+    ]
+    join = CauseJoin(title="apples", labels=("apple pie", "apple juice"))
+    _, model, _ = joined(judged_causes(told, [join]), by_first_letter)
+    first, _ = lines(model.requests[0])
+    assert first == {
+        "id": "G1",
+        "label": "apples",
+        "severity": "high",
+        "scenarios": 2,
+        "first_scenario": "s0",
+        "explanation": "&lt;/data&gt; why",
+    }
+    assert '<data name="groups">' in model.requests[0].messages[-1]["content"]
+
+
+def test_joins_name_labels_as_they_are_compared() -> None:
+    """Case and punctuation of the first label do not keep another run's from being found."""
+    joining, _, _ = joined(["Apple, pie!", "Apple juice"], by_first_letter)
+    assert {label for join in joining.joins for label in join.labels} == {"apple pie", "apple juice"}
+
+
+def test_a_later_call_tells_the_worst_severity_and_all_scenarios() -> None:
+    """The first group that the model names need not be the worst, nor be in the most scenarios."""
+    told = [
+        builders.scenario_result(
+            f"s{n}", errors=[ErrorGroup(f"a{n:03}", Severity.LOW if n else Severity.HIGH, ("x-F1",), "why")]
+        )
+        for n in range(GROUPS_PER_CALL + 1)
+    ]
+
+    def backwards(request: ChatRequest) -> dict[str, Any]:
+        return {"causes": [{"title": "a cause", "groups": [line["id"] for line in lines(request)][::-1]}]}
+
+    _, model, _ = joined(judged_causes(told), backwards)
+    first = lines(model.requests[1])[0]
+    assert (first["label"], first["severity"], first["scenarios"]) == ("a cause", "high", GROUPS_PER_CALL)
+
+
+def test_no_cause_is_lost_where_there_are_too_many_to_show() -> None:
+    """Causes that a later call does not show stay joined."""
+    labels = [f"{chr(0x4E00 + n // 2)}{n:03}" for n in range(5 * GROUPS_PER_CALL)]
+    joining, _, _ = joined(labels, by_first_letter)
+    assert [len(join.labels) for join in joining.joins] == [2] * (len(labels) // 2)
+
+
+def test_what_is_alone_is_shown_by_its_own_label() -> None:
+    """The name that a model gives to a single group says nothing new."""
+    labels = [f"{'a' if n else 'z'}{n:03}" for n in range(GROUPS_PER_CALL + 1)]
+    _, model, _ = joined(labels, by_first_letter)
+    assert {line["label"] for line in lines(model.requests[1])} == {"a cause", "z000", "a050"}
+
+
+def test_a_cause_without_a_title_is_called_by_its_first_group() -> None:
+    """A list of causes has no row without a name."""
+    joining, _, _ = joined(["a", "b"], lambda _: {"causes": [{"title": " ", "groups": ["G2", "G1"]}]})
+    assert [join.title for join in joining.joins] == ["b"]
+
+
+def test_one_group_is_compared_with_nothing() -> None:
+    joining, model, _ = joined(["a"], by_first_letter)
+    assert (joining.joins, model.requests) == ((), [])
+
+
+def test_640_labels_of_two_bugs_are_two_causes() -> None:
+    """Each scenario may call the bug by another name."""
+    joining, model, _ = joined([f"{'ab'[n % 2]}{n:03}" for n in range(640)], by_first_letter)
+    assert sorted(len(join.labels) for join in joining.joins) == [320, 320]
+    assert len(model.requests) == 13
 
 
 def test_only_groups_of_different_scenarios_are_worth_a_call() -> None:

@@ -130,6 +130,16 @@ def test_no_failure_beside_a_label_that_there_is_not() -> None:
         assert behavior({"value": NO_FAILURE, "labels": labels}).value == NO_FAILURE
 
 
+def test_no_label_beside_a_severe_failure() -> None:
+    """An answer that grades a failure and names none is asked for again; a low grade is just careless."""
+    for severity in ("critical", "high"):
+        with pytest.raises(ValueError, match=f"names no label, but the severity '{severity}'"):
+            behavior({"labels": [], "severity": severity})
+    for careless in ("medium", "low", "none", None):
+        assert behavior({"labels": [], "severity": careless}).value == NO_FAILURE
+    assert behavior({"labels": ["repetition"], "severity": "critical"}).severity is Severity.CRITICAL
+
+
 def read_labels(**given: Any) -> list[str]:
     answer = ANSWERS["agent_behavior_failure"]
     labels: list[str] = read(json.dumps({"reason": "r", **given}), answer).labels  # type: ignore[attr-defined]

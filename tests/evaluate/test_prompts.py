@@ -225,12 +225,15 @@ SAID = {
         "proves nothing",
         "block expected_outcome",
         "overcharged",
-        "wrong person",
+        "twice or for the wrong person",
     ),
     "agent_behavior_failure": (
         "decide first whether it failed at all",
         "unless the instructions demand more, such as an explicit yes",
+        "assistant_instructions that deal with such matters",
         "If nothing shown could have told the assistant this, do not call it unsupported",
+        "something wrong or made up that they will act on",
+        "in a language that they did not use",
     ),
     "tool_call_behavior_failure": (
         "a call that is missing",

@@ -148,6 +148,7 @@ def test_instructions_outrank_the_date() -> None:
     facts = SYSTEM[SYSTEM.index("Known facts are") :]
     assert sorted(ranked, key=facts.index) == ranked
     assert "state the current date or time, go by that" in facts
+    assert "long past by the shown date is no fault" in " ".join(facts.split())
     known = background_of(scenario("s", goal="Book.", date=MAY), KnownAgent(), [turn()])
     assert f"{MAY} (Wednesday)" in turn_context(known, [turn()])
 

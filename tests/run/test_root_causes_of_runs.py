@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import builders
 import pytest
 
 from agentest import call, scenario
 from agentest.errors import UsageError
-from agentest.llm.port import ChatReply, ChatRequest
-from agentest.results import RunResult, Status
+from agentest.evaluate.joining import MOST_GROUPS
+from agentest.llm.gate import LocalGate
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers
+from agentest.llm.port import ChatReply, ChatRequest, Ledger
+from agentest.llm.structured import StructuredModel
+from agentest.results import ErrorGroup, RunResult, ScenarioResult, Severity, Status
 from agentest.root_causes import root_causes
+from agentest.run.joined_causes import JoinedCauses, joined_causes
 from agentest.run.plan import Options
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
@@ -140,6 +148,19 @@ def test_one_label_needs_no_further_call() -> None:
     assert not result.joining
 
 
+def test_groups_of_one_scenario_need_no_further_call() -> None:
+    """The scenario's own call has told them apart already."""
+
+    class Apart(Grouping):
+        def _grouped(self, request: ChatRequest, ids: list[str]) -> Any:
+            group = {"severity": "critical", "explanation": "why"}
+            return {"groups": [{**group, "label": f"label {id}", "occurrences": [id]} for id in ids]}
+
+    model = Apart(str, together)
+    assert len(counted(ran(model, 1))) > 1
+    assert asked(model, "Causes") == 0
+
+
 @pytest.mark.parametrize(
     "answer", [{"causes": []}, {"causes": [{"title": "x", "groups": ["G77"]}]}, "no JSON"]
 )
@@ -152,6 +173,35 @@ def test_a_call_that_fails_changes_no_verdict(answer: Any) -> None:
     assert [s.verdict.status for s in result.scenarios] == [s.verdict.status for s in plain.scenarios]
     assert result.stopped is None
     assert not result.interrupted
+
+
+def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
+    """What was not compared stays apart, and nobody takes it for another cause unknowingly."""
+    found = [
+        builders.scenario_result(
+            f"s{n}", (), errors=[ErrorGroup(f"label {n}", Severity.LOW, (f"s{n}-1-F1",), "why")]
+        )
+        for n in range(MOST_GROUPS + 1)
+    ]
+    notes: list[str] = []
+    ledger = Ledger()
+    model = Grouping(str, lambda ids: {"causes": [{"title": "t", "groups": [id]} for id in ids]})
+    live = LiveAnswers(model, ledger, LocalGate("m", Limiter(4)))
+    connections = SimpleNamespace(models=SimpleNamespace(judge=StructuredModel(live)), ledger=ledger)
+
+    async def join(scenarios: list[ScenarioResult], reason: str | None = None) -> JoinedCauses:
+        stop = SimpleNamespace(reason=reason, over=False, called=anyio.Event())
+        session = SimpleNamespace(stop=stop, say=notes.append, on_note=notes.append)
+        return await joined_causes(scenarios, session, connections)  # type: ignore[arg-type]
+
+    assert anyio.run(join, found).joins == ()
+    assert notes == ["only the worst 1000 of 1001 groups of judged failures were compared"]
+    notes.clear()
+    anyio.run(join, found[1:])
+    assert notes == []
+    model.requests.clear()
+    assert anyio.run(join, found[:2], "interrupted").joins == ()
+    assert model.requests == []
 
 
 def test_a_run_that_was_stopped_joins_nothing() -> None:

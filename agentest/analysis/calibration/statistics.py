@@ -16,7 +16,6 @@ Table = tuple[int, int, int, int]
 
 _RESAMPLES = 2000
 _SEED = 20_260_101
-_LEAST_DEFINED = 0.5
 
 
 def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
@@ -90,10 +89,10 @@ def _with_unseen(table: Table, clusters: int) -> Iterator[float]:
 
 
 def _bootstrap(tables: Sequence[Table], resamples: int, random: Random) -> tuple[float, ...]:
-    """Both ends of the middle 95 % of kappa over random draws; nothing where it is mostly not defined."""
+    """Both ends of the middle 95 % of kappa over random draws; nothing where none of them defines it."""
     drawn = (_sum(random.choices(tables, k=len(tables))) for _ in range(resamples))
     found = sorted(value for table in drawn if (value := kappa_of_counts(table)) is not None)
-    if len(found) < _LEAST_DEFINED * resamples:
+    if not found:
         return ()
     return _quantile(found, 0.025), _quantile(found, 0.975)
 
