@@ -167,6 +167,7 @@ class _GoingOn:
         kept = {_place(unit): tuple(unit.kept.conversations) for unit in self.units}
         return KeptRun(
             id=self.run.id,
+            folder=self.run.path,
             conversations=_Conversations(self.earlier, kept),
             unclaimed=self.earlier.unclaimed,
         )
