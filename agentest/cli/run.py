@@ -19,7 +19,6 @@ from agentest.events import WantedReport
 from agentest.run.outputs import check_can_be_written, output_dir
 from agentest.run.ports import shared_ports
 from agentest.run.prepare import Prepared
-from agentest.run.session import Spending
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import tell
 
@@ -61,10 +60,11 @@ class _Run:
     def run(self, processes: int) -> ExitCode:
         """The run with its reports, over so many processes."""
         from agentest.run.run import AtSignals, Mode, execute
+        from agentest.run.session import Spending
 
         prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
         broadcast, spending = self._broadcast(), None
-        if prepared.request.options.has_budget:
+        if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
             from agentest.cli.spending import spending_of
 
             spending = spending_of(prepared, self.kind, self.keeping, partial(_note, prepared))

@@ -25,10 +25,9 @@ def spending_of(
     took = earlier.took if earlier else {}
     if earlier and dict(earlier.models) != prepared.model_names:
         took = {place: replace(each, cost=None) for place, each in took.items()}
-    kept = prepared.kept.folder if prepared.kept else None
     return Spending(
         took=took,
         answers=keeping.folder.path / ANSWERS if keeping and kind.resumed_by else None,
-        earlier_answers=kept / ANSWERS if kept else None,
+        earlier_answers=prepared.kept.answers if prepared.kept else None,
         resumed_by=kind.resumed_by,
     )

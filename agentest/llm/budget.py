@@ -58,7 +58,7 @@ class Budget:
 
     def reserve(self) -> None:
         """Claim one attempt, right before it is made. Raises BudgetExhausted when there is none left."""
-        if why := self._used_up():
+        if why := self.used_up():
             self._refuse(why)
         self._calls += 1
         self._under_way += 1
@@ -74,8 +74,8 @@ class Budget:
         self._settled = asyncio.Event()
 
     @property
-    def limit(self) -> str:
-        """What bounds the run, and what is spent of it, in words."""
+    def spent_so_far(self) -> str:
+        """How much of what bounds the run is spent, in words."""
         calls = f"{self._calls} of {self.max_calls} model calls that --max-llm-calls allows were made"
         cost = f"{self._cost:.4f} of {self.max_cost or 0:g} USD that --max-cost allows were spent"
         return " and ".join([calls] * (self.max_calls is not None) + [cost] * (self.max_cost is not None))
@@ -118,16 +118,16 @@ class Budget:
         while self.is_unsure:
             self.on_short()
             await self._settled.wait()
-        if self._used_up() is None:
+        if self.used_up() is None:
             return
         self.refused[asker] += 1
         self.look_again()
         try:
-            while self._used_up() and (self._under_way or self.others_go_on()):
+            while self.used_up() and (self._under_way or self.others_go_on()):
                 await self._settled.wait()
         finally:
             self.refused[asker] -= 1
-        if why := self._used_up():
+        if why := self.used_up():
             self._refuse(why)
 
     def may_lend(self) -> bool:
@@ -152,7 +152,7 @@ class Budget:
         self._calls -= 1
         self.over()
 
-    def _used_up(self) -> str | None:
+    def used_up(self) -> str | None:
         """Why no attempt is left; None: one is."""
         if self.max_calls is not None and self._calls >= self.max_calls:
             return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"

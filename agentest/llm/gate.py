@@ -197,7 +197,8 @@ class LocalAttempt:
             if circuit.is_open:
                 await circuit.admit(self._call, self._call.limit.ends_at)
             if budget:  # who may be refused waits for that without a place, which others need to go on
-                await budget.settle(self._call.asker)
+                with self._call.limit.paused():
+                    await budget.settle(self._call.asker)
             await self._place.take()
             if not circuit.keeps_out(self._call) and (budget is None or budget.has_one()):
                 break

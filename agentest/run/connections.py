@@ -124,7 +124,7 @@ def open_recordings(session: Session) -> Cassettes | None:
     """
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
-    if options.tape_mode is None:
+    if prepared.tape_mode is None:
         return None
     if options.tape is None:
         folder = _folder_of_answers(session)
@@ -135,7 +135,7 @@ def open_recordings(session: Session) -> Cassettes | None:
     models = {"user": prepared.user, "judge": prepared.judge}
     return Cassettes(
         folder,
-        Mode(options.tape_mode),
+        Mode(prepared.tape_mode),
         prepared.loaded.redact,
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},

@@ -34,7 +34,8 @@ class KeptRun:
     """What is kept of a run as a whole."""
 
     id: str
-    folder: Path | None = None
+    answers: Path | None = None
+    """The folder of what models answered in conversations that it left unfinished, if there is one."""
     conversations: Iterable[ConversationFinished] = ()
     """All that are kept, as they were stored; to be gone through more than once."""
     unclaimed: tuple[RunWarning, ...] = ()

@@ -75,11 +75,6 @@ class Options:
         return self.max_cost is not None or self.max_llm_calls is not None
 
     @property
-    def tape_mode(self) -> str | None:
-        """What is done with answers of models (`llm.recording.tape.Mode`); None: they are not recorded."""
-        return self.tape or ("keep" if self.has_budget else None)
-
-    @property
     def filtered(self) -> bool:
         return bool(self.paths or self.scenarios or self.files or self.tags)
 

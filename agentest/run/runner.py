@@ -377,7 +377,7 @@ class _Runner:
             progress.held_again[number] = finished.held_again
         self._report_finished(unit, number, finished)
         if self._allowance:
-            self._allowance.finished(unit, number)
+            self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
         if bypassed := bypass_reason(unit, finished.result):
             self._stop.because_of_real_tool(bypassed)
             return

@@ -195,11 +195,11 @@ class Worker:
         return HeldHere(source, self._prepared.plan.custom, session.settings, connections)
 
     def _pages(self, session: Session) -> PagesTape | None:
-        options, redact = self._prepared.request.options, self._prepared.loaded.redact
-        if options.tape_mode is None:
+        mode, redact = self._prepared.tape_mode, self._prepared.loaded.redact
+        if mode is None:
             return None
         names = scenario_names(self._prepared)
-        return PagesTape(Mode(options.tape_mode), redact, self._line.send, names, stopping(session))
+        return PagesTape(Mode(mode), redact, self._line.send, names, stopping(session))
 
     def _held_earlier(self, unit: Unit, number: int) -> Conversation:
         return self._given.pop((unit.scope, number))
