@@ -103,7 +103,7 @@ def test_without_limits_everything_is_allowed() -> None:
 
 
 def test_nobody_is_refused_while_others_go_on() -> None:
-    """What is under way when the last attempt is gone comes back, and others finish, before one is refused."""
+    """What is under way when the last attempt is gone comes back first, and others finish."""
     told: list[str] = []
     budget = Budget(None, 1, told.append)
     going_on = True
