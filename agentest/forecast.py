@@ -21,6 +21,8 @@ class Took:
     """What judges took after the last turn."""
     cost: float | None
     """USD; None: the price of a model is not known."""
+    calls: int = 0
+    """To models, in all roles."""
 
     def __add__(self, other: Took) -> Took:
         return Took(
@@ -28,6 +30,7 @@ class Took:
             talking_s=self.talking_s + other.talking_s,
             judging_s=self.judging_s + other.judging_s,
             cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            calls=self.calls + other.calls,
         )
 
 
@@ -69,6 +72,9 @@ class Forecast:
     """Scenarios that the earlier run did not hold: taken as the average of the others."""
     other_models: bool
     """Whether the earlier run asked other models, so that its cost says nothing."""
+    calls: int = 0
+    """To models."""
+    conversations: int = 0
 
 
 def forecast(
@@ -92,7 +98,14 @@ def forecast(
         scenarios=len(planned),
         new=sum((each.name, each.agent) not in earlier.took for each in planned),
         other_models=other_models,
+        calls=_calls(planned, took),
+        conversations=sum(each.conversations for each in planned),
     )
+
+
+def _calls(planned: Sequence[Planned], took: Iterable[Took]) -> int:
+    known = zip(planned, took, strict=True)
+    return round(sum(each.calls / each.conversations * unit.conversations for unit, each in known))
 
 
 def _cost(planned: Sequence[Planned], took: Iterable[Took]) -> float | None:
@@ -150,6 +163,31 @@ def forecast_words(found: Forecast, now: datetime) -> str:
         verb, of = "is" if found.new == 1 else "are", count(found.scenarios, "scenario")
         words.append(f"{found.new:,} of {of} {verb} new: taken as the average")
     return "; ".join(words)
+
+
+def over_budget(
+    found: Forecast, max_calls: int | None, max_cost: float | None, resumed_by: str
+) -> str | None:
+    """What to say where a run will take more than it may: how far it will come; None: it will not.
+
+    Args:
+        resumed_by: the command that runs the rest; "": there is none.
+    """
+    expected, limits, shares = [], [], []
+    if max_calls is not None and found.calls > max_calls:
+        expected.append(f"{found.calls:,} model calls")
+        limits.append(f"--max-llm-calls allows {max_calls:,}")
+        shares.append(max_calls / found.calls)
+    if max_cost is not None and found.cost is not None and found.cost > max_cost:
+        expected.append(f"{found.cost:.2g} USD")
+        limits.append(f"--max-cost allows {max_cost:g}")
+        shares.append(max_cost / found.cost)
+    if not shares:
+        return None
+    held = int(found.conversations * min(shares))
+    many = f"about {held:,} of {count(found.conversations, 'conversation')} will finish"
+    rest = f"; {resumed_by} runs the rest" if resumed_by else ""
+    return f"about {' and '.join(expected)} are expected, and {' and '.join(limits)}: {many}{rest}"
 
 
 def _money(cost: float | None) -> str:

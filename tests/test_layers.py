@@ -85,8 +85,8 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events messages metrics outcomes reasons repeat results root_causes shards sight storing "
-        "totals transcript verdict version confidence support http",
+        "errors events forecast messages metrics outcomes reasons repeat results root_causes shards sight "
+        "storing totals transcript verdict version confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {

@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from agentest.forecast import Forecast, Planned, forecast, forecast_words
+from agentest.forecast import Earlier, Forecast, Planned, forecast, forecast_words
 from agentest.run.outputs import output_dir
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
-from agentest.store.earlier import earlier_run
-from agentest.store.kept.finding import latest_run
+from agentest.store.earlier import earlier_of_kind
+from agentest.store.kept.finding import complete_runs
 from agentest.store.kept.record import RunKind
 
 _TAKING_TIME = (RunKind.RUN, RunKind.EVAL)
 """The kinds of runs that talk with agents."""
 
 
+def earlier_of(prepared: Prepared, kind: RunKind) -> Earlier | None:
+    """What the last complete run took of this kind, offline or not as this one; None where there is none."""
+    if kind not in _TAKING_TIME:
+        return None
+    places = {(unit.scenario.name, unit.agent) for unit in prepared.plan.units}
+    offline = not any(prepared.model_names.values())
+    return earlier_of_kind(complete_runs(output_dir(prepared), kind), places, offline=offline)
+
+
 def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
-    """What the run may take, by the latest one of its kind; None where that is not known."""
-    latest = latest_run(output_dir(prepared), [kind]) if kind in _TAKING_TIME else None
-    earlier = earlier_run(latest.file) if latest and latest.file else None
+    """What the run may take, by the last complete one of its kind; None where that is not known."""
+    earlier = earlier_of(prepared, kind)
     if earlier is None:
         return None
     parallel = prepared.loaded.config.parallel
-    planned = [_planned(unit, parallel) for unit in prepared.plan.units]
+    planned = [_planned(unit, parallel) for unit in prepared.plan.left]
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 
@@ -32,7 +40,7 @@ def _planned(unit: Unit, parallel: bool) -> Planned:
     return Planned(
         name=unit.scenario.name,
         agent=unit.agent,
-        conversations=unit.conversations,
+        conversations=unit.conversations - len(unit.kept.conversations),
         in_turn=not unit.is_parallel(parallel),
         line=unit.about.line,
     )

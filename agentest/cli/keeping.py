@@ -29,6 +29,8 @@ from agentest.version import __version__
 
 SERVERS = "servers"
 """The folder of their logs."""
+ANSWERS = "answers"
+"""The folder of what models answered in conversations that a budget left unfinished."""
 Note = Callable[[str], None]
 
 
@@ -241,7 +243,7 @@ def _logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str
 
 def _remove_if_empty(folder: Path) -> None:
     """Remove the folder of a run that never began; what its servers printed is in its error."""
-    nothing = {RECORD, LOCK, SERVERS, _unnamed(Path(JOURNAL)).name}
+    nothing = {RECORD, LOCK, SERVERS, ANSWERS, _unnamed(Path(JOURNAL)).name}
     with suppress(OSError):
         if {entry.name for entry in folder.iterdir()} <= nothing:
             shutil.rmtree(folder)

@@ -15,20 +15,12 @@ from agentest.support.terminal import clean
 def dry_run(prepared: Prepared) -> Iterator[str]:
     """How many model calls each scenario can make at most, and what the run may take, as lines."""
     from agentest.cli.expecting import expectation
-    from agentest.run.estimate import estimate, shown
+    from agentest.run.estimate import estimate_of, shown
 
-    judge = prepared.loaded.config.judge
     if not prepared.user and not prepared.judge:
         yield "offline: no model is configured, so no model is asked"
-    estimates = estimate(
-        [replace(unit, conversations=_left(unit)) for unit in prepared.plan.left],
-        user=prepared.asks("user"),
-        judge=prepared.asks("judge"),
-        samples=judge.samples,
-        batch=judge.batch,
-        check=prepared.loaded.config.user.check,
-        confirm=prepared.confirm is not None,
-    )
+    left = [replace(unit, conversations=_left(unit)) for unit in prepared.plan.left]
+    estimates = estimate_of(prepared, left)
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
     yield from map(clean, expectation(prepared, sum(each.total for each in estimates)))
 

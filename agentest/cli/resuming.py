@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agentest.cli.keeping import ANSWERS
 from agentest.cli.sharding import as_part
 from agentest.errors import UsageError
 from agentest.events import ConversationFinished
@@ -167,6 +168,7 @@ class _GoingOn:
         kept = {_place(unit): tuple(unit.kept.conversations) for unit in self.units}
         return KeptRun(
             id=self.run.id,
+            answers=answers if (answers := self.run.path / ANSWERS).is_dir() else None,
             conversations=_Conversations(self.earlier, kept),
             unclaimed=self.earlier.unclaimed,
         )

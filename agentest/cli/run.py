@@ -60,9 +60,14 @@ class _Run:
     def run(self, processes: int) -> ExitCode:
         """The run with its reports, over so many processes."""
         from agentest.run.run import AtSignals, Mode, execute
+        from agentest.run.session import Spending
 
         prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
-        broadcast = self._broadcast()
+        broadcast, spending = self._broadcast(), None
+        if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
+            from agentest.cli.spending import spending_of
+
+            spending = spending_of(prepared, self.kind, self.keeping, partial(_note, prepared))
         for text in prepared.notes:
             _note(prepared, text)
         words = AtSignals(last=partial(last_words, prepared, journal, self.kind), show=broadcast.show)
@@ -73,7 +78,8 @@ class _Run:
             opened_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
         ):
             # Transcripts are shown with the scenario.
-            mode = Mode(source, engine, keep_conversations=prepared.request.verbose)
+            verbose = prepared.request.verbose
+            mode = Mode(source, engine, keep_conversations=verbose, spending=spending or Spending())
             outcome = in_event_loop(execute, known, broadcast, mode, words)
         broadcast.finish()
         return self._ended(outcome, broadcast)

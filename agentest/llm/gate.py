@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from agentest.errors import ModelError, ModelUnavailable
-from agentest.llm.budget import Budget
+from agentest.llm.budget import Asker, Budget
 from agentest.llm.circuit import Circuit
 from agentest.llm.limits import DEFAULT_CONCURRENCY, Limiter, Place
 from agentest.llm.port import TransientError
@@ -34,12 +34,16 @@ class Call:
     Args:
         number: tells it from the others of its process.
         process: tells the processes from each other that ask at one gate; 0: the gate's own.
+        asker: the conversation that wants the answer.
     """
 
-    __slots__ = ("limit", "number", "process")
+    __slots__ = ("asker", "limit", "number", "process")
 
-    def __init__(self, limit: CallLimit, number: int | None = None, process: int = 0) -> None:
+    def __init__(
+        self, limit: CallLimit, number: int | None = None, process: int = 0, asker: Asker = None
+    ) -> None:
         self.limit = limit
+        self.asker = asker
         self.number = next(_numbers) if number is None else number
         self.process = process
 
@@ -192,17 +196,15 @@ class LocalAttempt:
         while True:
             if circuit.is_open:
                 await circuit.admit(self._call, self._call.limit.ends_at)
+            if budget:  # who may be refused waits for that without a place, which others need to go on
+                with self._call.limit.paused():
+                    await budget.settle(self._call.asker)
             await self._place.take()
-            if not circuit.keeps_out(self._call):
+            if not circuit.keeps_out(self._call) and (budget is None or budget.has_one()):
                 break
-            self._give_up_place()  # it opened while the place was waited for
+            self._give_up_place()  # it opened while the place was waited for, or others took the last attempt
         if budget:
-            try:
-                await budget.settle()
-                budget.reserve()
-            except BaseException:
-                self._give_up_place()
-                raise
+            budget.reserve()
 
     def enter_now(self) -> bool:
         """Enter if nobody has to wait, and nothing speaks against it; whether it was entered."""
@@ -217,6 +219,8 @@ class LocalAttempt:
         """It is over, whatever came of it."""
         self._place.give_back()
         self._gate.circuit.leave(self._call)
+        if self._gate.budget:
+            self._gate.budget.over()
 
     def unmade(self) -> None:
         """It was entered, and is not made."""

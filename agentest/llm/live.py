@@ -88,7 +88,8 @@ class LiveAnswers:
         """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
         try:
             with TimeLimit(self._patience.deadline_s) as limit:
-                return await self._at_best_level(question, Call(limit))
+                asker = question.key.scope, question.key.conversation
+                return await self._at_best_level(question, Call(limit, asker=asker))
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
             if self._gate.is_down:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.errors import ConfigError
 from agentest.llm.budget import Budget
@@ -21,6 +24,9 @@ from agentest.run.session import Session
 from agentest.run.stop import Stop
 from agentest.support.redact import Redactor
 
+if TYPE_CHECKING:  # imported where a run has a budget
+    from agentest.run.allowance import Allowance
+
 
 @dataclass(frozen=True, slots=True)
 class Connections:
@@ -29,6 +35,8 @@ class Connections:
     models: Models = field(default_factory=Models)
     ledger: Ledger = field(default_factory=Ledger)
     redact: Redactor = field(default_factory=Redactor)
+    allowance: Allowance | None = None
+    """Which conversations may start; None: all, as the run has no budget."""
 
 
 async def open_models(
@@ -51,7 +59,7 @@ async def open_models(
     prepared = session.prepared
     terms = ModelTerms(
         tape=tape,
-        ledger=ledger or MeasuringLedger(),
+        ledger=ledger or new_ledger(session),
         gates=gates or local_gates(session),
         hide=prepared.loaded.redact.transcript,
     )
@@ -68,9 +76,36 @@ def local_gates(session: Session) -> LocalGates:
     """The limits, the circuits and the budget of a run, for the process that has them."""
     options = session.prepared.request.options
     budget = None
-    if options.max_cost is not None or options.max_llm_calls is not None:
+    if options.has_budget:
         budget = Budget(options.max_cost, options.max_llm_calls, stopping(session))
     return LocalGates(session.prepared.concurrency, budget, session.say)
+
+
+def new_ledger(session: Session) -> MeasuringLedger:
+    """Where the calls of a run are counted."""
+    if not session.prepared.request.options.has_budget:
+        return MeasuringLedger()
+    from agentest.run.allowance import PaidLedger
+
+    return PaidLedger()
+
+
+def allowance_of(
+    session: Session, budget: Budget | None, ledger: Ledger, recordings: Cassettes | None
+) -> Allowance | None:
+    """What lets conversations start as the budget can finish them; None where nothing limits that."""
+    prepared = session.prepared
+    asks_models = bool(prepared.user or prepared.judge or prepared.named)
+    if budget is None or not asks_models or prepared.request.options.tape == Mode.REPLAY:
+        return None
+    from agentest.run.allowance import Allowance, PaidLedger
+    from agentest.run.estimate import estimate_of
+
+    if not isinstance(ledger, PaidLedger):
+        return None
+    units, spending = prepared.plan.units, session.spending
+    most = dict(zip([unit.scope for unit in units], estimate_of(prepared, units), strict=False))
+    return Allowance(budget, ledger, most, spending.took, recordings, stopping(session), spending.resumed_by)
 
 
 def stopping(session: Session) -> Callable[[object], None]:
@@ -94,18 +129,37 @@ def open_recordings(session: Session) -> Cassettes | None:
     """
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
+    if prepared.tape_mode is None:
+        return None
     if options.tape is None:
+        folder = _folder_of_answers(session)
+    else:
+        folder = cassette_folder(config, options, prepared.request.root)
+    if folder is None:
         return None
     models = {"user": prepared.user, "judge": prepared.judge}
     return Cassettes(
-        cassette_folder(config, options, prepared.request.root),
-        Mode(options.tape),
+        folder,
+        Mode(prepared.tape_mode),
         prepared.loaded.redact,
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
         named={role: _names(prepared, role) for role in models},
         on_failure=stopping(session),
     )
+
+
+def _folder_of_answers(session: Session) -> Path | None:
+    """Where answers of unfinished conversations are kept, with those of the run that this one resumes."""
+    spending = session.spending
+    if spending.answers and spending.earlier_answers and spending.earlier_answers.is_dir():
+        try:
+            shutil.copytree(spending.earlier_answers, spending.answers, dirs_exist_ok=True)
+        except OSError as error:
+            session.say(
+                f"answers that an earlier run has paid for cannot be used, and are asked again: {error}"
+            )
+    return spending.answers
 
 
 def scenario_names(prepared: Prepared) -> dict[str, str]:
@@ -120,7 +174,7 @@ def _names(prepared: Prepared, role: str) -> set[str]:
 
 def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
     """Raise ConfigError for a damaged recording."""
-    if recordings is None:
+    if recordings is None or recordings.mode is Mode.KEEP:  # what is damaged is asked again
         return
     try:
         recordings.check(unit.scope for unit in plan.units)

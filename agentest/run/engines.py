@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentest.results import ScenarioResult
-from agentest.run.connections import Connections, check_recordings, open_models, open_recordings
+from agentest.run.connections import (
+    Connections,
+    allowance_of,
+    check_recordings,
+    local_gates,
+    open_models,
+    open_recordings,
+)
 from agentest.run.holding import HeldHere, Holder
 from agentest.run.joined_causes import NOT_JOINED, JoinedCauses, joined_causes
 from agentest.run.runner import run_units
@@ -63,9 +70,11 @@ class InProcess:
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
             check_recordings(recordings, prepared.plan)
-            models, ledger = await open_models(session, recordings, stack)
+            gates = local_gates(session)
+            models, ledger = await open_models(session, recordings, stack, gates)
             source = await origin.make(models, stack)
-            connections = Connections(models, ledger, prepared.loaded.redact)
+            allowance = allowance_of(session, gates.budget, ledger, recordings)
+            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
             holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
             yield in_order(session, holder, connections, origin)
 

@@ -12,6 +12,7 @@ from agentest.evaluate.joining import GROUPS_PER_CALL, MOST_GROUPS
 from agentest.evaluate.judge import TURNS_AT_ONCE
 from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
+from agentest.run.prepare import Prepared
 
 _ACROSS = "(root causes of the whole run)"
 
@@ -32,6 +33,20 @@ class Estimate:
     @property
     def total(self) -> int:
         return self.user + self.judge + self.dedup
+
+
+def estimate_of(prepared: Prepared, units: Sequence[Unit]) -> list[Estimate]:
+    """The most calls of units of a prepared run."""
+    judge = prepared.loaded.config.judge
+    return estimate(
+        units,
+        user=prepared.asks("user"),
+        judge=prepared.asks("judge"),
+        samples=judge.samples,
+        batch=judge.batch,
+        check=prepared.loaded.config.user.check,
+        confirm=prepared.confirm is not None,
+    )
 
 
 def estimate(

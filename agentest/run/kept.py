@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from agentest.events import ConversationFinished
 from agentest.results import ConversationResult, ModelUsage, RunWarning, ScenarioResult
@@ -33,6 +34,8 @@ class KeptRun:
     """What is kept of a run as a whole."""
 
     id: str
+    answers: Path | None = None
+    """The folder of what models answered in conversations that it left unfinished, if there is one."""
     conversations: Iterable[ConversationFinished] = ()
     """All that are kept, as they were stored; to be gone through more than once."""
     unclaimed: tuple[RunWarning, ...] = ()

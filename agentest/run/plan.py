@@ -70,6 +70,11 @@ class Options:
     """Whether a warning that questions a verdict makes its scenario errored; None: as configured."""
 
     @property
+    def has_budget(self) -> bool:
+        """Whether the run may spend only so much on models."""
+        return self.max_cost is not None or self.max_llm_calls is not None
+
+    @property
     def filtered(self) -> bool:
         return bool(self.paths or self.scenarios or self.files or self.tags)
 

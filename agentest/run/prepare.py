@@ -93,6 +93,16 @@ class Prepared:
         return frozenset(report.name for report in self.reports)
 
     @property
+    def tape_mode(self) -> str | None:
+        """What is done with answers of models (`llm.recording.tape.Mode`); None: they are not recorded.
+
+        They are kept where a budget may leave conversations unfinished, and used where that has happened.
+        """
+        options = self.request.options
+        keeps = options.has_budget or (self.kept and self.kept.answers)
+        return options.tape or ("keep" if keeps else None)
+
+    @property
     def concurrency(self) -> int:
         """Conversations under way at once."""
         return self.request.options.concurrency or self.loaded.config.concurrency

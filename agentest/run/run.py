@@ -21,7 +21,7 @@ from agentest.run.frame import Frame
 from agentest.run.going_on import report_finished, report_never_begun
 from agentest.run.prepare import Prepared
 from agentest.run.pulse import awaited, ticking
-from agentest.run.session import Outcome, Session
+from agentest.run.session import Outcome, Session, Spending
 from agentest.run.settings import settings_of
 from agentest.run.signals import handled_signals, unshown
 from agentest.run.sources import LiveAgents, Origin, SourceFactory
@@ -39,6 +39,7 @@ class Mode:
     engine: Engine = field(default_factory=InProcess)
     keep_conversations: bool = True
     """Whether the result keeps conversations that have been reported."""
+    spending: Spending = field(default_factory=Spending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ async def execute(
         stop=stop,
         on_note=outcome.notes.append,
         has_workers=mode.engine.has_workers,
+        spending=mode.spending,
     )
     problem: UsageError | None = None
 

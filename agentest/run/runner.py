@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -167,6 +167,7 @@ class _Runner:
         self._holder = holder
         self._decision = UnitDecision(settings, connections)
         self._ledger = connections.ledger
+        self._allowance = connections.allowance
         self.report = emit
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
@@ -242,6 +243,7 @@ class _Runner:
         unit, number = progress.unit, 1
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
             if number not in progress.results:
+                await self._allowed(unit, number, self._places)
                 begun.add(number)
                 await self._run_trial(progress, number, self._places, tasks)
                 await self._places.acquire()
@@ -325,6 +327,7 @@ class _Runner:
             return
         first = progress.wanted + 1
         for number in [left for left in progress.left if left not in begun]:
+            await self._allowed(progress.unit, number, self._places)
             tasks.start_soon(self._run_conversation, progress, number, self._places)
             await self._places.acquire()
         tasks.start_soon(self._run_further, progress, first, tasks)
@@ -340,6 +343,7 @@ class _Runner:
         """Start the conversations from this number on that turn out to be needed."""
         while await progress.wants(number):
             await self._places.acquire()
+            await self._allowed(progress.unit, number, self._places)
             tasks.start_soon(self._run_conversation, progress, number, self._places)
             number += 1
 
@@ -356,6 +360,7 @@ class _Runner:
         while await progress.wants(number):
             if number not in kept:
                 await free.acquire()
+                await self._allowed(progress.unit, number, free)
                 if self.trials.are_needed(progress.unit):
                     await self._run_trial(progress, number, free, tasks)
                 else:
@@ -363,6 +368,22 @@ class _Runner:
             number += 1
         async with free:  # the last one has been held
             pass
+
+    async def _allowed(self, unit: Unit, number: int, place: anyio.Semaphore) -> None:
+        """Wait until the budget, if there is one, can finish a conversation that has its place.
+
+        The place is free meanwhile: conversations under way may have left theirs, and want one again.
+        """
+        if self._allowance is None or self._allowance.starts(unit, number):
+            return
+        self._places.release()
+        if place is self._places:
+            await self._allowance.wait(unit, number)
+            await self._places.acquire()
+        else:
+            place.release()
+            await self._allowance.wait(unit, number)
+            await self.stand_in_line(place)
 
     async def _run_conversation(
         self, progress: UnitProgress, number: int, place: anyio.Semaphore, trial: Trial | None = None
@@ -379,6 +400,8 @@ class _Runner:
         if finished.held_again:
             progress.held_again[number] = finished.held_again
         self._report_finished(unit, number, finished)
+        if self._allowance:
+            self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
         if bypassed := bypass_reason(unit, finished.result):
             self._stop.because_of_real_tool(bypassed)
             return
@@ -433,9 +456,13 @@ class _Runner:
         """Decide a unit whose conversations have finished; return False if it wants more of them first."""
         unit = progress.unit
         missing = unreached_servers(unit, self._reached)
-        result = await self._decision.decide(progress, never_connected(unit, missing) if missing else None)
+        unknown = never_connected(unit, missing) if missing else None
+        with self._allowance.deciding(unit) if self._allowance else nullcontext():
+            result = await self._decision.decide(progress, unknown)
         if result is None:
             return False
+        if self._allowance:
+            self._allowance.decided(unit)
         self._finish(progress, result)
         self._stop_after_failure(unit)
         return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.events import Emit, Noted
@@ -13,8 +14,23 @@ from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 
 if TYPE_CHECKING:  # imported when models are opened
+    from agentest.forecast import Took
     from agentest.llm.open import Models
     from agentest.llm.port import Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a run with a budget knows of its costs, and where it keeps what it has paid for."""
+
+    took: Mapping[tuple[str, str], Took] = field(default_factory=dict)
+    """Scenario and agent → what an earlier run took."""
+    answers: Path | None = None
+    """The folder for answers of conversations that are left unfinished; None: they are not kept."""
+    earlier_answers: Path | None = None
+    """That of the run that this one goes on with."""
+    resumed_by: str = ""
+    """The command that runs what is left; "": there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,7 @@ class Session:
 
     has_workers: bool = False
     """Whether workers hold the conversations, and start the agents of which each has its own."""
+    spending: Spending = Spending()
 
     def say(self, text: str) -> None:
         """Say something to the user at once."""

@@ -6,8 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from agentest.llm.recording.answers import MeasuringLedger
-from agentest.run.connections import Connections, check_recordings, local_gates, open_models, open_recordings
+from agentest.run.connections import (
+    Connections,
+    allowance_of,
+    check_recordings,
+    local_gates,
+    new_ledger,
+    open_models,
+    open_recordings,
+)
 from agentest.run.engines import RunUnits, in_order
 from agentest.run.session import Session
 from agentest.run.sources import Origin
@@ -32,7 +39,7 @@ class Spread:
 
         Raises UsageError for what the user has to change.
         """
-        prepared, ledger = session.prepared, MeasuringLedger()
+        prepared, ledger = session.prepared, new_ledger(session)
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
             check_recordings(recordings, prepared.plan)
@@ -41,6 +48,7 @@ class Spread:
             crew = Crew(self._fleet, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
-            connections = Connections(models, ledger, prepared.loaded.redact)
+            allowance = allowance_of(session, gates.budget, ledger, recordings)
+            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
             yield partial(crew.work, in_order(session, crew, connections, origin))
             await crew.close()

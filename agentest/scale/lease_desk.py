@@ -196,7 +196,8 @@ class LeaseCounter:
         self._under_way, self._ahead, self._lent = {}, {}, {}
 
     def _want(self, wanted: Wanted) -> None:
-        call = Call(_RemoteLimit(anyio.current_time() + wanted.seconds), wanted.call, self._process)
+        limit = _RemoteLimit(anyio.current_time() + wanted.seconds)
+        call = Call(limit, wanted.call, self._process, wanted.asker)
         attempt = self._gates.numbered(wanted.gate).attempt(call, wanted.tokens)
         if attempt.enter_now():
             self._grant(wanted.lease, attempt)

@@ -35,6 +35,8 @@ class Wanted(ToDesk):
     call: int
     tokens: int
     seconds: float
+    asker: tuple[str, int] | None = None
+    """Scope and number of the call's conversation."""
 
 
 @dataclass(frozen=True, slots=True)

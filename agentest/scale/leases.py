@@ -222,7 +222,7 @@ class LeasedGate:
     async def _wait(self, lease: int, call: Call, tokens: int, seconds: float) -> None:
         waiting = self._wire.waiting[lease] = _Waiting()
         self._waiting.add(waiting)
-        self._wire.send(Wanted(self._number, lease, call.number, tokens, seconds))
+        self._wire.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
         try:
             while waiting.answer is None:
                 # Waiting for a model that is down is the call's own time, standing in line is not.

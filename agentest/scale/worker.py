@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from agentest.errors import UsageError
 from agentest.events import Event, Noted
-from agentest.llm.recording.tape import Mode
+from agentest.llm.recording.tape import NO_PAGE, Mode
 from agentest.run.agents import connected_agents
 from agentest.run.connections import Connections, open_models, scenario_names, stopping
 from agentest.run.holding import Finished, HeldHere, came_to_nothing
@@ -195,11 +195,11 @@ class Worker:
         return HeldHere(source, self._prepared.plan.custom, session.settings, connections)
 
     def _pages(self, session: Session) -> PagesTape | None:
-        options, redact = self._prepared.request.options, self._prepared.loaded.redact
-        if options.tape is None:
+        mode, redact = self._prepared.tape_mode, self._prepared.loaded.redact
+        if mode is None:
             return None
         names = scenario_names(self._prepared)
-        return PagesTape(Mode(options.tape), redact, self._line.send, names, stopping(session))
+        return PagesTape(Mode(mode), redact, self._line.send, names, stopping(session))
 
     def _held_earlier(self, unit: Unit, number: int) -> Conversation:
         return self._given.pop((unit.scope, number))
@@ -208,8 +208,8 @@ class Worker:
         unit = self._units[order.scope]
         if order.earlier is not None:
             self._given[unit.scope, order.number] = pickle.loads(order.earlier)
-        if self._tape and order.page:
-            self._tape.begin(unit.scope, order.number, order.page)
+        if self._tape:
+            self._tape.begin(unit.scope, order.number, order.page or NO_PAGE)
         ongoing = self._ongoing[order.hold] = _Ongoing(order.hold, self._line)
         try:
             finished = await self._holder.hold(unit, order.number, ongoing, order.ids_end)

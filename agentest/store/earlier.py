@@ -1,4 +1,4 @@
-"""What an earlier run took, read from its results.json or journal as quickly as that can be.
+"""What an earlier run took, by its run.json, or read from its results.json or journal.
 
 Nothing is checked against the schema: whoever reads it wants an estimate, and a file that is not as expected
 tells nothing.
@@ -7,15 +7,52 @@ tells nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from agentest.forecast import Earlier, Took
 from agentest.store.kept.folder import JOURNAL
-from agentest.store.kept.record import RECORD
+from agentest.store.kept.record import RECORD, RunRecord
 
+Place = tuple[str, str]
+"""Names of a scenario and its agent."""
 _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+def earlier_of_kind(
+    records: Iterable[RunRecord], places: Collection[Place], *, offline: bool
+) -> Earlier | None:
+    """What the first of these runs took that had all of these places, or else the most of them.
+
+    Args:
+        places: names of a scenario and its agent.
+        offline: whether no model was asked in it.
+    """
+    best: tuple[int, RunRecord] | None = None
+    for record in records:
+        if not record.took or offline is any(record.models.values()):
+            continue
+        known = len({(each.scenario, each.agent) for each in record.took} & set(places))
+        if best is None or known > best[0]:
+            best = known, record
+        if known == len(places):
+            break
+    return _of_record(best[1]) if best else None
+
+
+def _of_record(record: RunRecord) -> Earlier:
+    took = {
+        (each.scenario, each.agent): Took(
+            conversations=each.conversations,
+            talking_s=each.talking_ms / 1000,
+            judging_s=each.judging_ms / 1000,
+            cost=each.cost,
+            calls=each.calls,
+        )
+        for each in record.took
+    }
+    return Earlier(started_at=record.started_at, models=record.models, took=took)
 
 
 def earlier_run(path: Path) -> Earlier | None:
@@ -41,17 +78,17 @@ def _documents(path: Path) -> Iterator[Any]:
 
 def _earlier(documents: Iterator[Any]) -> Earlier:
     head: Any = None
-    places = dict[tuple[str, str], list[Any]]()
-    costs = dict[tuple[str, str], float | None]()
+    places = dict[Place, list[Any]]()
+    used = dict[Place, tuple[int, float | None]]()
     for document in documents:
         if head is None:
             head = {key: document[key] for key in ("startedAt", "models")}
         for place, conversation in _conversations(document):
             places.setdefault(place, []).append(conversation["time"])
         for scenario in _scenarios(document):
-            costs[scenario["name"], scenario["agent"]] = _cost(scenario["usage"].values())
+            used[scenario["name"], scenario["agent"]] = _used(list(scenario["usage"].values()))
     # What did not finish has told no cost: it is left out, as if it had not run.
-    took = {place: _took(times, costs[place]) for place, times in places.items() if place in costs}
+    took = {place: _took(times, *used[place]) for place, times in places.items() if place in used}
     return Earlier(started_at=head["startedAt"], models=head["models"], took=took)
 
 
@@ -70,16 +107,18 @@ def _scenarios(document: Any) -> Iterator[Any]:
         yield from scenario.get("agents", (scenario,))
 
 
-def _cost(usage: Iterable[Any]) -> float | None:
+def _used(usage: Iterable[Any]) -> tuple[int, float | None]:
+    """Calls, and their cost."""
     costs = [used["cost"] for used in usage]
-    return None if None in costs else sum(costs)
+    return sum(used["calls"] for used in usage), None if None in costs else sum(costs)
 
 
-def _took(times: list[Any], cost: float | None) -> Took:
+def _took(times: list[Any], calls: int, cost: float | None) -> Took:
     judging = sum(time["judgesMs"] for time in times) / 1000
     return Took(
         conversations=len(times),
         talking_s=sum(time["totalMs"] for time in times) / 1000 - judging,
         judging_s=judging,
         cost=cost,
+        calls=calls,
     )

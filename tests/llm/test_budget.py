@@ -102,6 +102,36 @@ def test_without_limits_everything_is_allowed() -> None:
     assert spend(Budget(None, None, lambda why: None), 1e9, 1000) == 1000
 
 
+def test_nobody_is_refused_while_others_go_on() -> None:
+    """What is under way when the last attempt is gone comes back first, and others finish."""
+    told: list[str] = []
+    budget = Budget(None, 1, told.append)
+    going_on = True
+    budget.others_go_on = lambda: going_on
+
+    async def run() -> None:
+        nonlocal going_on
+        budget.reserve()
+        async with anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                with pytest.raises(BudgetExhausted):
+                    await budget.settle(("s", 1))
+
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            assert (told, budget.refused["s", 1]) == ([], 1)
+            budget.over()
+            await anyio.wait_all_tasks_blocked()
+            assert told == []
+            going_on = False
+            budget.look_again()
+
+    anyio.run(run)
+    assert len(told) == 1
+    assert budget.refused["s", 1] == 0
+
+
 def test_a_cost_limit_needs_prices() -> None:
     """Under --max-cost a model of unknown price is refused by name, with the limit that works without."""
     with pytest.raises(ConfigError) as raised:

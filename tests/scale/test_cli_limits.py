@@ -70,15 +70,14 @@ def test_requests_a_minute_are_of_all_workers(project: Project) -> None:
 
 @pytest.mark.parametrize("most", [7, 90])
 def test_exactly_so_many_calls_are_made(project: Project, most: int) -> None:
-    """`--max-llm-calls` of all workers are made; that there are no more is said once."""
+    """`--max-llm-calls` of all workers are made, as far as they finish conversations; that is said once."""
     scenarios(project, 20, ", metrics=[]")  # a judge is asked many things at a time, a user one
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=Watched(0.005)) as server:
         project.config(agent.endpoint, **model_keys(server))
         done = project.run(*WORKERS, "--max-llm-calls", str(most), "--concurrency", "3")
-        # What is granted to the two others when the run is stopped may not be sent any more.
-        assert most - 2 <= len(server.received) <= most
+        assert most - 2 <= len(server.received) <= most  # a conversation takes three
     assert done.returncode == 2
-    assert done.stderr.count(f"no more model calls: all {most}") == 1
+    assert done.stderr.count("--max-llm-calls") == 1
 
 
 def test_a_key_that_is_refused_is_tried_a_few_times_by_all_workers(project: Project) -> None:

@@ -270,10 +270,9 @@ def test_a_budget_is_of_all_workers(project: Project) -> None:
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         project.config(agent.endpoint, **model_keys(model))
         done = project.run("--workers", "3", "--max-llm-calls", "25", "--concurrency", "3")
-        # What two others had claimed when the run was stopped may not have been sent any more.
         assert 23 <= len(model.received) <= 25
     assert done.returncode == 2
-    assert done.stderr.count("no more model calls: all 25") == 1
+    assert done.stderr.count("--max-llm-calls") == 1
 
 
 def test_recordings_are_made_and_replayed(project: Project) -> None:

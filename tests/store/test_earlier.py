@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ from builders import conversation_result, events, run_result, scenario_result
 
 from agentest.report.json import JsonReporter
 from agentest.results import ModelUsage, RunResult
-from agentest.store.earlier import earlier_run
+from agentest.store.earlier import earlier_of_kind, earlier_run
 from agentest.store.journal import Journal
+from agentest.store.kept.record import RunKind, RunRecord, read_record, with_end, write_record
 
 
 def some_run(*, comparison: bool = False) -> RunResult:
@@ -65,3 +67,42 @@ def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
             path = tmp_path / f"{n}.{suffix}"
             path.write_text(text)
             assert earlier_run(path) is None
+
+
+def record(took: int, models: Mapping[str, str | None], *names: str) -> RunRecord:
+    """Of a run in which each scenario took so many calls."""
+    usage = {"judge": ModelUsage(took, cost=0.03)}
+    held = [conversation_result("a-1"), conversation_result("a-2")]
+    run = run_result(*(scenario_result(name, held, usage=usage) for name in names))
+    begun = RunRecord(id=str(took), kind=RunKind.RUN, started_at=str(took), version="1", models=models)
+    return with_end(begun, run)
+
+
+def test_a_record_tells_what_the_journal_does(tmp_path: Path) -> None:
+    """run.json alone is enough: conversations, seconds, calls and cost of each scenario."""
+    write_record(tmp_path, with_end(record(1, {}), some_run()))
+    read = read_record(tmp_path)
+    assert read is not None
+    by_record = earlier_of_kind([read], {("a", "booking")}, offline=True)
+    by_journal = earlier_run(kept(tmp_path, some_run())[0])
+    assert by_record is not None
+    assert by_journal is not None
+    assert by_record.took == by_journal.took
+    assert by_record.took["a", "booking"].calls == 10
+
+
+def test_the_latest_run_with_the_same_scenarios_forecasts() -> None:
+    """Offline runs forecast offline ones; before a later run of a part comes one of all that is planned."""
+    model = {"user": "m", "judge": None}
+    runs = [record(1, {"user": None}, "a", "b"), record(2, model, "b"), record(3, model, "a", "b", "c")]
+    both = {("a", "booking"), ("b", "booking")}
+
+    def chosen(places: set[tuple[str, str]], *, offline: bool) -> str | None:
+        found = earlier_of_kind(runs, places, offline=offline)
+        return found and found.started_at
+
+    assert chosen(both, offline=False) == "3"
+    assert chosen({("b", "booking")}, offline=False) == "2"
+    assert chosen({("new", "booking")}, offline=False) == "2"
+    assert chosen(both, offline=True) == "1"
+    assert earlier_of_kind([], both, offline=True) is None

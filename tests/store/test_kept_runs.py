@@ -7,12 +7,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from builders import run_result, scenario_result
 
 from agentest.errors import UsageError
 from agentest.results import Status
-from agentest.store.kept.finding import check_readable, kept_runs, latest_run, latest_unfinished, run_file
+from agentest.store.kept.finding import (
+    check_readable,
+    complete_runs,
+    kept_runs,
+    latest_run,
+    latest_unfinished,
+    run_file,
+)
 from agentest.store.kept.folder import JOURNAL, RESULTS, new_run_folder, prune, publish
-from agentest.store.kept.record import Ended, RunKind, RunRecord, read_record, write_record
+from agentest.store.kept.record import Ended, RunKind, RunRecord, read_record, with_end, write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
@@ -45,6 +53,21 @@ def test_a_clock_that_goes_back(tmp_path: Path) -> None:
     assert back.name.startswith("20260102-030505-679-")
     prune(tmp_path, 1)
     assert [run.path for run in kept_runs(tmp_path)] == [back]
+
+
+def test_a_run_that_a_budget_stopped_is_gone_on_with(tmp_path: Path) -> None:
+    """It did not come to its end: it is resumed before an older one, and forecasts nothing."""
+    for seconds, ended in ((0, False), (1, True)):
+        with new_run_folder(tmp_path, NOW + timedelta(seconds=seconds)) as folder:
+            record = RunRecord(id=folder.id, kind=RunKind.RUN, started_at="2026", version="1")
+            if ended:
+                record = with_end(record, run_result(scenario_result(), stopped="a budget"))
+            write_record(folder.path, record)
+            (folder.path / JOURNAL).write_text("{}")
+    found = latest_unfinished(tmp_path, RunKind.RUN)
+    assert found is not None
+    assert found.path == folder.path
+    assert list(complete_runs(tmp_path, RunKind.RUN)) == []
 
 
 def test_a_run_to_go_on_with(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from agentest.errors import ModelUnavailable
 from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
 from agentest.llm.recording.cassette_file import Asked, Entry
-from agentest.llm.recording.tape import Tape
+from agentest.llm.recording.tape import Mode, Tape
 from agentest.results import ModelUsage
 
 
@@ -85,7 +85,8 @@ class Replay:
         asked = self._tape.asked(question, self.name, self.parameters)
         entry = self._tape.find(asked)
         if entry:
-            self._ledger.add_replayed(question.key, entry.used)
+            if self._tape.mode is not Mode.KEEP:
+                self._ledger.add_replayed(question.key, entry.used)
             return entry.answered()
         if self._live:
             return await self._live.record(question, asked)

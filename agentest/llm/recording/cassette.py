@@ -8,6 +8,7 @@ While a run lasts, answers are added to `<name>.jsonl.partial`: whatever kills i
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,19 +157,35 @@ class Cassettes:
         self._times.forget(scope, number)
         if self.mode is Mode.REPLAY:
             self._load(scope).recorded.pop(number, None)
+        elif self.mode is Mode.KEEP:
+            cassette = self._load(scope)
+            cassette.salvaged.pop(number, None)
+            cassette.fresh.pop(number, None)
 
     def forget(self, scope: str, number: int) -> None:
-        """The conversation was lost with the process that held it: what it recorded is no part of the run."""
+        """The conversation was lost with the process that held it: what it recorded is no part of the run.
+
+        What is kept because it was paid for is answered again when the conversation is held again.
+        """
         self._times.forget(scope, number)
-        self._load(scope).fresh.pop(number, None)
+        cassette = self._load(scope)
+        lost = cassette.fresh.pop(number, {})
+        if self.mode is Mode.KEEP:
+            cassette.salvaged.setdefault(number, {}).update(lost)
 
     def close(self, *, finished: bool = True) -> None:
         """Bring what was recorded into the files; a recording that did not finish replaces none."""
         if self.mode is Mode.REPLAY or (self.mode is Mode.RECORD and not finished):
             return
+        if self.mode is Mode.KEEP and finished:  # nothing is left that could need an answer again
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return
         problem: OSError | None = None
         for scope, cassette in self._cassettes.items():
-            if cassette.fresh or cassette.salvaged:
+            if self.mode is Mode.KEEP and not (cassette.fresh or cassette.salvaged):
+                cassette.path.unlink(missing_ok=True)
+                cassette.partial.unlink(missing_ok=True)
+            elif cassette.fresh or cassette.salvaged:
                 try:
                     write_atomically(cassette.path, _document(scope, cassette, self.models, self._named))
                     cassette.partial.unlink(missing_ok=True)
@@ -181,7 +198,10 @@ class Cassettes:
         """The scope's cassette, read when it is first needed. Raises CassetteError when it is damaged."""
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
-            if self.mode is not Mode.RECORD:
+            if self.mode is Mode.KEEP:  # what is damaged is paid for again
+                kept = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
+                cassette.salvaged, cassette.begun = _sheets(kept), True
+            elif self.mode is not Mode.RECORD:
                 try:
                     cassette.header, recorded = read(cassette.path, scope)
                     cassette.has_answers, cassette.recorded = bool(recorded), _sheets(recorded)

@@ -31,6 +31,9 @@ class Mode(StrEnum):
     REPLAY = "replay"
     FILL = "replay-or-record"
     """What is recorded is replayed; what is not, or was an error, is asked live and added."""
+    KEEP = "keep"
+    """As FILL, for conversations that a budget may leave unfinished: answers are kept until the conversation
+    has finished, and what an earlier run has paid for does not count again."""
 
 
 class Tape(Protocol):
@@ -104,12 +107,16 @@ class Page:
     """Whether a recording that did not finish is beside the file."""
 
 
+NO_PAGE = Page("")
+"""Of a conversation of which nothing is recorded, nor will be."""
+
+
 def found(layers: Iterable[Entries], asked: Asked, mode: Mode) -> Entry | None:
     """The request's answer in the first layer that has one; none where it is to be asked again."""
     for entries in layers:
         entry = entries.get(asked.slot)
         if entry and entry.asked.hash == asked.hash:
-            return None if mode is Mode.FILL and entry.kind == "error" else entry
+            return None if mode in (Mode.FILL, Mode.KEEP) and entry.kind == "error" else entry
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -116,12 +116,18 @@ def latest_whole_run(output_dir: Path, kind: str) -> KeptRun | None:
     return None
 
 
+def complete_runs(output_dir: Path, kind: str) -> Iterator[RunRecord]:
+    """The records of the runs of a kind that came to their end, the latest first."""
+    records = (run.record for run in reversed(kept_runs(output_dir)))
+    return (record for record in records if record and record.kind == kind and _came_to_its_end(record))
+
+
 def _is_whole(record: RunRecord) -> bool:
     return record.shard is None and not record.partial and _came_to_its_end(record)
 
 
 def _came_to_its_end(record: RunRecord) -> bool:
-    return record.ended is not None and not record.ended.interrupted
+    return record.ended is not None and not record.ended.interrupted and not record.ended.stopped
 
 
 def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> KeptRun | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from agentest.results import RunResult, Status
+from agentest.results import ModelUsage, RunResult, ScenarioResult, Status
 from agentest.shards import Part
 from agentest.store.codec import Codecs, Layout
 from agentest.support.files import write_atomically
@@ -44,6 +44,25 @@ class Ended:
     duration_ms: float
     cost: float | None
     """USD; None: the price of a model is not known."""
+    stopped: bool = False
+    """Whether something else than a signal had ended it early: a budget, --fail-fast."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioTook:
+    """What a scenario took against one agent, over all of its conversations."""
+
+    scenario: str
+    agent: str
+    conversations: int
+    talking_ms: float
+    """From the first message to the last, judges left out."""
+    judging_ms: float
+    """What judges took after the last turn."""
+    calls: int
+    """To models, in all roles."""
+    cost: float | None
+    """USD; None: the price of a model is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +96,15 @@ class RunRecord:
     job: str | None = None
     """What the page of `agentest ui` calls it, where that has started it."""
     ended: Ended | None = None
+    took: tuple[ScenarioTook, ...] = ()
+    """What each scenario took that came to its verdict, by which later runs are forecast."""
 
 
 _CODECS = Codecs(
     {
-        RunRecord: Layout(only_if_set=("shard", "part", "partial", "resumed", "job")),
-        Ended: Layout(digits={"cost": 6}),
+        RunRecord: Layout(only_if_set=("shard", "part", "partial", "resumed", "job", "took")),
+        Ended: Layout(digits={"cost": 6}, only_if_set=("stopped",)),
+        ScenarioTook: Layout(digits={"cost": 6}),
     }
 )
 
@@ -102,7 +124,22 @@ def with_end(record: RunRecord, result: RunResult) -> RunRecord:
             conversations=result.conversations,
             duration_ms=result.duration_ms,
             cost=result.usage.cost,
+            stopped=result.stopped is not None and not result.interrupted,
         ),
+        took=tuple(_took(each) for each in result.finished if each.totals.conversations),
+    )
+
+
+def _took(scenario: ScenarioResult) -> ScenarioTook:
+    time, used = scenario.totals.time, sum(scenario.usage.values(), ModelUsage())
+    return ScenarioTook(
+        scenario=scenario.name,
+        agent=scenario.agent,
+        conversations=scenario.totals.conversations,
+        talking_ms=time.total_ms - time.judges_ms,
+        judging_ms=time.judges_ms,
+        calls=used.calls,
+        cost=used.cost,
     )
 
 
