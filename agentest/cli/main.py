@@ -214,8 +214,9 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
     """Show which paths of which tasks have tests of which kind, and which tools were called and failed.
 
     RUN is an id, the beginning of one, `latest`, a folder or a file (default: the latest run and the latest
-    evaluation); of a scenario that several runs have, the latest counts. Scenarios are placed by their tags task:NAME and path:NAME, and unit, integration or
-    scenario; cases of evaluation sets by their tags or by ids like TASK/PATH. Nothing is run.
+    evaluation); of a scenario that several runs have, the latest counts. Scenarios are placed by their tags
+    task:NAME and path:NAME, and unit, integration or scenario; cases of evaluation sets by their tags or by
+    ids like TASK/PATH. Nothing is run.
 
     Exit status: 0, 1 below --fail-under, 2 when something could not be loaded.
     """

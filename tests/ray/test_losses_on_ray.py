@@ -98,7 +98,7 @@ def waiting(project: Project, *turns: str) -> None:
 
 
 def at_work(project: Project) -> list[tuple[int, int]]:
-    """Process of each worker in which the agent waits, or has waited, and of the raylet that has started it."""
+    """Process of each worker in which the agent waits, or has waited, and of its raylet."""
     found = [path.name.split("-")[1:] for path in project.root.glob("at-*")]
     return [(int(worker), int(raylet)) for worker, raylet in found]
 

@@ -136,7 +136,7 @@ def test_a_worker_that_dies_is_replaced_and_its_conversations_are_held_again(pro
 
 
 def test_a_ray_of_the_run_leaves_no_token_in_the_home_folder(project: Project, tmp_path: Path) -> None:
-    """Ray would make one there, with which the user's other programs could not join clusters without tokens."""
+    """Ray would make one there, and change how the user's other programs join clusters."""
     home = tmp_path / "home"
     home.mkdir()
     handled(project, "hello")

@@ -85,7 +85,7 @@ class AgentEvaluator:
             agent_name: an agent below that one. In this place ADK-TS has the session file, so that a path
                 or the name of a JSON file is taken for that.
             every_set: evaluates the `*.evalset.json` of a folder, too.
-            timeout_s: the time limit of the whole evaluation: a case that has not finished by then is errored.
+            timeout_s: the time limit of the evaluation: a case that has not finished by then is errored.
             others: arguments that google-adk's method has besides; they are refused in words.
 
         Raises EvaluationFailed, and UsageError for what cannot be run.
@@ -133,7 +133,7 @@ class AgentEvaluator:
             eval_config: google-adk's name for the content of a test_config.json, also as its EvalConfig.
             tools: mocks, as in a scenario.
             evaluators: the user's own evaluators, by metric or by their own `metric_name`.
-            timeout_s: the time limit of the whole evaluation: a case that has not finished by then is errored.
+            timeout_s: the time limit of the evaluation: a case that has not finished by then is errored.
 
         Raises EvaluationFailed, and UsageError for what cannot be run.
         """

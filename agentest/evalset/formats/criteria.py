@@ -269,8 +269,8 @@ class _UserSimulator(_CriteriaObject):
 
 
 _LIVE_IGNORED = (
-    "{source}: live_model_config is ignored: it is for ADK's live (bidirectional) sessions, and here agents are "
-    "sent one message after another"
+    "{source}: live_model_config is ignored: it is for ADK's live (bidirectional) sessions, and here agents "
+    "are sent one message after another"
 )
 
 

@@ -110,8 +110,8 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
 def own_token() -> str:
     """The token of clusters that this process starts.
 
-    Without one in its environment, a newer Ray makes one and leaves it in `~/.ray/auth_token`, which changes how
-    the user's other programs join clusters. Ray keeps the first token of a process: there is one for all.
+    Without one in its environment, a newer Ray makes one and leaves it in `~/.ray/auth_token`, which changes
+    how the user's other programs join clusters. Ray keeps the first token of a process: there is one for all.
     """
     return secrets.token_hex(32)
 
