@@ -13,6 +13,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -79,7 +80,18 @@ class Job:
             text=True,
             check=False,
         )
-        return done, dict(line.split("=", 1) for line in written.read_text().splitlines())
+        return done, dict(outputs_in(written.read_text()))
+
+
+def outputs_in(text: str) -> Iterator[tuple[str, str]]:
+    """The outputs of a file in GitHub's form: `name=value`, or `name<<END`, lines and `END`."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if form := re.fullmatch(r"([^=<]+)<<(.+)", line):
+            yield form[1], "\n".join(iter(partial(next, lines), form[2]))
+        else:
+            name, _, value = line.partition("=")
+            yield name, value
 
 
 def filled(text: str, known: dict[str, Any]) -> str:
@@ -115,7 +127,12 @@ def test_the_action_is_what_github_takes() -> None:
     """Each step of the composite action has its shell; only GitHub's own actions are used."""
     assert ACTION["runs"]["using"] == "composite"
     used = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
-    assert used == ["actions/setup-python@v5", "actions/upload-artifact@v4"]
+    assert [use.partition("@")[0] for use in used] == [
+        "actions/setup-python",
+        "actions/cache",
+        "actions/upload-artifact",
+    ]
+    assert all(re.fullmatch("[0-9a-f]{40}", use.partition("@")[2]) for use in used)
     assert all(step["shell"] == "bash" for step in ACTION["runs"]["steps"] if "run" in step)
     assert all(known["description"] for known in (*ACTION["inputs"].values(), *ACTION["outputs"].values()))
 
@@ -123,6 +140,32 @@ def test_the_action_is_what_github_takes() -> None:
 def test_no_input_becomes_code() -> None:
     """Scripts hold no expression: what a pull request's author could write reaches them as a variable."""
     assert not [step["run"] for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")]
+
+
+def test_no_value_becomes_another_output(job: Job) -> None:
+    """Outputs have a delimiter that is another one each time, so that no text can hold it."""
+    given = {"working-directory": "bots/booking", "output-dir": "x\nstatus=passed\nstatus<<EOF\npassed\nEOF"}
+    ends = set()
+    for _ in range(2):
+        done, outputs = job.step("run", **given)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert outputs["status"] == "failed"
+        assert outputs["report"] == f"bots/booking/{given['output-dir']}/report.html"
+        ends |= set(re.findall("^status<<([0-9a-f]{32})$", (job.root / "outputs.txt").read_text(), re.M))
+    assert len(ends) == 2
+
+
+def test_wheels_are_cached_by_what_is_installed(job: Job) -> None:
+    """In the folder that pip is told to use, under another key for each version."""
+    [cache] = [step["with"] for step in ACTION["runs"]["steps"] if "actions/cache@" in step.get("uses", "")]
+    keys = {job.step("wheels", version=version)[1]["key"] for version in ("", "1.2.0", "1.3.0")}
+    assert len(keys) == 3
+    assert all(re.fullmatch("[0-9-]+", key) for key in keys)
+    assert cache["path"] == "${{ runner.temp }}/agentest-wheels"
+    executable(job.root / "bin" / "python3", '[ "$1 $2" = "-m venv" ] && mv "$3-made" "$3"')
+    executable(job.root / "temp" / "agentest-made" / "bin" / "python", 'echo "$PIP_CACHE_DIR"')
+    done, _ = job.step("install")
+    assert done.stdout == f"{job.root}/temp/agentest-wheels\n"
 
 
 def test_every_input_is_documented() -> None:

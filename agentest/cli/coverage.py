@@ -28,6 +28,8 @@ from agentest.support.paths import contains_any, shown_path
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]
+_KINDS = ((RunKind.RUN, RunKind.MERGE), (RunKind.EVAL,))
+"""An evaluation has other scenarios than a run, and takes nothing away from what that has covered."""
 _NO_AGENT = ""
 """Coverage asks no agent: a case is placed once, whoever will answer it."""
 
@@ -44,7 +46,7 @@ def covered(request: Request, results: Sequence[Path] = (), eval_sets: Sequence[
     """What scenarios, cases and their results cover. Raises UsageError.
 
     Args:
-        results: files to read; () for the results of the last run, if there are any.
+        results: files to read; () for those of the latest run and of the latest evaluation, if any.
         eval_sets: files and folders; a file may be followed by `:case1,case2`.
     """
     root, options = request.root, request.options
@@ -73,9 +75,9 @@ def _prepared(request: Request, *, alone: bool) -> Prepared | None:
 
 def _last_results(prepared: Prepared) -> list[Path]:
     folder = output_dir(prepared)
-    latest = latest_run(folder, (RunKind.RUN, RunKind.EVAL, RunKind.MERGE))
-    last = latest.file if latest else folder / "results.json"
-    return [last] if last and last.exists() else []
+    latest = [latest_run(folder, kinds) for kinds in _KINDS]
+    files = [run.file for run in latest if run and run.file] or [folder / "results.json"]
+    return [file for file in files if file.exists()]
 
 
 def _cases(request: Request, eval_sets: Sequence[str]) -> Iterator[Unit]:

@@ -213,22 +213,23 @@ def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
 def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: Any) -> int:
     """Show which paths of which tasks have tests of which kind, and which tools were called and failed.
 
-    RESULTS are those of one run or of several (default: the last run's); of a scenario that several have, the
-    latest counts. Scenarios are placed by their tags task:NAME and path:NAME, and unit, integration or
-    scenario; cases of evaluation sets by their tags or by ids like TASK/PATH. Nothing is run.
+    RUN is an id, the beginning of one, `latest`, a folder or a file (default: the latest run and the latest
+    evaluation); of a scenario that several runs have, the latest counts. Scenarios are placed by their tags
+    task:NAME and path:NAME, and unit, integration or scenario; cases of evaluation sets by their tags or by
+    ids like TASK/PATH. Nothing is run.
 
     Exit status: 0, 1 below --fail-under, 2 when something could not be loaded.
     """
 
     def go() -> int:
         from agentest.cli.coverage import covered, enough, show
+        from agentest.cli.named_runs import run_at
 
         place = _place(cwd, options["config"])
-        paths = (*options.pop("more_results"), *options.pop("results"))
+        references = (*options.pop("more_results"), *options.pop("results"))
+        paths = [run_at(reference, place, options["config"]) for reference in references]
         eval_sets = [place.from_root(target) for target in options.pop("eval_sets")]
-        measured = covered(
-            _request(place, offline=True, **options), [place.path(path) for path in paths], eval_sets
-        )
+        measured = covered(_request(place, offline=True, **options), paths, eval_sets)
         show(measured.coverage, form, sys.stdout)
         return tell_broken(measured.broken) or enough(measured.coverage, fail_under)
 

@@ -73,13 +73,12 @@ camel_case_option = click.option(
 
 
 coverage_options = _options(
-    click.argument("more_results", nargs=-1, type=click.Path(path_type=Path), metavar="[RESULTS]…"),
+    click.argument("more_results", nargs=-1, metavar="[RUN]…"),
     click.option(
         "--results",
         multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="PATH",
-        help="The same as RESULTS, one or several times.",
+        metavar="RUN",
+        help="The same as RUN, one or several times.",
     ),
     click.option(
         "--eval-set",

@@ -219,7 +219,8 @@ def _data_of_defaults(case: EvalCase) -> dict[str, bool]:
 
 
 def unchecked(chosen: CaseSet) -> Iterator[str]:
-    """A note on each kind of expectation of the set's cases, and each judge, that no criterion looks at."""
+    """A note on each expectation of the set's cases, each judge and each setting that nothing looks at."""
+    yield from chosen.criteria.notes
     metrics = {criterion.metric for criterion in chosen.criteria.criteria}
     kinds = [("final_session_state_match", "a final_session_state", expects_state)]
     if not any(c.include_intermediate_responses_in_final for c in chosen.criteria.criteria):

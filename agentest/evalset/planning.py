@@ -84,7 +84,7 @@ def prepare_eval(
     sets = case_sets(reads, asked.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root, loaded.redact)
     notes = [*wanted.notes, *(note for read in reads for note in _notes(read, asked.criteria))]
-    notes += [note for chosen in sets for note in unchecked(chosen)]
+    notes += dict.fromkeys(note for chosen in sets for note in unchecked(chosen))
     notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
 

@@ -40,6 +40,8 @@ class Mode:
     keep_conversations: bool = True
     """Whether the result keeps conversations that have been reported."""
     spending: Spending = field(default_factory=Spending)
+    limit_s: float | None = None
+    """After so long the run is stopped: what has not finished is errored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ async def execute(
 
     with handled_signals(interrupt, words.last, words.show) as signals:
         async with anyio.create_task_group() as tasks:
+            if mode.limit_s is not None:
+                tasks.start_soon(_stop_after, mode.limit_s, stop)
             try:
                 await run_steps(session, mode, outcome, starting, tasks)
             except UsageError as error:  # kept: a task group would wrap it
@@ -91,6 +95,11 @@ async def execute(
     if problem and not outcome.interrupted:  # what a signal broke off is no mistake of the user's
         raise type(problem)(prepared.loaded.redact(str(problem)))
     return outcome
+
+
+async def _stop_after(limit_s: float, stop: Stop) -> None:
+    await anyio.sleep(limit_s)
+    stop(f"the time limit of {limit_s:g} s was reached")
 
 
 async def run_steps(

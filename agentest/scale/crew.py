@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from agentest.errors import ConfigError, UsageError
 from agentest.events import Noted
+from agentest.run.connections import stopping
 from agentest.run.engines import Concluded, RunUnits
 from agentest.run.holding import Finished, Ongoing, came_to_nothing
 from agentest.run.plan import Unit
@@ -89,6 +90,7 @@ class Crew:
         self._numbers = count(1)
         self._holds = count(1)
         self._noted: set[str] = set()
+        self._stop_for = stopping(session)
         self._problem: UsageError | None = None
         self._fallen: list[Member] = []
         """Those that have died before the run has begun, and are to be replaced."""
@@ -337,7 +339,7 @@ class Crew:
         """A worker cannot go on, nor could another one: the run does not begin, or it is stopped."""
         self._problem = problem
         if self._tasks:
-            self._session.stop(self._session.prepared.loaded.redact(str(problem)))
+            self._stop_for(self._session.prepared.loaded.redact(str(problem)))
         self._roster.change()
 
     def _on_disconnect(self, member: Member) -> None:
@@ -355,15 +357,18 @@ class Crew:
             self._fallen.append(member)
 
     async def _replace(self, member: Member) -> None:
-        """Tell what a worker has lost, and have another one take its place."""
+        """Have another worker take the place of one that has ended, and report what that one has lost."""
         problem = f"a {self._fleet.called} {await member.connection.death()}"
+        if not self._session.stop.called.is_set():
+            await self._connect_after(member, problem)
         if lost := member.lost(stopped=self._session.stop.called.is_set()):
             self._session.say(f"{problem}: {lost}")
         for one in [*member.holdings.values()]:
             if not one.done.done():
                 one.done.set_exception(Lost(problem))
-        if self._session.stop.called.is_set():
-            return
+
+    async def _connect_after(self, member: Member, problem: str) -> None:
+        """Connect another worker, or fail where none can follow."""
         self._stillborn = 0 if member.ready else self._stillborn + 1
         if self._stillborn == MOST_ATTEMPTS:
             self._fail(

@@ -210,6 +210,8 @@ async def _until_writable(line: socket.socket) -> None:
 
 
 def _no_more(error: OSError) -> UsageError:
+    if isinstance(error, ConnectionError):  # its workers have ended with it
+        return UsageError("the process that starts workers was killed, by somebody or for lack of memory")
     return UsageError(f"no process can be forked any more: {error}")
 
 

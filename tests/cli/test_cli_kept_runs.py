@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
 from agentest.testing import ScriptedAgent
@@ -78,7 +79,29 @@ def test_a_run_is_named_wherever_results_are(held: Project) -> None:
     exported = held.agentest("export", ids(held)[1][:22], "--to", "scenario")
     assert 'scenario(\n    "says no' in exported.stdout, exported.stderr
     assert held.agentest("label", "latest", typed="\n").returncode in (0, 2)
-    assert held.agentest("coverage", "--format", "json").returncode == 0
+    id = ids(held)[1]
+    for reference in (id, id[:22], "latest", f".agentest/runs/{id}"):
+        measured = held.agentest("coverage", reference, "--format", "json")
+        assert measured.returncode == 0, measured.stderr
+        (file,) = json.loads(measured.stdout)["results"]
+        assert Path(file).parent.name == (ids(held)[-1] if reference == "latest" else id)
+
+
+def test_coverage_counts_the_latest_run_and_the_latest_evaluation(project: Project) -> None:
+    """An evaluation after a run takes nothing away from what the run has covered."""
+    project.scenario("scenario('pays', turns=['hello'], tags=['task:buy', 'path:happy'])")
+    project.write(
+        "sets/refund.test.json", text(eval_set("refund", case("refund/happy", invocation("hi", "hi"))))
+    )
+    with ScriptedAgent(lambda body: "hi") as agent:
+        project.config(agent.endpoint)
+        for command in (("run",), ("eval", "sets/refund.test.json")):
+            done = project.agentest(*command)
+            assert done.returncode == 0, done.stdout + done.stderr
+    measured = json.loads(project.agentest("coverage", "--format", "json").stdout)
+    statuses = {row["task"]: row["unit"] + row["integration"] for row in measured["levels"]}
+    assert [each["status"] for found in statuses.values() for each in found] == ["passed", "passed"]
+    assert len(measured["results"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -90,6 +113,7 @@ def test_a_run_is_named_wherever_results_are(held: Project) -> None:
         (("show", "a.sim.py"), "a.sim.py is not JSON"),
         (("show", "none.json"), "none.json cannot be read: No such file"),
         (("judge", "yesterday"), "there is no run 'yesterday'"),
+        (("coverage", "yesterday"), "there is no run 'yesterday'"),
     ],
 )
 def test_a_run_that_cannot_be_shown(held: Project, arguments: tuple[str, ...], says: str) -> None:

@@ -256,6 +256,44 @@ async def test_a_number_of_runs_is_a_number(num_runs: Any) -> None:
         await AgentEvaluator.evaluate_eval_set(echo, ECHO, WORDS, num_runs)
 
 
+async def test_a_time_limit_errs_what_has_not_finished(project: Project) -> None:
+    """Of files and of values; a case whose agent never answers fails the evaluation, and says why."""
+
+    async def silent(messages: list[dict[str, Any]], ctx: object) -> str:
+        del messages, ctx
+        await asyncio.Event().wait()
+        return "never"
+
+    project.write("a.test.json", text(ECHO))
+    for evaluation in (
+        AgentEvaluator.evaluate(silent, "a.test.json", timeout_s=0.5),
+        AgentEvaluator.evaluate_eval_set(silent, ECHO, {"response_match_score": 1.0}, timeout_s=0.5),
+    ):
+        with pytest.raises(EvaluationFailed, match=r"the time limit of 0\.5 s was reached") as failed:
+            await evaluation
+        statuses = {each.verdict.status for each in failed.value.result.scenarios}
+        assert statuses == {Status.ERRORED}
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, True, "60", math.inf, math.nan])
+async def test_a_time_limit_is_a_number_of_seconds(timeout_s: Any) -> None:
+    with pytest.raises(UsageError, match="timeout_s: expected a number of seconds above 0"):
+        await AgentEvaluator.evaluate_eval_set(echo, ECHO, {"response_match_score": 1.0}, timeout_s=timeout_s)
+
+
+async def test_a_live_model_config_is_said_to_be_ignored(project: Project) -> None:
+    """Once for all sets of the folder; nothing is said of one that is null."""
+    live = {"criteria": {"response_match_score": 0.5}, "live_model_config": {"model": "gemini-live"}}
+    for name in ("a", "b"):
+        project.write(f"sets/{name}.test.json", text({**ECHO, "eval_set_id": name}))
+    project.write("sets/test_config.json", text(live))
+    with pytest.warns(UserWarning, match="live_model_config is ignored") as told:
+        await AgentEvaluator.evaluate(echo, "sets", 1)
+    assert len([one for one in told if "live_model_config" in str(one.message)]) == 1
+    project.write("sets/test_config.json", text({**live, "live_model_config": None}))
+    await AgentEvaluator.evaluate(echo, "sets", 1)
+
+
 async def test_criteria_have_the_forms_of_a_file() -> None:
     """Criteria are thresholds, criteria with options, or a whole test_config.json, in either spelling."""
     document = eval_set("a", case("x", invocation("u", "u", [use("t")])))

@@ -777,3 +777,31 @@ async def test_evaluations_come_as_they_end() -> None:
     assert (await first_of(results)).eval_id == "quick"
     may_end.set()
     assert [one.eval_id async for one in results] == ["slow"]
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "name", "threshold"),
+    [
+        (TrajectoryEvaluator, "tool_trajectory_avg_score", 1.0),
+        (RougeEvaluator, "response_match_score", 0.8),
+        (FinalResponseMatchV2Evaluator, "final_response_match_v2", 0.8),
+        (SafetyEvaluatorV1, "safety_v1", 1.0),
+    ],
+)
+def test_a_prebuilt_evaluator_tells_its_metric(evaluator: Any, name: str, threshold: float) -> None:
+    info = evaluator.get_metric_info()
+    assert (info.metric_name, info.default_threshold) == (name, threshold)
+    assert info.interval == Interval(min_value=0, max_value=1)
+    assert info.description
+
+
+def test_an_evaluator_that_says_nothing_of_itself_tells_its_name_and_threshold() -> None:
+    class Polite(Fixed):
+        """Whether the agent says please."""
+
+        metric_name = "polite"
+        threshold = 0.7
+
+    info = Polite.get_metric_info()
+    assert (info.metric_name, info.default_threshold) == ("polite", 0.7)
+    assert info.description == "Whether the agent says please."

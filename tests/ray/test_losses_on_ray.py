@@ -79,6 +79,8 @@ from pathlib import Path
 import anyio
 
 async def handler(messages, ctx):
+    if messages[-1]["content"] == "quick":
+        return "fine"
     Path(f"{WHERE}/at-{os.getpid()}-{os.getppid()}").touch()
     while not Path(f"{WHERE}/go").exists():
         await anyio.sleep(0.05)
@@ -86,6 +88,24 @@ async def handler(messages, ctx):
 
 config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporters": ["console", "json"]}
 """
+
+
+def waiting(project: Project, *turns: str) -> None:
+    """A project whose agent waits for a file, but for messages that are `quick`."""
+    project.write("agentest.config.py", f"WHERE = {str(project.root)!r}\n{WAITING}")
+    lines = [f"scenario('s{n}', turns=[{said!r}])" for n, said in enumerate(turns)]
+    project.scenario("\n".join(lines))
+
+
+def at_work(project: Project) -> list[tuple[int, int]]:
+    """Process of each worker in which the agent waits, or has waited, and of its raylet."""
+    found = [path.name.split("-")[1:] for path in project.root.glob("at-*")]
+    return [(int(worker), int(raylet)) for worker, raylet in found]
+
+
+def counts(project: Project) -> list[int]:
+    """How many conversations each scenario has in the results."""
+    return [len(each["conversations"]) for each in project.results["scenarios"]]
 
 
 @pytest.fixture
@@ -98,24 +118,60 @@ def nodes() -> Iterator[RayCluster]:
 def test_what_a_node_was_at_that_dies_is_held_by_another_and_counted_once(
     project: Project, nodes: RayCluster
 ) -> None:
-    project.write("agentest.config.py", f"WHERE = {str(project.root)!r}\n{WAITING}")
-    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['hello'])")
+    waiting(project, *["hello"] * 4)
     process = project.start("--engine", "ray", "--ray-address", nodes.address, "--workers", "2")
-
-    def at_work() -> list[list[str]]:
-        return [path.name.split("-")[1:] for path in project.root.glob("at-*")]
-
-    wait_until(lambda: bool(at_work()))
-    worker, raylet = at_work()[0]
-    os.kill(int(raylet), signal.SIGKILL)
+    wait_until(lambda: bool(at_work(project)))
+    worker, raylet = at_work(project)[0]
+    os.kill(raylet, signal.SIGKILL)
     with suppress(ProcessLookupError):  # it ends by itself, too, when it misses the other
-        os.kill(int(worker), signal.SIGKILL)  # and this is all that there is of a node
+        os.kill(worker, signal.SIGKILL)  # and this is all that there is of a node
     wait_until(lambda: is_gone(worker))
     project.write("go", "")
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, out + err
     assert "that it was at will be held again" in out + err
     assert "Traceback" not in err
-    held = [len(each["conversations"]) for each in project.results["scenarios"]]
-    assert held == [1, 1, 1, 1]
+    assert counts(project) == [1, 1, 1, 1]
     assert len(project.finished) == 4
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[RayCluster]:
+    """A cluster of a head and one node, with a CPU each."""
+    with ray_cluster(1, head_cpus=1) as cluster:
+        yield cluster
+
+
+def test_a_killed_worker_is_replaced_on_a_cluster_of_two_nodes(
+    project: Project, two_nodes: RayCluster
+) -> None:
+    waiting(project, *["hello"] * 4)
+    process = project.start("--engine", "ray", "--ray-address", two_nodes.address, "--workers", "2")
+    wait_until(lambda: bool(at_work(project)))
+    worker, _ = at_work(project)[0]
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: is_gone(worker))
+    project.write("go", "")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, out + err
+    assert "that it was at will be held again" in err
+    assert counts(project) == [1, 1, 1, 1]
+    assert len(project.finished) == 4
+
+
+def test_a_run_whose_own_node_dies_ends_and_is_resumed(project: Project, two_nodes: RayCluster) -> None:
+    """The raylet of the run's own process is killed; head process and another node live on."""
+    waiting(project, "quick", "quick", *["hello"] * 4)
+    process = project.start("--engine", "ray", "--ray-address", two_nodes.address, "--workers", "2")
+    wait_until(lambda: len(project.finished) == 2 and bool(at_work(project)))
+    os.kill(two_nodes.head_raylet, signal.SIGKILL)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2, out + err
+    assert "the Ray cluster takes this process for dead, as the node died that it was connected to" in err
+    assert "Traceback" not in err
+    assert counts(project) == [1, 1, 0, 0, 0, 0]
+    project.write("go", "")
+    done = project.run("--resume", "--engine", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 of 6 conversations of run" in done.stderr
+    assert counts(project) == [1] * 6

@@ -135,6 +135,17 @@ def test_a_worker_that_dies_is_replaced_and_its_conversations_are_held_again(pro
     assert [each["status"] for each in project.results["scenarios"]] == ["passed", "passed"]
 
 
+def test_a_ray_of_the_run_leaves_no_token_in_the_home_folder(project: Project, tmp_path: Path) -> None:
+    """Ray would make one there, and change how the user's other programs join clusters."""
+    home = tmp_path / "home"
+    home.mkdir()
+    handled(project, "hello")
+    env = {"OTHER_TOKEN": OTHER, "HOME": str(home)}
+    done = project.run("--engine", "ray", "--workers", "1", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (home / ".ray").exists()
+
+
 def test_an_interrupt_ends_the_run_and_ray(project: Project) -> None:
     others = processes_of_ray()
     handled(project, "hello", "hang")

@@ -189,6 +189,21 @@ def test_what_a_killed_worker_was_at_is_held_again(project: Project) -> None:
     assert not list(project.root.glob("pid.*"))
 
 
+def test_a_run_whose_workers_parent_is_killed_says_so(project: Project) -> None:
+    """On standard error, as reports may be all that goes to standard output; and nothing is held again."""
+    handled(project)
+    scenarios(project, a="hello", b="hang", c="hang")
+    process = project.start("--workers", "2", "--reporter", "json")
+    worker = two_hanging(project)[0]
+    parent = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGKILL)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2, out + err
+    assert err.count("the process that starts workers was killed, by somebody or for lack of memory") == 1
+    assert "held again" not in out + err
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize("said", ["hang", "block", "compute"])
 def test_no_worker_survives_its_parent(project: Project, said: str) -> None:
     """A run that is killed leaves no process behind, waiting, blocked or inside of C code."""

@@ -206,7 +206,7 @@ def test_one_that_fails_is_all_that_is_told() -> None:
 
     lab, _ = running([unit("a", 30)], fail, size=3)
     assert lab.stop.reason == "a worker process failed: a mistake"
-    assert lab.notes == []
+    assert lab.notes == ["a worker process failed: a mistake"]
 
 
 def test_a_stop_while_a_worker_is_silent_at_its_end() -> None:

@@ -190,6 +190,57 @@ def test_a_worker_that_stays_out_of_reach_is_given_up() -> None:
     asyncio.run(go())
 
 
+class _Mute:
+    """A worker that takes calls and answers none, as on a machine that has lost its network."""
+
+    killed = 0
+
+    async def receive(self, batch: Batch) -> None:
+        await anyio.sleep_forever()
+
+    async def take(self, acknowledged: int) -> Batch | None:
+        await anyio.sleep_forever()
+        return None
+
+    def kill(self) -> None:
+        self.killed += 1
+
+
+def test_a_worker_that_answers_no_call_is_given_up_and_ended() -> None:
+    async def go() -> None:
+        mute, disconnected = _Mute(), anyio.Event()
+        run = Caller(mute, print, disconnected.set, Patience(pause_s=0.001, out_of_reach_s=0.05))
+        run.send("a conversation")
+        with anyio.fail_after(10):
+            await disconnected.wait()
+            assert await run.death() == "was out of reach for 0 s: a call was not answered"
+        assert mute.killed
+        await run.close()
+
+    asyncio.run(go())
+
+
+def test_a_worker_that_waits_for_its_place_is_not_called() -> None:
+    """It may wait for long: only what has begun has to answer."""
+
+    async def go() -> None:
+        begun, got = asyncio.Event(), list[Any]()
+        called = Called(print)
+        called.listen(got.append)
+        wire = _Wire(called)
+        run = Caller(wire, print, print, Patience(pause_s=0.001, out_of_reach_s=0.05), begun)
+        run.send("early")
+        wire.died = "is not there yet"
+        await anyio.wait_all_tasks_blocked()
+        wire.died = None
+        begun.set()
+        await _until(lambda: bool(got))
+        assert got == ["early"]
+        await run.close()
+
+    asyncio.run(go())
+
+
 def test_what_comes_before_anybody_listens_is_kept() -> None:
     async def go() -> None:
         got: list[Any] = []

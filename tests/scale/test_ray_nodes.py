@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentest.errors import UsageError
-from agentest.scale.ray.nodes import Room, awaited_nodes, checked, cpus_of, room
+from agentest.scale.ray.nodes import Room, awaited_nodes, checked, cpus_of, is_dead, room
 from agentest.version import __version__
 
 HEAD = {"NodeID": "h", "Alive": True, "Resources": {}}
@@ -134,3 +134,10 @@ def test_why_workers_wait() -> None:
     assert why.startswith("waiting for 1 worker to begin. ")
     assert "has 1 on 1 node, none of them free" in why
     assert cpus_of([node("1", 2.9)]) == 2
+
+
+def test_a_node_is_dead_when_the_cluster_says_so() -> None:
+    """Not while it is unknown, or nobody answers."""
+    ray = FakeRay([HEAD, node("1"), node("2", alive=False)])
+    assert [is_dead(ray, name) for name in ("1", "2", "3")] == [False, True, False]
+    assert not is_dead(SimpleNamespace(nodes=lambda: 1 / 0), "2")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,7 +18,8 @@ import os, sys
 import ray
 from ray.cluster_utils import Cluster
 ray.__version__ = os.environ.get("VERSION_OF_THE_TEST", ray.__version__)
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+head = {"num_cpus": int(sys.argv[2]), "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=head)
 for _ in range(int(sys.argv[1])):
     cluster.add_node(num_cpus=1)
 print("address", cluster.address, flush=True)
@@ -35,12 +36,22 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """A cluster; its head has no CPU for workers."""
+    """A cluster; its head has no CPU for workers unless it was asked for some."""
 
     address: str
     folder: Path
     """RAY_TMPDIR: where its sessions are, and the address that `auto` finds."""
     _input: IO[str]
+
+    @property
+    def head_raylet(self) -> int:
+        """The process that looks after the workers of the head, and to which runs on this machine connect."""
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has ended meanwhile
+                words = path.read_bytes().decode(errors="replace").split("\0")
+                if "--head" in words and any(str(self.folder) in word for word in words):
+                    return int(path.parent.name)
+        raise ProcessLookupError(f"the head of the cluster in {self.folder} has no raylet")
 
     def add_node(self) -> None:
         """One more node, with one CPU; it is there some seconds later."""
@@ -49,17 +60,20 @@ class RayCluster:
 
 
 @contextmanager
-def ray_cluster(nodes: int, environment: Mapping[str, str] | None = None) -> Iterator[RayCluster]:
+def ray_cluster(
+    nodes: int, environment: Mapping[str, str] | None = None, *, head_cpus: int = 0
+) -> Iterator[RayCluster]:
     """A cluster that ends with the block.
 
     Args:
         nodes: beside the head, with one CPU each.
         environment: of all of its processes.
+        head_cpus: of the head, for workers.
     """
     with (
         tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,  # short: for sockets
         subprocess.Popen(
-            [sys.executable, "-c", _CLUSTER, str(nodes)],
+            [sys.executable, "-c", _CLUSTER, str(nodes), str(head_cpus)],
             cwd=folder,
             env={**os.environ, **_ENVIRONMENT, "RAY_TMPDIR": folder, **(environment or {})},
             stdin=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -74,6 +75,7 @@ class AgentEvaluator:
         config_file_path: str | Path | None = None,
         mocks: str | Path | None = None,
         every_set: bool = False,
+        timeout_s: float | None = None,
         **others: Any,
     ) -> None:
         """Evaluate a file (`file:case1,case2`) or the `*.test.json` of a folder by the criteria beside each.
@@ -83,11 +85,13 @@ class AgentEvaluator:
             agent_name: an agent below that one. In this place ADK-TS has the session file, so that a path
                 or the name of a JSON file is taken for that.
             every_set: evaluates the `*.evalset.json` of a folder, too.
+            timeout_s: the time limit of the evaluation: a case that has not finished by then is errored.
             others: arguments that google-adk's method has besides; they are refused in words.
 
         Raises EvaluationFailed, and UsageError for what cannot be run.
         """
         _check_runs(num_runs)
+        _check_timeout(timeout_s)
         refuse_others(others)
         if eval_dataset_file_path_or_dir is None:
             raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
@@ -103,7 +107,7 @@ class AgentEvaluator:
             _path(mocks),
             every_set,
         )
-        await _evaluated(prepare_eval(asked, configured=configuration(agent, root)))
+        await _evaluated(prepare_eval(asked, configured=configuration(agent, root)), timeout_s)
 
     @staticmethod
     async def evaluate_eval_set(
@@ -118,6 +122,7 @@ class AgentEvaluator:
         eval_config: Any = None,
         tools: Mapping[str, Any] | None = None,
         evaluators: Evaluators = (),
+        timeout_s: float | None = None,
         **others: Any,
     ) -> None:
         """Evaluate a set. `criteria`: metric → threshold or criterion, or the content of a test_config.json.
@@ -128,10 +133,12 @@ class AgentEvaluator:
             eval_config: google-adk's name for the content of a test_config.json, also as its EvalConfig.
             tools: mocks, as in a scenario.
             evaluators: the user's own evaluators, by metric or by their own `metric_name`.
+            timeout_s: the time limit of the evaluation: a case that has not finished by then is errored.
 
         Raises EvaluationFailed, and UsageError for what cannot be run.
         """
         _check_runs(num_runs)
+        _check_timeout(timeout_s)
         refuse_others(others)
         if eval_set is None:
             raise UsageError("eval_set is missing: the set to evaluate")
@@ -142,7 +149,7 @@ class AgentEvaluator:
         plan = eval_plan([chosen], loaded.config, name, num_runs, root, loaded.redact)
         request = Request(root, detailed=print_detailed_results)
         notes = [*unchecked(chosen), *about_experimental(codes)]
-        await _evaluated(prepared_for(request, loaded, plan, notes))
+        await _evaluated(prepared_for(request, loaded, plan, notes), timeout_s)
 
     @staticmethod
     def migrate_eval_data_to_new_schema(
@@ -205,6 +212,14 @@ def _check_runs(num_runs: int) -> None:
         raise UsageError(f"num_runs: expected a whole number of at least 1, found {num_runs!r}")
 
 
+def _check_timeout(timeout_s: float | None) -> None:
+    if timeout_s is None:
+        return
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not (is_number and 0 < timeout_s < math.inf):
+        raise UsageError(f"timeout_s: expected a number of seconds above 0, found {timeout_s!r}")
+
+
 def _name_and_session(
     name: str | Path | None, session: str | Path | None
 ) -> tuple[str | None, str | Path | None]:
@@ -222,7 +237,7 @@ def _path(path: str | Path | None) -> Path | None:
     return Path.cwd() / path
 
 
-async def _evaluated(prepared: Prepared) -> None:
+async def _evaluated(prepared: Prepared, timeout_s: float | None) -> None:
     """Run, report, and raise EvaluationFailed unless everything passed."""
     detailed = prepared.request.detailed
     reports = [report for report in prepared.reports if report.name != "console" or report.path or detailed]
@@ -236,7 +251,7 @@ async def _evaluated(prepared: Prepared) -> None:
     )
     reporters = make_reporters(reports, setting)
     broadcast = Broadcast([*reporters, NotesReporter()])
-    result = await run_result(prepared, broadcast)
+    result = await run_result(prepared, broadcast, limit_s=timeout_s)
     warn(broadcast.problems)
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
     if short or result.unclaimed:

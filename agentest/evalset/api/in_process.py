@@ -199,12 +199,17 @@ async def run_result(
     prepared: Prepared,
     emit: Emit = lambda _: None,
     finished: Mapping[str, Sequence[Conversation]] | None = None,
+    limit_s: float | None = None,
 ) -> RunResult:
-    """Run what was prepared. Notes become warnings. Raises UsageError, and KeyboardInterrupt after Ctrl-C."""
+    """Run what was prepared. Notes become warnings. Raises UsageError, and KeyboardInterrupt after Ctrl-C.
+
+    Args:
+        finished: conversations of an earlier run, by scope, to be evaluated again.
+        limit_s: after so long, what has not finished is errored.
+    """
     warn(prepared.notes)
-    outcome = await execute(
-        prepared, emit, Mode(source=LiveAgents() if finished is None else EarlierRun(finished))
-    )
+    source = LiveAgents() if finished is None else EarlierRun(finished)
+    outcome = await execute(prepared, emit, Mode(source=source, limit_s=limit_s))
     warn(map(prepared.loaded.redact, outcome.notes))
     if outcome.result is None or outcome.interrupted:
         raise KeyboardInterrupt

@@ -7,6 +7,7 @@ They score with the graders of the metrics that a run measures.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from agentest.evalset.api.evaluation_results import eval_status, sentences, turn
 from agentest.evalset.api.in_process import validated
 from agentest.evalset.api.judge_model import judge_for
 from agentest.evalset.formats.criteria import Criterion, parse_criteria
+from agentest.evalset.formats.metric_info import Interval, MetricInfo, MetricValueInfo
 from agentest.evalset.formats.model import EvalCase, Invocation
 from agentest.evalset.formats.problems import Names
 from agentest.evalset.metrics.facts import facts_of
@@ -65,6 +67,16 @@ class PrebuiltEvaluator(Evaluator):
         self._held = _criterion(type(self), given)
         super().__init__(metric_name=self.built_in, threshold=self._held.threshold)
         self._model = model
+
+    @classmethod
+    def get_metric_info(cls) -> MetricInfo:
+        """Return name, description, default threshold and range of the metric."""
+        return MetricInfo(
+            metric_name=cls.built_in or cls.__name__,
+            description=inspect.getdoc(cls) or "",
+            default_threshold=cls.default,
+            metric_value_info=MetricValueInfo(interval=Interval(min_value=0, max_value=1)),
+        )
 
     async def evaluate_invocations(
         self,

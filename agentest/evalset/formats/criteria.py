@@ -130,6 +130,8 @@ class Criteria:
     adapts: bool = False
     """Whether a criterion is left out for a case that has no data for it: so with the default criteria."""
     source: Path | None = None
+    notes: tuple[str, ...] = ()
+    """What the user should know about the file."""
 
 
 DEFAULT = Criteria(
@@ -267,6 +269,12 @@ class _UserSimulator(_CriteriaObject):
         return ModelWish("user", self.model, config.sampling, source, key, not_sent=config.not_sent)
 
 
+_LIVE_IGNORED = (
+    "{source}: live_model_config is ignored: it is for ADK's live (bidirectional) sessions, and here agents "
+    "are sent one message after another"
+)
+
+
 class _File(_CriteriaObject):
     criteria: dict[str, Any] = Field(default_factory=dict)
     custom_metrics: dict[str, Any] | None = None
@@ -303,6 +311,7 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
         ),
         {name: metric.value() for name, metric in custom.items()},
         (file.user_simulator_config or _UserSimulator()).value(source),
+        notes=() if file.live_model_config is None else (_LIVE_IGNORED.format(source=source),),
     )
 
 

@@ -128,7 +128,11 @@ class Evaluator(ABC):
     @classmethod
     def get_metric_info(cls) -> MetricInfo | Mapping[str, Any]:
         """What the evaluator measures; a mapping has the keys of a MetricInfo."""
-        return MetricInfo(metric_name=cls.metric_name or cls.__name__, description=inspect.getdoc(cls) or "")
+        return MetricInfo(
+            metric_name=cls.metric_name or cls.__name__,
+            description=inspect.getdoc(cls) or "",
+            default_threshold=cls.threshold,
+        )
 
 
 def held_to(evaluator: Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:

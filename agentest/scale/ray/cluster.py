@@ -7,12 +7,13 @@ import logging
 import os
 import platform
 import re
+import secrets
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import IO, Any
 
 from agentest.errors import UsageError
@@ -25,6 +26,7 @@ from agentest.scale.ray.nodes import (
     awaited_nodes,
     checked,
     cpus_of,
+    is_dead,
     node_of,
     with_room,
 )
@@ -64,6 +66,8 @@ class Cluster:
     local: bool
     head: str
     """Where its head node answers."""
+    is_node_dead: Callable[[], bool]
+    """Whether the cluster has declared the node dead that this process is connected to. It may block."""
 
 
 def check_installed(version_of: Callable[[str], str] = importlib.metadata.version) -> None:
@@ -94,11 +98,22 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
     if address is not None:
         check_reachable(address)
     alone = address is None or is_on_loopback_alone(address, os.environ)
-    with _environment({**_OURS, **(_LOOPBACK if alone else {})}):
+    token = {"RAY_AUTH_TOKEN": own_token()} if address is None else {}
+    with _environment({**_OURS, **(_LOOPBACK if alone else {}), **token}):
         ray = _imported()
         _silence(logging.getLogger("ray"))
         with _started(ray, workers) if address is None else _connected(ray, address, files):
             yield _looked_at(ray, address)
+
+
+@cache
+def own_token() -> str:
+    """The token of clusters that this process starts.
+
+    Without one in its environment, a newer Ray makes one and leaves it in `~/.ray/auth_token`, which changes
+    how the user's other programs join clusters. Ray keeps the first token of a process: there is one for all.
+    """
+    return secrets.token_hex(32)
 
 
 def _imported() -> Any:
@@ -242,5 +257,7 @@ def _looked_at(ray: Any, address: str | None) -> Cluster:
     else:
         alive = awaited_nodes(ray)
         nodes = checked(alive, asked(ray, alive), probe.look())
-    head = address if is_of_clients(address) else ray.get_runtime_context().gcs_address
-    return Cluster(tuple(nodes), cpus_of(alive), address is None, head)
+    context = ray.get_runtime_context()
+    head = address if is_of_clients(address) else context.gcs_address
+    is_node_dead = partial(is_dead, ray, context.get_node_id())
+    return Cluster(tuple(nodes), cpus_of(alive), address is None, head, is_node_dead)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from agentest.run.connections import stopping
 from agentest.run.engines import RunUnits
 from agentest.run.ports import known_ports
 from agentest.run.prepare import Prepared
@@ -19,8 +20,8 @@ from agentest.scale.ray.cluster import Cluster, joined
 from agentest.scale.ray.environment import needed_variables
 from agentest.scale.ray.files import check_inside, files_of
 from agentest.scale.ray.fleet import RayFleet
-from agentest.scale.ray.head import watched_head
 from agentest.scale.ray.life import Holding, Recipe
+from agentest.scale.ray.membership import watched_membership
 from agentest.scale.shares import AUTO, worker_count
 
 
@@ -68,8 +69,14 @@ class RayEngine:
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
         """Wait until the first worker is ready (`scale.engine.Spread`). Raises UsageError."""
         fleet = RayFleet(self.size, self.life, self.variables, session.say)
+        stop = stopping(session)
+
+        def on_lost(reason: str) -> None:
+            if not session.stop.called.is_set():
+                stop(reason)
+
         async with (
-            watched_head(self.cluster.head, session.stop),
+            watched_membership(self.cluster.head, self.cluster.is_node_dead, on_lost),
             Spread(fleet).open(session, origin) as run,
         ):
             yield run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from agentest.scale.messages import CannotStart
 from agentest.scale.ray.boxes import Batch
 from agentest.scale.ray.host import CALLS_AT_ONCE, Host
 from agentest.scale.ray.life import Holding
-from agentest.scale.ray.line import Caller, HasDied, OutOfReach
+from agentest.scale.ray.line import Caller, HasDied, OutOfReach, Patience
+from agentest.scale.ray.membership import TAKEN_FOR_DEAD
 from agentest.scale.ray.nodes import room
 from agentest.support.text import count
 
@@ -22,10 +24,13 @@ _SOON_S = 5.0
 """A worker that has found no place by then waits for one, and the user learns of it."""
 _STARTED_WITHIN_S = 600.0
 """No worker at all after so long: the run cannot begin."""
+_OWNER_DIED = "its owner has died"
+"""What Ray tells of an actor when it takes this process for dead."""
 _DEATHS = {
     ("its node has died", "node was", "node is dead"): "has died with its node",
     ("running low on memory", "memory pressure"): "was ended by Ray, as its node had no memory left",
     ("killed by `ray.kill`",): "was ended",
+    (_OWNER_DIED,): "was ended by the cluster",
     ("worker process has died",): "has died: its process was killed, or has crashed",
 }
 """What Ray tells → what it means."""
@@ -75,9 +80,13 @@ class RayFleet:
         self._alive: set[int] = set()
         """Workers that have begun, and have not ended."""
         self._has_begun = False
+        self._is_orphaned = False
+        """Whether Ray takes this process for dead: no actor of its begins any more."""
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Caller:
-        """One more worker. What it is sent before it has found a place waits with it."""
+        """Connect another worker, which keeps messages until it has a place. Raises UsageError."""
+        if self._is_orphaned:
+            raise UsageError(TAKEN_FOR_DEAD)
         self._connected += 1
         number = self._connected
 
@@ -85,12 +94,20 @@ class RayFleet:
             self._alive.discard(number)
             on_disconnect()
 
-        actor = self._class.remote()
-        caller = Caller(_Actor(self._ray, actor), on_message, on_end)
+        begun = asyncio.Event()
+        try:
+            actor = self._class.remote()
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            raise UsageError(f"the Ray cluster cannot be reached: {_in_a_line(str(error))}") from None
+        caller = Caller(_Actor(self._ray, actor, self._orphan), on_message, on_end, Patience(), begun)
         task = asyncio.create_task(self._begin(actor, number, on_message))
+        task.add_done_callback(lambda _: begun.set())
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
         return caller
+
+    def _orphan(self) -> None:
+        self._is_orphaned = True
 
     async def _begin(self, actor: Any, number: int, on_message: OnMessage) -> None:
         """Begin its life as soon as there is a place for it; who has to wait learns of that."""
@@ -135,9 +152,10 @@ class RayFleet:
 class _Actor:
     """The worker's end, as it is called."""
 
-    def __init__(self, ray: Any, actor: Any) -> None:
+    def __init__(self, ray: Any, actor: Any, on_orphaned: Callable[[], None]) -> None:
         self._ray = ray
         self._actor = actor
+        self._on_orphaned = on_orphaned
 
     async def receive(self, batch: Batch) -> None:
         await self._answer(self._actor.receive, batch)
@@ -147,7 +165,8 @@ class _Actor:
         return batch
 
     def kill(self) -> None:
-        self._ray.kill(self._actor, no_restart=True)
+        with suppress(self._ray.exceptions.RayError, ConnectionError):  # nobody reaches it: Ray ends it
+            self._ray.kill(self._actor, no_restart=True)
 
     async def _answer(self, method: Any, argument: object) -> Any:
         errors = self._ray.exceptions
@@ -156,6 +175,8 @@ class _Actor:
         except errors.ActorUnavailableError as error:
             raise OutOfReach(_in_a_line(str(error))) from None
         except errors.RayActorError as error:
+            if _OWNER_DIED in str(error):
+                self._on_orphaned()
             raise HasDied(how_it_died(str(error))) from None
         except (errors.RayError, ConnectionError) as error:
             raise HasDied(f"is out of reach: {_in_a_line(str(error))}") from None

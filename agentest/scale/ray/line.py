@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
 from agentest.scale.links import packed_together
 from agentest.scale.ray.boxes import Batch, Inbox, Outbox
+
+_T = TypeVar("_T")
 
 ANSWERED_WITHIN_S = 20.0
 """How long a worker that has nothing to say lets a question for messages wait."""
@@ -33,7 +34,7 @@ class Patience:
     pause_s: float = 0.2
     """Before it is called again."""
     out_of_reach_s: float = 60.0
-    """After which it is given up."""
+    """After which it is given up, whether calls fail or are never answered."""
 
 
 class OutOfReach(Exception):
@@ -67,6 +68,7 @@ class Caller:
         on_message: receives every message of the worker.
         on_disconnect: is called once, when the worker has died, or has closed its end and all its messages
             have arrived; not after `close`.
+        begun: set when the worker has begun, or cannot begin; no call is made before. None: it has begun.
     """
 
     def __init__(
@@ -75,9 +77,11 @@ class Caller:
         on_message: Callable[[Any], None],
         on_disconnect: Callable[[], None],
         patience: Patience = Patience(),
+        begun: asyncio.Event | None = None,
     ) -> None:
         self._callee = callee
         self._patience = patience
+        self._begun = begun or _set_event()
         self._on_message = on_message
         self._on_disconnect = on_disconnect
         self._outgoing: list[object] = []
@@ -157,16 +161,23 @@ class Caller:
                 for message in pickle.loads(body):
                     self._on_message(message)
 
-    async def _until_reached(self, call: Callable[[], Any]) -> Any:
-        """What a call returns, made again while the worker is out of reach. Raises HasDied."""
-        began, patience = monotonic(), self._patience
+    async def _until_reached(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what a call returns, and call again while the worker is out of reach. Raises HasDied."""
+        await self._begun.wait()
+        clock, within_s = asyncio.get_running_loop().time, self._patience.out_of_reach_s
+        deadline = clock() + within_s
         while True:
             try:
-                return await call()
+                async with asyncio.timeout_at(deadline):
+                    return await call()
+            except TimeoutError:
+                problem = "a call was not answered"
             except OutOfReach as error:
-                if monotonic() - began > patience.out_of_reach_s:
-                    raise HasDied(f"was out of reach for {patience.out_of_reach_s:.0f} s: {error}") from None
-                await anyio.sleep(patience.pause_s)
+                problem = str(error)
+            if clock() >= deadline:
+                self._callee.kill()  # it may still be there, and at work
+                raise HasDied(f"was out of reach for {within_s:.0f} s: {problem}")
+            await anyio.sleep(self._patience.pause_s)
 
     def _disconnect(self, how: str) -> None:
         if self._over.is_set():
@@ -182,6 +193,12 @@ class Caller:
         for task in self._tasks:
             if task is not current:
                 task.cancel()
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 class Called:

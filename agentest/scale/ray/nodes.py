@@ -51,6 +51,14 @@ def with_room(ray: Any) -> Alive:
     return [node for node in _told(ray.nodes) if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
+def is_dead(ray: Any, node: str) -> bool:
+    """Whether the cluster has declared a node dead. False where the cluster does not answer."""
+    try:
+        return any(each["NodeID"] == node and not each["Alive"] for each in _told(ray.nodes))
+    except UsageError:  # that the head does not answer is found out elsewhere
+        return False
+
+
 def _told(ask: Callable[[], Any]) -> Any:
     """What the cluster tells. Raises UsageError."""
     try:
