@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from anyio.lowlevel import checkpoint
+
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.prices import Price, price_of
 
@@ -128,7 +130,9 @@ class Budget:
         finally:
             self.refused[asker] -= 1
         if why := self.used_up():
-            self._refuse(why)
+            self._report(why)
+            await checkpoint()  # where that stopped the run, the conversation ends here, and not as errored
+            raise BudgetExhausted(why)
 
     def may_lend(self) -> bool:
         """Whether so many attempts are left that some may be lent, to be made later without asking."""
@@ -178,10 +182,13 @@ class Budget:
         return None
 
     def _refuse(self, why: str) -> NoReturn:
+        self._report(why)
+        raise BudgetExhausted(why)
+
+    def _report(self, why: str) -> None:
         if not self._reported:
             self._reported = True
             self.on_exhausted(why)
-        raise BudgetExhausted(why)
 
 
 def check_prices(

@@ -132,6 +132,24 @@ def test_nobody_is_refused_while_others_go_on() -> None:
     assert budget.refused["s", 1] == 0
 
 
+def test_who_is_refused_does_not_go_on_in_a_run_that_this_stops() -> None:
+    """The conversation is cancelled there: it could finish as errored before, and would never be resumed."""
+    went_on = False
+
+    async def run() -> None:
+        nonlocal went_on
+        with anyio.CancelScope() as stop:
+            budget = Budget(None, 0, lambda why: stop.cancel())
+            try:
+                await budget.settle()
+            except BudgetExhausted:
+                went_on = True
+        assert stop.cancelled_caught
+
+    anyio.run(run)
+    assert not went_on
+
+
 def test_a_cost_limit_needs_prices() -> None:
     """Under --max-cost a model of unknown price is refused by name, with the limit that works without."""
     with pytest.raises(ConfigError) as raised:
