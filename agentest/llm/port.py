@@ -82,7 +82,7 @@ class TransientError(ModelError):
     """Asking again may help: 408, 409, 429, 5xx, a time-out, a broken connection.
 
     `throttled`: the model is up, but was asked too much (429). `misaddressed`: there may be no model at this
-    address, as there is no connection, or what answers does not speak as one.
+    address, as the connection fails, or what answers does not speak as one.
     """
 
     def __init__(

@@ -247,7 +247,7 @@ def test_broken_connections(answer: Answer) -> None:
     """A connection that breaks before or within the answer is transient."""
     found = problem(answer, TransientError)
     assert "connection" in str(found)
-    assert not found.misaddressed
+    assert found.misaddressed
 
 
 def test_nobody_listens() -> None:

@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from agentest.errors import ModelUnavailable
 from agentest.http.bodies import BodyTooLarge
 from agentest.http.client import Client, DirectResponse, Headers
-from agentest.http.retries import CONNECTION_ERRORS, could_not_connect, describe, retry_after
+from agentest.http.retries import CONNECTION_ERRORS, describe, retry_after
 from agentest.http.unpacking import CODINGS
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec, parameters
@@ -80,7 +80,7 @@ class OpenAIChatModel:
             raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
             problem = f"{self._url}: {describe(error)}"
-            raise TransientError(problem, misaddressed=could_not_connect(error)) from None
+            raise TransientError(problem, misaddressed=True) from None
 
     def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
         """Drop or rename the parameter that a refusal names; False when it names none that was sent.
