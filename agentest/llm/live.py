@@ -36,8 +36,13 @@ from agentest.transcript import Usage
 _SIMPLE = ChatRequest(
     [{"role": "user", "content": 'Answer with the JSON object {"ok": true} and nothing else.'}],
     "Ok",
-    {},
-    Level.PROMPT,
+    {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    },
+    Level.SCHEMA,
     CallKey("judge", ""),
 )
 """What any model answers that answers at all."""
@@ -71,11 +76,14 @@ class _Tries:
     """Failed while others were answered."""
     unclear: int = 0
     """Failed while nobody was answered."""
+    was_check: bool = False
+    """Whether the last attempt was to find out if the model answers at all."""
 
     def failed(self, answers: int, *, waits: bool) -> bool:
         """Count an attempt that failed; whether the request is to be given up."""
         others_were_answered = answers > self.seen or not waits
         self.seen = answers
+        self.was_check = False
         self.made += 1
         self.own += others_were_answered
         self.unclear += not others_were_answered
@@ -85,12 +93,15 @@ class _Tries:
         """Whether to find out first if the model answers at all: nobody was answered since this failed."""
         is_last = self.own + self.unclear >= max(1, self.retries)
         nobody = gate.is_down or (is_last and gate.answers == self.seen)
-        return bool(self.made) and gate.waits and nobody
+        # What was never answered may be at fault itself: it takes turns with the request.
+        may_tell = gate.known_good is not None or not self.was_check
+        return bool(self.made) and gate.waits and nobody and may_tell
 
     def checked(self, *, is_up: bool) -> None:
         """The model answered another request at once, or not even that."""
         self.own += self.unclear if is_up else 0
         self.unclear = 0
+        self.was_check = True
 
 
 class LiveAnswers:
