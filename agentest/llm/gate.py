@@ -73,8 +73,8 @@ class Attempt(Protocol):
         """It was answered. `tokens` replaces the estimate, 0: not known; nobody asks for `hold_s` seconds."""
         ...
 
-    def failed(self, error: ModelError) -> None:
-        """It was not answered, or refused."""
+    def failed(self, error: ModelError, *, alone: bool) -> None:
+        """It was not answered, or refused. `alone`: the pause it is asked for may be for it only."""
         ...
 
 
@@ -275,11 +275,12 @@ class LocalAttempt:
         self._place.succeeded(tokens)
         self._gate.limiter.hold(hold_s)
 
-    def failed(self, error: ModelError) -> None:
+    def failed(self, error: ModelError, *, alone: bool) -> None:
         """It was not answered, or refused."""
         circuit = self._gate.circuit
         if isinstance(error, TransientError):
-            circuit.attempt_failed(self._call, error, alone=circuit.answers > self._answers)
+            alone = alone or circuit.answers > self._answers
+            circuit.attempt_failed(self._call, error, alone=alone)
             if error.throttled:  # an open circuit holds everybody as it is
                 self._place.throttled(None if circuit.is_open else error.retry_after)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):

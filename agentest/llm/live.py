@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from agentest.errors import ModelError, ModelUnavailable
-from agentest.http.retries import pause_before_retry
+from agentest.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
 from agentest.llm.gate import Attempt, Call, Gate, LocalGate
 from agentest.llm.limits import estimate_tokens
 from agentest.llm.port import (
@@ -177,11 +177,15 @@ class LiveAnswers:
     async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
         tries = _Tries(self._patience.retries, self._gate.answers)
         while True:
+            before = self._gate.answers
             reply = await self._once(request, call, tries, retry=repair or tries.made > 0)
             if isinstance(reply, ChatReply):
                 self._gate.known_good = request
                 return reply
-            if reply:  # no place is held meanwhile
+            if reply:
+                if (reply.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
+                    await self._check_others(str(reply), request, call, before)
+                # No place is held meanwhile.
                 await self._patience.sleep(self._pause(reply, tries.made, call))
 
     async def _once(
@@ -215,15 +219,15 @@ class LiveAnswers:
                     tries.checked(is_up=True)
                 return None if check else reply
         if refused.permanent:
-            await self._check_refusal(str(refused), request, call, before)
+            await self._check_others(str(refused), request, call, before)
             advice = "check the model's name, its key and the account"
             if self._gate.answers > before:
                 advice = "other requests are answered, so the server refuses only this one"
             raise self._given_up(f"{refused}; {advice}", permanent=True)
         raise self._given_up(str(refused))
 
-    async def _check_refusal(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
-        """Find out whether all requests are refused like this one, or others are answered."""
+    async def _check_others(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
+        """Find out whether all requests are refused or put off like this one, or others are answered."""
         async with self._gate.checking:
             if self._gate.answers > before or self._gate.is_down or not self._gate.waits:
                 return
@@ -248,10 +252,11 @@ class LiveAnswers:
                 reply = await self._chat.complete(request)
         except TimeoutError:
             late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
-            attempt.failed(late)
+            attempt.failed(late, alone=False)
             raise late from None
         except ModelError as error:
-            attempt.failed(error)
+            known = self._gate.known_good
+            attempt.failed(error, alone=known is not None and request is not known)
             raise
         finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
             attempt.spent(self._count(key, reply, retry))

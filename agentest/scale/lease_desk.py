@@ -155,7 +155,7 @@ class LeaseCounter:
                 if scope := self._waiting.get(message.lease):
                     scope.cancel()
             case AttemptFailed():
-                self._under_way[message.lease].failed(_error(message))
+                self._under_way[message.lease].failed(_error(message), alone=message.alone)
             case Returned():
                 self._take_back(message)
             case AllRefused():

@@ -73,6 +73,7 @@ class AttemptFailed(ToDesk):
     retry_after: float | None = None
     throttled: bool = False
     misaddressed: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

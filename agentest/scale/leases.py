@@ -328,17 +328,23 @@ class LeasedAttempt:
         self._answer = tokens, hold_s
         self._gate.answers += 1
 
-    def failed(self, error: ModelError) -> None:
+    def failed(self, error: ModelError, *, alone: bool) -> None:
         """It was not answered, or refused."""
-        told = self._told(error)
+        told = self._told(error, alone)
         self._gate.answers += told.kind == "other"
         self._wire.send(told)
 
-    def _told(self, error: ModelError) -> AttemptFailed:
+    def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
         problem = self._wire.redact(str(error))
         if isinstance(error, TransientError):
             return AttemptFailed(
-                self._lease, problem, "transient", error.retry_after, error.throttled, error.misaddressed
+                self._lease,
+                problem,
+                "transient",
+                error.retry_after,
+                error.throttled,
+                error.misaddressed,
+                alone,
             )
         permanent = isinstance(error, ModelUnavailable) and error.permanent
         return AttemptFailed(self._lease, problem, "permanent" if permanent else "other")

@@ -351,7 +351,7 @@ def test_a_pause_within_the_deadline_is_waited_for() -> None:
     model = Model(between(5, 100, error))
     done = Run(model)()
     assert done.errors == []
-    assert model.asked_between(5.5, 125) == 0
+    assert model.asked_between(5.5, 125) <= 1  # to find out whether it is the same for all
     assert "429: later" in done.notes[0]
 
 
@@ -372,6 +372,7 @@ def test_a_long_pause_for_one_kind_of_question(seconds: float) -> None:
     done = Run(model, deadline_s=50)(conversations=60)
     assert len(done.failed) == 60
     assert all("429: later" in problem for problem in done.errors)
+    assert not any("is down" in problem for problem in done.errors)
     assert done.took < 60 * 4 * 0.5 / 20 + 60
 
 
