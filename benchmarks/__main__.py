@@ -13,6 +13,7 @@ from benchmarks import (
     faults_section,
     intervals_section,
     models_section,
+    places_section,
     profile_section,
     ray_section,
     repeat_section,
@@ -45,6 +46,7 @@ ASKED: dict[str, Callable[[Options], Found]] = {"ray": ray_section.section}
 """Written, too, but measured only where it is asked for: Ray need not be installed."""
 PRINTED: dict[str, Callable[[Options], Found]] = {
     "profile": profile_section.section,
+    "places": places_section.section,
     "page": report_section.section,
 }
 SECTIONS = {**WRITTEN, **ASKED, **PRINTED}

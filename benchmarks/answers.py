@@ -68,12 +68,20 @@ def agent_answer(body: bytes) -> bytes:
 
 def model_answer(body: bytes) -> bytes:
     """The best answer of the form that is asked for in `response_format`."""
-    form = json.loads(body)["response_format"]["json_schema"]["schema"]["properties"]
-    content = json.dumps({name: _value(name, schema) for name, schema in form.items()})
+    form = json.loads(body)["response_format"]["json_schema"]["schema"]
+    content = json.dumps(_object(form, form.get("$defs", {})))
     return http_answer(_completion({"role": "assistant", "content": content}, "stop"))
 
 
-def _value(name: str, schema: dict[str, Any]) -> Any:
+def _object(form: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    return {name: _value(name, schema, shared) for name, schema in form["properties"].items()}
+
+
+def _value(name: str, schema: dict[str, Any], shared: dict[str, Any]) -> Any:
+    if "$ref" in schema:
+        schema = shared[schema["$ref"].rpartition("/")[2]]
+    if "properties" in schema:
+        return _object(schema, shared)
     if "enum" in schema:
         return _best(schema["enum"])
     if schema.get("type") == "array":

@@ -93,7 +93,7 @@ def write_project(
 ) -> None:
     """A folder in which `agentest run` does this work; `more` is added to its configuration.
 
-    The fake model gets as many requests at once as one in a cloud would, though it is on this machine.
+    The fake model gets as many requests at once as one does by default.
     """
     config: dict[str, Any] = {
         "agent": {"name": "fake", "endpoint": endpoint(agent_port)},

@@ -73,11 +73,6 @@ def was_refused(error: BaseException) -> bool:
     return isinstance(chain[-1], ConnectionError)
 
 
-def could_not_connect(error: BaseException) -> bool:
-    """Whether no connection could be made: refused, out of reach, or a name that does not resolve."""
-    return any(isinstance(e, aiohttp.ClientConnectorError) for e in _causes(error))
-
-
 def own_shortage(error: BaseException) -> OSError | None:
     """What this machine lacks for a connection, where that is why there is none."""
     return shortage_in(_causes(error))

@@ -15,16 +15,11 @@ from agentest.http.retries import MAX_RETRY_AFTER_S
 from agentest.llm.port import TransientError
 
 _FAILURES = 3
-"""Failed attempts in a row that are an outage, of a model that has answered in this run."""
-_DEAD_ATTEMPTS = 15
-_DEAD_CALLS = 5
-"""Failed attempts, or calls after all their retries, that give up a model which never answered."""
-_REFUSALS = 3
-"""Refused keys in a row that count for all, of a model that has answered in this run."""
+"""Failed attempts in a row, of all calls, that are an outage."""
 _STORM_S = 2.0
 """Seconds of nothing but 429s that are an outage, too."""
-_LONGEST_STORM_S = 120.0
-"""The same, of a model that never answered: what gives it up."""
+_WRONG_ADDRESS_S = 60.0
+"""How long a model is waited for where nothing in this run says that its address is right."""
 _FIRST_PROBE_S = 0.25
 _LONGEST_PROBE_S = 3.0
 _COOL_DOWN_S = 30.0
@@ -42,47 +37,41 @@ class _Streak:
     """Attempts in a row that got no answer, of all calls."""
 
     since: float
-    first: object
     failed: int = 0
     throttled: int = 0
-    several: bool = False
-    """Whether they are of more than one call."""
-    sure: bool = True
-    """Whether none of the failures could be the fault of what was asked."""
+    misaddressed: bool = True
+    """Whether all of them may have failed because the address is wrong."""
 
-    def add(self, caller: object, error: TransientError) -> None:
-        self.several = self.several or caller != self.first
+    def add(self, error: TransientError) -> None:
+        self.misaddressed = self.misaddressed and error.misaddressed
         if error.throttled:
             self.throttled += 1
         else:
             self.failed += 1
-            self.sure = self.sure and error.sure
 
-    def is_outage(self) -> bool:
-        return self.failed >= _FAILURES and (self.several or self.sure)
-
-    def is_storm(self, now: float, lasting_s: float) -> bool:
-        return self.throttled >= _FAILURES and self.several and now - self.since >= lasting_s
+    def is_outage(self, now: float, storm_s: float) -> bool:
+        is_storm = self.throttled >= _FAILURES and now - self.since >= storm_s
+        return self.failed >= _FAILURES or is_storm
 
 
 class Circuit:
     """Knows whether a model is down, and for whom it is worth asking. One per model and run.
 
-    A model that never answered in this run is given up soon: its address or key is wrong. One that has
-    answered is waited for, by all calls together; it is given up when no call got an answer for a whole
-    deadline. For each attempt:
+    A model that answers nobody is waited for by all calls together, from the first request on. It is given
+    up when no call got an answer for a whole deadline; after a minute, if it never answered in this run and
+    its address may be wrong. For each attempt:
 
         try:
             if circuit.is_open:
                 await circuit.admit(caller, deadline_at)    # raises ModelUnavailable
             if circuit.keeps_out(caller): ...               # it opened while something else was waited for
             ...                                             # the attempt, and then one of
-            circuit.succeeded(); circuit.alive(); circuit.attempt_failed(caller, error)
+            circuit.answered(); circuit.attempt_failed(caller, error, alone=…)
         finally:
             circuit.leave(caller)
 
     Args:
-        deadline_s: how long a model that has answered is waited for; 0: never.
+        deadline_s: how long a model is waited for; 0: never.
         announce: receives a message when a wait begins that is worth mentioning, and when it is over.
         clock: the event loop's.
     """
@@ -99,20 +88,26 @@ class Circuit:
         self._announce = announce
         self._clock = clock
         self._state = _State.CLOSED
-        self._answered = False
         self._streak: _Streak | None = None
-        self._failed_calls = 0
-        self._refusals = 0
         self._probe: object = None
         """The call that probes, or is waiting to; None: the next one that comes."""
         self._probe_at = 0.0
+        self._advice = ""
+        """What to do about it where it was given up, after a semicolon."""
         self._interval_s = _FIRST_PROBE_S
         self._announced = False
         self._changed = asyncio.Event()
+        self.answers = 0
+        """How many requests the server has answered, be it that it did not take them (400)."""
         self.problem = ""
         """Why it is open."""
         self.on_change: Callable[[], None] = lambda: None
         """Is called when it has opened or closed, or is open for another reason."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a model that is down is waited for."""
+        return self._deadline_s > 0
 
     @property
     def is_open(self) -> bool:
@@ -121,11 +116,6 @@ class Circuit:
     def keeps_out(self, caller: object) -> bool:
         """Whether this call may not try now."""
         return self.is_open and self._probe != caller
-
-    def excuses(self, error: TransientError) -> bool:
-        """Whether a failed attempt says nothing of its own call, as no call gets an answer."""
-        others = self._streak is not None and self._streak.several
-        return self.is_open or (error.throttled and others and self._deadline_s > 0)
 
     async def admit(self, caller: object, deadline_at: float) -> None:
         """Wait until this call may try: with all the others, or as the one that probes.
@@ -156,59 +146,47 @@ class Circuit:
             self._probe = None
             self._wake()
 
-    def succeeded(self) -> None:
-        """The model answered: it is up, whatever was thought of it."""
-        self._answered = True
-        self._failed_calls = self._refusals = 0
-        self.alive()
-
-    def alive(self) -> None:
-        """The server answered, be it that it does not take this request (400): it is not down."""
+    def answered(self) -> None:
+        """The server answered, be it that it does not take this request (400): it is up."""
+        self.answers += 1
         if self._state is not _State.CLOSED:
             self._close()
         self._streak = None
 
-    def attempt_failed(self, caller: object, error: TransientError) -> None:
-        """The server was not reached, or was asked too much: an attempt that may be made again."""
+    def attempt_failed(self, caller: object, error: TransientError, *, alone: bool = False) -> None:
+        """The server was not reached, or was asked too much: an attempt that may be made again.
+
+        Args:
+            alone: others were answered meanwhile, so that a pause it asks for is for this call only.
+        """
         now = self._clock()
         if self._streak is None:
-            self._streak = _Streak(now, caller)
-        self._streak.add(caller, error)
+            self._streak = _Streak(now)
+        self._streak.add(error)
         asked_for = min(error.retry_after or 0.0, _LONGEST_S)
-        if self._deadline_s and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
+        if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
             self._put_off(str(error), asked_for, now)
         elif self.is_open:
             if self._probe == caller:
                 self._probe_failed(str(error), asked_for, now)
-        elif self._is_dead():
-            self._refuse(str(error), now + _COOL_DOWN_S)
-        elif self._is_down(now):
+        elif self.waits and self._streak.is_outage(now, min(_STORM_S, self._deadline_s)):
             self._wait(str(error), asked_for, now)
 
-    def call_failed(self, problem: str, *, permanent: bool) -> None:
-        """A call is given up after all its retries. `permanent`: asking again would not help (401, 404)."""
-        self._failed_calls += 1
-        self._refusals += permanent
-        enough = self._refusals >= _REFUSALS or (self._refusals and not self._answered)
-        many = self._failed_calls >= _DEAD_CALLS and not (self._answered and self._deadline_s)
-        if enough or many:
-            self._refuse(problem, self._clock() + _COOL_DOWN_S)
+    def refuse_all(self, problem: str) -> None:
+        """The key, the account or the model's name is wrong, whatever is asked (401, 403, 404)."""
+        self._refuse(problem, self._clock() + _COOL_DOWN_S)
+        self._advice = "; check the model's name, its key and the account"
 
     @property
     def _give_up_at(self) -> float:
-        since = self._streak.since if self._streak else self._clock()
-        return since + (self._deadline_s if self._answered else min(_LONGEST_STORM_S, self._deadline_s))
+        if self._streak is None:
+            return self._clock() + self._deadline_s
+        return self._streak.since + min(self._deadline_s, _WRONG_ADDRESS_S if self._may_be_wrong else inf)
 
-    def _is_dead(self) -> bool:
-        streak = self._streak
-        return not self._answered and streak is not None and streak.failed >= _DEAD_ATTEMPTS
-
-    def _is_down(self, now: float) -> bool:
-        streak = self._streak
-        if streak is None or not self._deadline_s:
-            return False
-        outage = self._answered and streak.is_outage()
-        return outage or streak.is_storm(now, min(_STORM_S, self._deadline_s))
+    @property
+    def _may_be_wrong(self) -> bool:
+        """Whether nothing says that this is the address of a model."""
+        return not self.answers and self._streak is not None and self._streak.misaddressed
 
     def _wait(self, problem: str, asked_for: float, now: float) -> None:
         self._state, self.problem = _State.WAITING, problem
@@ -243,17 +221,20 @@ class Circuit:
             seconds = max(1, ceil(self._probe_at - now))
             raise ModelUnavailable(
                 f"model {self._model} is down: {self.problem}{self._for_how_long(now)}; "
-                f"not asked again for {seconds} s"
+                f"not asked again for {seconds} s{self._advice}"
             )
         self._probe, self._probe_at = caller, now + _COOL_DOWN_S
 
     def _give_up(self, now: float) -> None:
         self._refuse(self.problem, max(self._probe_at, now + _COOL_DOWN_S))
+        if self._may_be_wrong:
+            self._advice = "; check its address (`provider_options.base_url`)"
 
     def _refuse(self, problem: str, again_at: float) -> None:
         if self._state is _State.REFUSING and self._probe is None:
             return  # what was under way when it began does not prolong it
         self._state, self.problem, self._probe_at = _State.REFUSING, problem, again_at
+        self._advice = "; run again with --last-failed when it answers"
         self._announce_end("does not answer: what needs it fails from now on")
         self.on_change()
         self._wake()

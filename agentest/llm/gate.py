@@ -7,11 +7,13 @@ from itertools import count
 from types import TracebackType
 from typing import Protocol, Self
 
+import anyio
+
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.llm.budget import Asker, Budget
 from agentest.llm.circuit import Circuit
 from agentest.llm.limits import DEFAULT_CONCURRENCY, Limiter, Place
-from agentest.llm.port import TransientError
+from agentest.llm.port import ChatRequest, TransientError
 
 
 class CallLimit(Protocol):
@@ -75,13 +77,31 @@ class Attempt(Protocol):
         """It was answered. `tokens` replaces the estimate, 0: not known; nobody asks for `hold_s` seconds."""
         ...
 
-    async def failed(self, error: ModelError) -> bool:
-        """It was not answered. Whether that says nothing of its own call, as no call gets an answer."""
+    def failed(self, error: ModelError, *, alone: bool) -> None:
+        """It was not answered, or refused. `alone`: the pause it is asked for may be for it only."""
         ...
 
 
 class Gate(Protocol):
     """The way to one model, for all who ask it."""
+
+    known_good: ChatRequest | None
+    """A request that was answered in this run; None: there was none."""
+
+    @property
+    def checking(self) -> anyio.Lock:
+        """Is held by who checks whether all requests are refused."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether a model that answers nobody is waited for."""
+        ...
+
+    @property
+    def answers(self) -> int:
+        """How many requests were answered, as far as is known here: only ever grows."""
+        ...
 
     @property
     def counts_tokens(self) -> bool:
@@ -104,8 +124,8 @@ class Gate(Protocol):
         """
         ...
 
-    def call_failed(self, problem: str, *, permanent: bool) -> None:
-        """A call is given up after all its retries. `permanent`: asking again would not help (401, 404)."""
+    def refuse_all(self, problem: str) -> None:
+        """The key, the account or the model's name is wrong, whatever is asked (401, 403, 404)."""
         ...
 
 
@@ -122,6 +142,18 @@ class LocalGate:
         self.limiter = limiter or Limiter(DEFAULT_CONCURRENCY)
         self.circuit = circuit or Circuit(name)
         self.budget = budget
+        self.known_good: ChatRequest | None = None
+        self.checking = anyio.Lock()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a model that answers nobody is waited for."""
+        return self.circuit.waits
+
+    @property
+    def answers(self) -> int:
+        """How many requests were answered."""
+        return self.circuit.answers
 
     @property
     def counts_tokens(self) -> bool:
@@ -155,9 +187,9 @@ class LocalGate:
             lent.append(Spare(self, place))
         return lent
 
-    def call_failed(self, problem: str, *, permanent: bool) -> None:
-        """A call is given up after all its retries."""
-        self.circuit.call_failed(problem, permanent=permanent)
+    def refuse_all(self, problem: str) -> None:
+        """The key, the account or the model's name is wrong, whatever is asked."""
+        self.circuit.refuse_all(problem)
 
 
 class LocalAttempt:
@@ -167,10 +199,11 @@ class LocalAttempt:
         place: where it is held already.
     """
 
-    __slots__ = ("_call", "_gate", "_place")
+    __slots__ = ("_answers", "_call", "_gate", "_place")
 
     def __init__(self, gate: LocalGate, call: Call, tokens: int, place: Place | None = None) -> None:
         self._gate = gate
+        self._answers = gate.answers
         self._call = call
         self._place = place or gate.limiter.place(tokens, call.limit)
 
@@ -205,6 +238,7 @@ class LocalAttempt:
             self._give_up_place()  # it opened while the place was waited for, or others took the last attempt
         if budget:
             budget.reserve()
+        self._answers = circuit.answers
 
     def enter_now(self) -> bool:
         """Enter if nobody has to wait, and nothing speaks against it; whether it was entered."""
@@ -213,6 +247,7 @@ class LocalAttempt:
             return False
         if budget:
             budget.reserve()
+        self._answers = circuit.answers
         return True
 
     def leave(self) -> None:
@@ -240,25 +275,20 @@ class LocalAttempt:
 
     def succeeded(self, tokens: int, hold_s: float) -> None:
         """It was answered."""
-        self._gate.circuit.succeeded()
+        self._gate.circuit.answered()
         self._place.succeeded(tokens)
         self._gate.limiter.hold(hold_s)
 
-    async def failed(self, error: ModelError) -> bool:
-        """It was not answered. Whether that says nothing of its own call."""
-        return self.failed_with(error)
-
-    def failed_with(self, error: ModelError) -> bool:
-        """The same, for who cannot wait."""
+    def failed(self, error: ModelError, *, alone: bool) -> None:
+        """It was not answered, or refused."""
         circuit = self._gate.circuit
         if isinstance(error, TransientError):
-            circuit.attempt_failed(self._call, error)
+            alone = alone or circuit.answers > self._answers
+            circuit.attempt_failed(self._call, error, alone=alone)
             if error.throttled:  # an open circuit holds everybody as it is
                 self._place.throttled(None if circuit.is_open else error.retry_after)
-            return circuit.excuses(error)
-        if not (isinstance(error, ModelUnavailable) and error.permanent):
-            circuit.alive()
-        return False
+        elif not (isinstance(error, ModelUnavailable) and error.permanent):
+            circuit.answered()
 
 
 class Spare:

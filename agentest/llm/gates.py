@@ -31,8 +31,7 @@ class GateNumbers:
 
     def of(self, spec: ModelSpec) -> int:
         """The number of the model's gate."""
-        at_once = (spec.max_concurrency, spec.local)
-        limits = (*at_once, spec.requests_per_minute, spec.tokens_per_minute, spec.deadline_s)
+        limits = (spec.max_concurrency, spec.requests_per_minute, spec.tokens_per_minute, spec.deadline_s)
         return self._numbers.setdefault((*_endpoint(spec), *limits), len(self._numbers))
 
 
@@ -78,7 +77,10 @@ class LocalGates:
     def _limiter(self, spec: ModelSpec) -> Limiter:
         at_once = spec.requests_at_once(self._concurrency)
         limits = (at_once, spec.requests_per_minute, spec.tokens_per_minute)
-        return self._limiters.setdefault((*_endpoint(spec), *limits), Limiter(*limits))
+        # One conversation at a time has one request under way, whichever of its models is asked.
+        together = self._concurrency == 1 and not spec.max_concurrency
+        whose = () if together else _endpoint(spec)
+        return self._limiters.setdefault((*whose, *limits), Limiter(*limits))
 
     def _circuit(self, spec: ModelSpec) -> Circuit:
         circuit = Circuit(spec.name, spec.deadline_s, self._announce)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from agentest.errors import ModelError, ModelUnavailable
-from agentest.http.retries import pause_before_retry
-from agentest.llm.gate import Call, Gate, LocalGate
+from agentest.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
+from agentest.llm.gate import Attempt, Call, Gate, LocalGate
 from agentest.llm.limits import estimate_tokens
 from agentest.llm.port import (
     Answered,
+    CallKey,
     ChatModel,
     ChatReply,
     ChatRequest,
@@ -31,6 +33,20 @@ from agentest.results import ModelUsage
 from agentest.support.deadlines import TimeLimit
 from agentest.transcript import Usage
 
+_SIMPLE = ChatRequest(
+    [{"role": "user", "content": 'Answer with the JSON object {"ok": true} and nothing else.'}],
+    "Ok",
+    {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    },
+    Level.SCHEMA,
+    CallKey("judge", ""),
+)
+"""What any model answers that answers at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -44,12 +60,48 @@ class Patience:
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """An attempt that was not answered. `excused`: no call gets an answer, so it says nothing of this one."""
+@dataclass(slots=True)
+class _Tries:
+    """What became of the attempts at one request, and whether the request itself is at fault.
 
-    error: TransientError
-    excused: bool
+    Args:
+        retries: how often it may fail again while other requests are answered.
+        seen: how many answers there were at its gate when it failed last.
+    """
+
+    retries: int
+    seen: int
+    made: int = 0
+    own: int = 0
+    """Failed while others were answered."""
+    unclear: int = 0
+    """Failed while nobody was answered."""
+    was_check: bool = False
+    """Whether the last attempt was to find out if the model answers at all."""
+
+    def failed(self, answers: int, *, waits: bool) -> bool:
+        """Count an attempt that failed; whether the request is to be given up."""
+        others_were_answered = answers > self.seen or not waits
+        self.seen = answers
+        self.was_check = False
+        self.made += 1
+        self.own += others_were_answered
+        self.unclear += not others_were_answered
+        return others_were_answered and self.own > self.retries
+
+    def need_check(self, gate: Gate) -> bool:
+        """Whether to find out first if the model answers at all: nobody was answered since this failed."""
+        is_last = self.own + self.unclear >= max(1, self.retries)
+        nobody = gate.is_down or (is_last and gate.answers == self.seen)
+        # What was never answered may be at fault itself: it takes turns with the request.
+        may_tell = gate.known_good is not None or not self.was_check
+        return bool(self.made) and gate.waits and nobody and may_tell
+
+    def checked(self, *, is_up: bool) -> None:
+        """The model answered another request at once, or not even that."""
+        self.own += self.unclear if is_up else 0
+        self.unclear = 0
+        self.was_check = True
 
 
 class LiveAnswers:
@@ -57,7 +109,9 @@ class LiveAnswers:
 
     First with the JSON Schema as the answer's format; where the model refuses that, in JSON mode, then with
     the schema in the prompt alone. The level that worked is remembered. Every attempt is counted in the
-    ledger and the budget. A model that is down is waited for by all calls together, or not asked any more.
+    ledger and the budget. A model that answers nobody is waited for by all calls together. A request that
+    fails while others are answered is given up after its retries; where no other is under way, one that was
+    answered before is asked again to tell the two apart.
     """
 
     def __init__(
@@ -94,8 +148,11 @@ class LiveAnswers:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
             if self._gate.is_down:
                 problem = f"{problem}: {self._gate.problem}"
-            # Most of it may have been spent on pauses between attempts: that says nothing of the model.
-            raise self._given_up(problem, down=False) from None
+            failed = self._given_up(f"{problem}; more time: `deadline_ms`")
+        except ModelUnavailable as error:
+            failed = error
+        text = f"{_about(question.key)}: {failed}"
+        raise ModelUnavailable(text, permanent=failed.permanent) from None
 
     async def _at_best_level(self, question: Question, call: Call) -> Answered:
         name, schema = question.answer.__name__, answer_schema(question.answer)
@@ -111,7 +168,7 @@ class LiveAnswers:
                 if error.mended:
                     continue
                 if level is Level.PROMPT:
-                    raise ModelUnavailable(f"model {self.name}: {error}") from None
+                    raise self._given_up(str(error)) from None
                 level = Level(level + 1)
                 continue
             # Others may have learnt meanwhile; what one of them found to work is not forgotten.
@@ -119,23 +176,96 @@ class LiveAnswers:
             return Answered(reply.text, reply.refusal, reply.model)
 
     async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
-        attempt = counted = 0
+        tries = _Tries(self._patience.retries, self._gate.answers)
         while True:
-            attempt += 1
-            try:
-                reply = await self._once(request, call, retry=repair or attempt > 1)
-            except ModelUnavailable as error:
-                if not error.permanent:
-                    raise
-                raise self._given_up(str(error), permanent=True) from None
+            before = self._gate.answers
+            reply = await self._once(request, call, tries, retry=repair or tries.made > 0)
             if isinstance(reply, ChatReply):
+                self._gate.known_good = request
                 return reply
-            # A failure that all calls share uses up no retry: it is not about this request.
-            counted += not reply.excused
-            if counted > self._patience.retries:
-                raise self._given_up(f"{reply.error}{_tries(attempt)}", down=not reply.error.throttled)
-            # No place is held meanwhile.
-            await self._patience.sleep(self._pause(reply.error, attempt, call))
+            if reply:
+                if (reply.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
+                    await self._check_others(str(reply), request, call, before)
+                # No place is held meanwhile.
+                await self._patience.sleep(self._pause(reply, tries.made, call))
+
+    async def _once(
+        self, request: ChatRequest, call: Call, tries: _Tries, *, retry: bool
+    ) -> ChatReply | TransientError | None:
+        """One attempt, as soon as it may be made; None: another request was made, and answered.
+
+        Raises ModelUnavailable where this was the last one.
+        """
+        async with self._gate.attempt(call, self._tokens(request)) as attempt:
+            check = tries.need_check(self._gate)
+            before = self._gate.answers
+            try:
+                asked = self._answerable if check else request
+                reply = await self._make(asked, request.key, attempt, retry)
+            except TransientError as error:
+                if check:
+                    tries.checked(is_up=False)
+                elif tries.failed(self._gate.answers, waits=self._gate.waits):
+                    raise self._given_up(f"{error}{self._tried(tries)}") from None
+                return error
+            except RequestRefused:
+                if not check:
+                    raise
+                tries.checked(is_up=True)  # it takes other requests than this one, but is there
+                return None
+            except ModelUnavailable as error:
+                refused = error
+            else:
+                if check:
+                    tries.checked(is_up=True)
+                return None if check else reply
+        if refused.permanent:
+            await self._check_others(str(refused), request, call, before)
+            advice = "check the model's name, its key and the account"
+            if self._gate.answers > before:
+                advice = "other requests are answered, so the server refuses only this one"
+            raise self._given_up(f"{refused}; {advice}", permanent=True)
+        raise self._given_up(str(refused))
+
+    async def _check_others(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
+        """Find out whether all requests are refused or put off like this one, or others are answered."""
+        async with self._gate.checking:
+            if self._gate.answers > before or self._gate.is_down or not self._gate.waits:
+                return
+            with suppress(TransientError, RequestRefused):
+                try:
+                    async with self._gate.attempt(call, self._tokens(request)) as attempt:
+                        await self._make(self._answerable, request.key, attempt, retry=True)
+                except ModelUnavailable as error:
+                    if error.permanent:
+                        self._gate.refuse_all(problem)
+
+    @property
+    def _answerable(self) -> ChatRequest:
+        """A request that is answered if any is."""
+        return self._gate.known_good or _SIMPLE
+
+    async def _make(self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool) -> ChatReply:
+        """Make an attempt, on this question's account, and report what became of it."""
+        reply: ChatReply | None = None
+        try:
+            with TimeLimit(self._patience.timeout_s):
+                reply = await self._chat.complete(request)
+        except TimeoutError:
+            late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
+            attempt.failed(late, alone=False)
+            raise late from None
+        except ModelError as error:
+            known = self._gate.known_good
+            attempt.failed(error, alone=known is not None and request is not known)
+            raise
+        finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
+            attempt.spent(self._count(key, reply, retry))
+        attempt.succeeded(reply.usage.total_tokens, reply.hold_s or 0.0)
+        return reply
+
+    def _tokens(self, request: ChatRequest) -> int:
+        return estimate_tokens(request.messages) if self._gate.counts_tokens else 0
 
     def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
         """Seconds until the next attempt. Raises ModelUnavailable where the call has not got so many."""
@@ -144,47 +274,32 @@ class LiveAnswers:
         asked_for = max(0.0, error.retry_after)
         if asked_for > call.limit.ends_at - anyio.current_time():
             problem = f"{error}; it asks to wait {asked_for:.0f} s, longer than `deadline_ms` leaves"
-            raise self._given_up(f"{problem}{_tries(attempt)}", down=False)
+            raise self._given_up(problem)
         return asked_for
 
-    def _given_up(self, problem: str, *, permanent: bool = False, down: bool = True) -> ModelUnavailable:
-        if down:
-            self._gate.call_failed(problem, permanent=permanent)
+    def _tried(self, tries: _Tries) -> str:
+        times = f" (tried {tries.made} times)" if tries.made > 1 else ""
+        advice = "; other requests were answered, so look in the server's log for what is wrong with this one"
+        return f"{times}{advice if self._gate.waits else ''}"
+
+    def _given_up(self, problem: str, *, permanent: bool = False) -> ModelUnavailable:
         return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
 
-    async def _once(self, request: ChatRequest, call: Call, *, retry: bool) -> ChatReply | _Failed:
-        """One attempt, as soon as it may be made."""
-        tokens = estimate_tokens(request.messages) if self._gate.counts_tokens else 0
-        async with self._gate.attempt(call, tokens) as attempt:
-            reply: ChatReply | None = None
-            try:
-                with TimeLimit(self._patience.timeout_s):
-                    reply = await self._chat.complete(request)
-            except TimeoutError:
-                late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
-                return _Failed(late, await attempt.failed(late))
-            except TransientError as error:
-                return _Failed(error, await attempt.failed(error))
-            except ModelError as error:
-                await attempt.failed(error)
-                raise
-            finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
-                attempt.spent(self._count(request, reply, retry))
-            attempt.succeeded(reply.usage.total_tokens, reply.hold_s or 0.0)
-            return reply
-
-    def _count(self, request: ChatRequest, reply: ChatReply | None, retry: bool) -> float | None:
+    def _count(self, key: CallKey, reply: ChatReply | None, retry: bool) -> float | None:
         cost = None if self._price is None else 0.0
         if reply is not None and self._price is not None:
             # A server that reports no tokens leaves the cost unknown, not 0.
             cost = self._price.cost(reply.usage) if reply.usage.total_tokens else None
         used = ModelUsage(1, reply.usage if reply else Usage(), int(retry), cost)
-        self._ledger.add(request.key, used)
+        self._ledger.add(key, used)
         return cost
 
 
-def _tries(attempts: int) -> str:
-    return f" (tried {attempts} times)" if attempts > 1 else ""
+def _about(key: CallKey) -> str:
+    """Which question it is, for errors: the same words in all conversations, so that equal ones are one."""
+    if key.role == "judge":
+        return f"judging {key.metric or 'with a model'}"
+    return "the simulated user" if key.role == "user" else "grouping errors"
 
 
 def _with_schema(messages: Sequence[Message], schema: Any) -> list[Message]:

@@ -81,8 +81,8 @@ class ChatReply:
 class TransientError(ModelError):
     """Asking again may help: 408, 409, 429, 5xx, a time-out, a broken connection.
 
-    `throttled`: the model is up, but was asked too much (429). `sure`: the model is out of reach, whatever it
-    is asked (502, 503, no connection); after a 500 or a time-out, the request may be what it stumbles over.
+    `throttled`: the model is up, but was asked too much (429). `misaddressed`: there may be no model at this
+    address, as the connection fails, or what answers does not speak as one.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class TransientError(ModelError):
         retry_after: float | None = None,
         *,
         throttled: bool = False,
-        sure: bool = False,
+        misaddressed: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.throttled = throttled
-        self.sure = sure
+        self.misaddressed = misaddressed
 
 
 class RequestRefused(ModelError):

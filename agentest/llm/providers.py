@@ -11,11 +11,14 @@ from agentest.config.config import Config
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions
 from agentest.config.wishes import Sampling
 from agentest.errors import ConfigError
-from agentest.http.guard import is_loopback
 from agentest.llm.access import DIRECT, LITELLM_KEYS, azure, direct, key_of, litellm_key
 
-REQUESTS_PER_CONVERSATION = 10
-"""How many requests to a model there may be for each conversation under way, unless settings say it."""
+REQUESTS_PER_CONVERSATION = 3
+"""How many requests to a model there may be for each conversation under way, unless settings say it.
+
+The fewest that cost at most 5 % of the time where all metrics are judged a turn at a time: `python -m
+benchmarks places` measures it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +49,11 @@ class ModelSpec:
     cache: bool = True
     """Whether to mark what prompts share, for providers that want marks."""
 
-    @property
-    def local(self) -> bool:
-        """Whether one machine of the user's answers: ollama's, wherever it is, or one on loopback."""
-        where = self.base_url or str(self.body.get("api_base") or "")
-        return self.name.partition("/")[0] in _OWN_MACHINES or is_loopback(where)
-
     def requests_at_once(self, conversations: int) -> int:
-        """How many requests may be under way while so many conversations are.
-
-        Ten for each; one for each where a single machine answers, which more requests would only slow down.
-        """
-        each = 1 if self.local else REQUESTS_PER_CONVERSATION
+        """How many requests may be under way while so many conversations are; one alone asks one by one."""
+        each = 1 if conversations == 1 else REQUESTS_PER_CONVERSATION
         return self.max_concurrency or each * conversations
 
-
-_OWN_MACHINES = frozenset({"ollama", "ollama_chat"})
 
 _DEFAULT_MODEL = {
     "openai": "openai/gpt-5-mini",

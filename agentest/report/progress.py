@@ -20,6 +20,13 @@ from agentest.results import ModelUsage, Status
 from agentest.support.text import about, count, duration
 
 _SEP = " · "
+_LATE_S = 5.0
+"""By so much the rest may be late before no time is told for it."""
+_QUIET_S = 30.0
+"""Without a turn or a conversation for so long, and for twice as long as ever before, a run stands still."""
+
+
+_MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinished, ScenarioFinished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,16 +133,23 @@ class Progress:
         self.several_agents = False
         self._expected_s = expected_s
         self._began = 0.0
+        self._moved_at = 0.0
+        """When something went on last."""
+        self._longest_s = 0.0
+        """The longest time in which nothing went on, and then did."""
         self._pace = Pace()
         self._used: dict[tuple[str, str], ModelUsage] = {}
 
     def on_event(self, event: Event, now: float) -> None:
         """Count what has happened."""
+        if isinstance(event, _MOVES):
+            self._longest_s = max(self._longest_s, now - self._moved_at)
+            self._moved_at = now
         match event:
             case RunStarted():
                 self.scenarios, self.planned = event.scenarios, event.conversations
                 self.several_agents = len(event.agents) > 1
-                self._began = now
+                self._began = self._moved_at = now
             case ScenarioStarted():
                 self.running[event.name, event.agent] = Unit(event.conversations)
             case ConversationStarted():
@@ -200,7 +214,11 @@ class Progress:
         ages = [now - began for unit in running for began in list(unit.talking.values())]
         judging = [now - began for unit in running for began in list(unit.judging.values())]
         unbegun = max(0, self.planned - self.done - len(ages) - len(judging))
-        by_pace = self._pace.left_s(elapsed, ages, judging, unbegun, now)
-        if by_pace is None and self._expected_s is not None:
-            return max(0.0, self._expected_s - elapsed) or None
-        return by_pace
+        left = self._pace.left_s(elapsed, ages, judging, unbegun, now)
+        if left is None and self._expected_s is not None:
+            left = max(0.0, self._expected_s - elapsed) or None
+        return None if left is None or self._stands_still(left, now) else left
+
+    def _stands_still(self, left_s: float, now: float) -> bool:
+        """Whether nothing has gone on for longer than this estimate or all that was seen can explain."""
+        return now - self._moved_at > min(left_s + _LATE_S, max(_QUIET_S, 2 * self._longest_s))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from agentest.llm.providers import REQUESTS_PER_CONVERSATION, ModelSpec
+from agentest.llm.providers import ModelSpec
 from agentest.run.prepare import Prepared
 
 RESERVE = 32
 """What a process needs besides connections: streams, reports, the event loop, the agent's server."""
+
+_MOST_OF_ONE = 10
+"""How many requests a conversation under way may have at one model, where each metric is asked alone."""
 
 
 def allow(needed: int) -> int:
@@ -93,7 +96,7 @@ def _calls(prepared: Prepared, conversations: int) -> int:
 
 
 def _most(spec: ModelSpec, conversations: int) -> int:
-    return min(REQUESTS_PER_CONVERSATION * conversations, spec.requests_at_once(conversations))
+    return min(_MOST_OF_ONE * conversations, spec.requests_at_once(conversations))
 
 
 def _shown(conversations: int, calls: int) -> str:

@@ -23,12 +23,11 @@ from agentest.llm.limits import Limiter
 from agentest.llm.port import TransientError
 from agentest.scale.lease_messages import (
     VALID_S,
+    AllRefused,
     AttemptEnded,
     AttemptFailed,
     Begun,
-    CallFailed,
     Denied,
-    FailureHeard,
     FromDesk,
     Granted,
     Lent,
@@ -156,13 +155,11 @@ class LeaseCounter:
                 if scope := self._waiting.get(message.lease):
                     scope.cancel()
             case AttemptFailed():
-                excused = self._under_way[message.lease].failed_with(_error(message))
-                self._send(FailureHeard(message.lease, excused))
+                self._under_way[message.lease].failed(_error(message), alone=message.alone)
             case Returned():
                 self._take_back(message)
-            case CallFailed():
-                gate = self._gates.numbered(message.gate)
-                gate.call_failed(message.problem, permanent=message.permanent)
+            case AllRefused():
+                self._gates.numbered(message.gate).refuse_all(message.problem)
 
     def tell(self, message: FromDesk) -> None:
         """Tell the worker something."""
@@ -260,7 +257,10 @@ def _error(failed: AttemptFailed) -> ModelError:
     match failed.kind:
         case "transient":
             return TransientError(
-                failed.problem, failed.retry_after, throttled=failed.throttled, sure=failed.sure
+                failed.problem,
+                failed.retry_after,
+                throttled=failed.throttled,
+                misaddressed=failed.misaddressed,
             )
         case "permanent":
             return ModelUnavailable(failed.problem, permanent=True)

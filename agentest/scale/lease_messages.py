@@ -67,14 +67,15 @@ class Begun(ToDesk):
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed(ToDesk):
-    """From a worker: the attempt was not answered. It waits to be told what that says."""
+    """From a worker: the attempt was not answered."""
 
     lease: int
     problem: str
     kind: Literal["transient", "permanent", "other"]
     retry_after: float | None = None
     throttled: bool = False
-    sure: bool = False
+    misaddressed: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,11 @@ class Returned(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class CallFailed(ToDesk):
-    """From a worker: a call is given up after all its retries."""
+class AllRefused(ToDesk):
+    """From a worker: a model refuses the key or the account, whatever it is asked."""
 
     gate: int
     problem: str
-    permanent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +137,6 @@ class Recalled(FromDesk):
     """To a worker: somebody waits for the leases that it has ahead of need; it returns them at once."""
 
     gate: int
-
-
-@dataclass(frozen=True, slots=True)
-class FailureHeard(FromDesk):
-    """To a worker: whether the failure of an attempt says nothing of its call."""
-
-    lease: int
-    excused: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,21 @@ from math import ceil
 from types import TracebackType
 from typing import Self
 
+import anyio
+
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.llm.budget import BudgetExhausted
 from agentest.llm.gate import Call
 from agentest.llm.gates import GateNumbers
-from agentest.llm.port import TransientError
+from agentest.llm.port import ChatRequest, TransientError
 from agentest.llm.providers import ModelSpec
 from agentest.scale.lease_messages import (
     VALID_S,
+    AllRefused,
     AttemptEnded,
     AttemptFailed,
     Begun,
-    CallFailed,
     Denied,
-    FailureHeard,
     FromDesk,
     Granted,
     Lent,
@@ -88,7 +89,7 @@ class LeasedGates:
     def receive(self, message: FromDesk) -> None:
         """Handle a message of the process that has the limits."""
         match message:
-            case Granted() | Denied() | FailureHeard():
+            case Granted() | Denied():
                 if waiting := self._wire.waiting.get(message.lease):
                     waiting.hear(message)
                 elif isinstance(message, Granted):  # it crossed our message that nobody waits any longer
@@ -107,10 +108,10 @@ class _Waiting:
     """Who waits for an answer about a lease."""
 
     def __init__(self) -> None:
-        self.answer: Granted | Denied | FailureHeard | None = None
+        self.answer: Granted | Denied | None = None
         self._changed = asyncio.Event()
 
-    def hear(self, answer: Granted | Denied | FailureHeard) -> None:
+    def hear(self, answer: Granted | Denied) -> None:
         self.answer = answer
         self._changed.set()
 
@@ -139,6 +140,14 @@ class LeasedGate:
         self._quiet_until = 0.0
         self._returning: asyncio.TimerHandle | None = None
         self._waiting: set[_Waiting] = set()
+        self.answers = 0
+        self.known_good: ChatRequest | None = None
+        self.checking = anyio.Lock()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a model that answers nobody is waited for."""
+        return True
 
     @property
     def counts_tokens(self) -> bool:
@@ -159,12 +168,14 @@ class LeasedGate:
         """An attempt to be entered with `async with` once."""
         return LeasedAttempt(self, self._wire, call, tokens)
 
-    def call_failed(self, problem: str, *, permanent: bool) -> None:
-        """A call is given up after all its retries."""
-        self._wire.send(CallFailed(self._number, self._wire.redact(problem), permanent))
+    def refuse_all(self, problem: str) -> None:
+        """The key, the account or the model's name is wrong, whatever is asked."""
+        self._wire.send(AllRefused(self._number, self._wire.redact(problem)))
 
     def changed(self, state: ModelState) -> None:
         """The model is down or up: whoever waits for it counts the time otherwise."""
+        if self.is_down and not state.is_down:
+            self.answers += 1  # to somebody, in some process
         self._state = state
         for waiting in self._waiting:
             waiting.wake()
@@ -315,23 +326,25 @@ class LeasedAttempt:
     def succeeded(self, tokens: int, hold_s: float) -> None:
         """It was answered."""
         self._answer = tokens, hold_s
+        self._gate.answers += 1
 
-    async def failed(self, error: ModelError) -> bool:
-        """It was not answered. Whether that says nothing of its own call."""
-        waiting = self._wire.waiting[self._lease] = _Waiting()
-        self._wire.send(self._told(error))
-        try:
-            while waiting.answer is None:
-                await waiting.changed()
-        finally:
-            del self._wire.waiting[self._lease]
-        return isinstance(waiting.answer, FailureHeard) and waiting.answer.excused
+    def failed(self, error: ModelError, *, alone: bool) -> None:
+        """It was not answered, or refused."""
+        told = self._told(error, alone)
+        self._gate.answers += told.kind == "other"
+        self._wire.send(told)
 
-    def _told(self, error: ModelError) -> AttemptFailed:
+    def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
         problem = self._wire.redact(str(error))
         if isinstance(error, TransientError):
             return AttemptFailed(
-                self._lease, problem, "transient", error.retry_after, error.throttled, error.sure
+                self._lease,
+                problem,
+                "transient",
+                error.retry_after,
+                error.throttled,
+                error.misaddressed,
+                alone,
             )
         permanent = isinstance(error, ModelUnavailable) and error.permanent
         return AttemptFailed(self._lease, problem, "permanent" if permanent else "other")

@@ -212,10 +212,11 @@ def test_a_dry_run_asks_nobody(project: Project) -> None:
 
 @pytest.mark.parametrize("fault", [error(500), error(401), RESET], ids=["500", "401", "reset"])
 def test_a_dead_model_ends_a_long_run_soon(project: Project, fault: Answer) -> None:
-    """With a model that is plainly down, 300 conversations end errored after a bounded number of calls."""
+    """With a model that is plainly down, 300 conversations end errored after a bounded number of calls, and
+    after one deadline."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=300)\nscenario("x", turns=["y"])')
     with ScriptedAgent(["sure"]) as agent, ModelServer(fault) as model:
-        configure(project, agent, model)
+        configure(project, agent, model, user={"deadline_ms": 3000}, judge={"deadline_ms": 3000})
         done = project.run()
         assert len(model.received) < 150
     assert done.returncode == 2, done.stdout

@@ -33,45 +33,26 @@ def behind(base_url: str) -> dict[str, Any]:
     [
         {"model": "openai/gpt-5-mini"},
         {"model": "anthropic/claude-sonnet-5-5"},
+        {"model": "ollama/llama3.2"},
         behind("https://models.example.com/v1"),
-        behind("http://10.0.0.7:8000/v1"),
-        {"model": "hosted_vllm/m", "provider_options": {"base_url": "http://gpu.local:8000/v1"}},
+        behind("http://127.0.0.1:8080/v1"),
     ],
     ids=lambda keys: str(keys.get("provider_options", keys["model"])),
 )
-def test_a_model_elsewhere_gets_ten_for_each_conversation(keys: dict[str, Any]) -> None:
-    """A model that serves many gets ten requests for each conversation under way, not a number of its own."""
+def test_requests_follow_the_conversations(keys: dict[str, Any]) -> None:
+    """Any model, in a cloud or here, gets three requests for each conversation under way; one alone, one."""
     spec = spec_of(**keys)
-    assert [spec.requests_at_once(n) for n in (1, 5, 20)] == [10, 50, 200]
+    assert [spec.requests_at_once(n) for n in (1, 2, 5, 20)] == [1, 6, 15, 60]
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"model": "ollama/llama3.2"},
-        {"model": "ollama_chat/llama3.2", "provider_options": {"base_url": "http://gpu.example.com:11434"}},
-        {"provider": "ollama", "model": "llama3.2"},
-        {"model": "lm_studio/qwen"},
-        {"model": "hosted_vllm/org/model"},
-        behind("http://127.0.0.1:8080/v1"),
-        behind("http://127.8.9.1:8080/v1"),
-        behind("http://LocalHost:8080/v1"),
-        behind("http://llama.localhost:8080/v1"),
-        behind("http://[::1]:8080/v1"),
-        behind("http://[::ffff:127.0.0.1]:8080/v1"),
-        behind("http://0.0.0.0:8080/v1"),
-        {
-            "provider": "litellm",
-            "model": "huggingface/m",
-            "provider_options": {"base_url": "http://[::1]:1/"},
-        },
-    ],
-    ids=lambda keys: f"{keys['model']} {keys.get('provider_options', {}).get('base_url', '')}",
-)
-def test_a_model_of_ones_own_gets_one_for_each_conversation(keys: dict[str, Any]) -> None:
-    """Ollama and whatever runs on this machine get no more requests at once than there are conversations."""
-    spec = spec_of(**keys)
-    assert [spec.requests_at_once(n) for n in (1, 5, 20)] == [1, 5, 20]
+def test_one_conversation_at_a_time_has_one_request_under_way() -> None:
+    """With `concurrency` 1, user and judges share the one request, though their models differ."""
+    keys = behind("https://models.example.com/v1")
+    user, judge = spec_of(**keys), spec_of(**keys, judge={"model": "other"})
+    alone, two = LocalGates(1), LocalGates(2)
+    assert alone.of(user).limiter is alone.of(judge).limiter
+    assert alone.of(user).limiter.places == 1
+    assert two.of(user).limiter is not two.of(judge).limiter
 
 
 def test_max_concurrency_overrides() -> None:
@@ -122,10 +103,10 @@ class Meeting:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"), [({}, 2), ({"max_concurrency": 6}, 6)], ids=["concurrency", "max_concurrency"]
+    ("keys", "expected"), [({}, 6), ({"max_concurrency": 4}, 4)], ids=["concurrency", "max_concurrency"]
 )
 def test_so_many_are_really_under_way(keys: dict[str, Any], expected: int) -> None:
-    """A model on loopback sees as many requests at once as `concurrency` says, or `max_concurrency`."""
+    """A model sees three times as many requests at once as `concurrency` says, or `max_concurrency`."""
     meeting = Meeting(expected)
 
     async def ask_twelve_times(spec: ModelSpec) -> None:

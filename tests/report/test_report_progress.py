@@ -77,6 +77,31 @@ def test_a_line_says_all_that_is_known() -> None:
     )
 
 
+@pytest.mark.parametrize(("quiet_s", "is_told"), [(4.0, True), (20.0, False), (500.0, False)])
+def test_a_run_that_stands_still_promises_nothing(quiet_s: float, is_told: bool) -> None:
+    """The time left is not told while the last conversations take longer than it said before."""
+    nearly = [event for event in half_way() if event[0] < 15]
+    nearly += [(15.0, held("a", n)) for n in (3, 4)] + [(16.0, judged("a", 3))]
+    (said,) = lines_of([(0.0, started(1, 4)), *nearly[1:], (16.0 + quiet_s, TimePassed())])
+    assert (" left" in said) is is_told, said
+
+
+def test_a_slow_run_promises_on() -> None:
+    """A line between two conversations of a minute each has an estimate, though nothing else goes on."""
+    events: list[tuple[float, Event]] = [(0.0, started(1, 9)), (0.0, begun("a", of=9)[0])]
+    for n in (1, 2, 3):
+        at = 60.0 * n
+        events += [
+            (at - 60, ConversationStarted("a", "booking", n)),
+            (at, held("a", n)),
+            (at, judged("a", n)),
+        ]
+    (said,) = lines_of([*events, (180.0, ConversationStarted("a", "booking", 4)), (230.0, TimePassed())])
+    assert said.endswith("left"), said
+    (said,) = lines_of([*events, (180.0, ConversationStarted("a", "booking", 4)), (900.0, TimePassed())])
+    assert "left" not in said
+
+
 def test_without_models_nothing_is_said_of_cost() -> None:
     """An offline run has no cost, and a model without a price has one that is unknown."""
     offline = [started(1, 2), *begun("a", 1, of=2), TimePassed()]

@@ -64,7 +64,7 @@ def test_what_a_foreign_page_sends_is_refused(what: str, tmp_path: Path) -> None
                 line = f"{place} HTTP/1.1"
                 answer = await servers.send(server, line, *headers, *form, body=b"item=tea" if form else b"")
                 assert answer == (403, True), server
-            assert (servers.calls, servers.real, servers.group.reached) == ([], [], False)
+            assert (servers.calls, servers.real, servers.group.reached) == ([], [], frozenset())
             assert len(servers.notes) == 3, "each server tells the user of it"
 
     anyio.run(go)

@@ -15,7 +15,6 @@ from agentest.errors import ConfigError, ModelError, ModelUnavailable
 from agentest.http.retries import retry_after
 from agentest.llm.adapters.openai import (
     HOPELESS,
-    OUT_OF_REACH,
     REFUSED,
     TRANSIENT,
     response_format,
@@ -187,10 +186,10 @@ def _translated(error: Exception, redact: Redactor) -> ModelError:
     if status in REFUSED:
         return RequestRefused(text)
     if status in TRANSIENT or (isinstance(status, int) and status >= 500):
-        sure = status in OUT_OF_REACH
-        return TransientError(text, _retry_after(error), throttled=status == 429, sure=sure)
+        no_connection = type(error).__name__ == "APIConnectionError"
+        return TransientError(text, _retry_after(error), throttled=status == 429, misaddressed=no_connection)
     if isinstance(error, TimeoutError | ConnectionError):
-        return TransientError(text, sure=isinstance(error, ConnectionRefusedError))
+        return TransientError(text, misaddressed=isinstance(error, ConnectionRefusedError))
     return ModelUnavailable(text, permanent=status in HOPELESS)
 
 

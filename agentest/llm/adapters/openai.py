@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from agentest.errors import ModelUnavailable
 from agentest.http.bodies import BodyTooLarge
 from agentest.http.client import Client, DirectResponse, Headers
-from agentest.http.retries import CONNECTION_ERRORS, could_not_connect, describe, retry_after
+from agentest.http.retries import CONNECTION_ERRORS, describe, retry_after
 from agentest.http.unpacking import CODINGS
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec, parameters
@@ -27,8 +27,6 @@ HOPELESS = frozenset({401, 402, 403, 404})
 """No other question will fare better: the key, the account or the model is wrong."""
 _OUT_OF_CREDIT = "insufficient_quota"
 TRANSIENT = frozenset({408, 409, 425, 429})
-OUT_OF_REACH = frozenset({502, 503, 504, 529})
-"""What is between us and the model, or the model itself, says that it cannot be asked."""
 REFUSED = frozenset({400, 415, 422, 501})
 _PATH = "/chat/completions"
 _SHOWN_BODY_CHARS = 300
@@ -58,7 +56,7 @@ class OpenAIChatModel:
             raise ModelUnavailable(problem, permanent=True)
         if status in TRANSIENT or (status >= 500 and status not in REFUSED):
             wait = retry_after(response.headers)
-            raise TransientError(problem, wait, throttled=status == 429, sure=status in OUT_OF_REACH)
+            raise TransientError(problem, wait, throttled=status == 429)
         if status in REFUSED:
             raise RequestRefused(problem, mended=self._leave_out(sent, body))
         raise ModelUnavailable(problem)
@@ -81,7 +79,8 @@ class OpenAIChatModel:
         except BodyTooLarge as error:
             raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
-            raise TransientError(f"{self._url}: {describe(error)}", sure=could_not_connect(error)) from None
+            problem = f"{self._url}: {describe(error)}"
+            raise TransientError(problem, misaddressed=True) from None
 
     def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
         """Drop or rename the parameter that a refusal names; False when it names none that was sent.
@@ -103,9 +102,10 @@ class OpenAIChatModel:
             message = data["choices"][0]["message"]
             content, refusal = message.get("content"), message.get("refusal")
         except (LookupError, TypeError, AttributeError):
-            # A gateway's HTML page or a cut body with status 200: another attempt usually helps.
+            # A gateway's HTML page or a cut body with status 200: another attempt usually helps. Only
+            # JSON may come from a model, be it the error of one.
             problem = f"{self._url}: the answer is not a chat completion: {_excerpt(self._redact(body))}"
-            raise TransientError(problem) from None
+            raise TransientError(problem, misaddressed=not isinstance(data, dict)) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         if refusal and not content:
             return ChatReply("", usage, model, _shortened(self._redact(str(refusal))))
