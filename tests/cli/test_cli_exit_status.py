@@ -235,7 +235,8 @@ def test_user_code_cannot_end_the_run(project: Project, source: str, call: str) 
     """The status is 2, the message says where, and everything else ran and was reported."""
     project.scenario("scenario('one', turns=['hi'])")
     project.write(
-        "scenarios/ends.sim.py", "import os, posix, signal\nfrom agentest import scenario\n" + source.format(call=call)
+        "scenarios/ends.sim.py",
+        "import os, posix, signal\nfrom agentest import scenario\n" + source.format(call=call),
     )
 
     def answer(body: Mapping[str, Any]) -> Any:
