@@ -57,6 +57,11 @@ class BoundFunction:
     model: type[BaseModel] | None = None
     """Checks the arguments of a function that is bound by name; None for one that takes them raw, or none."""
 
+    @property
+    def receives_context(self) -> bool:
+        """Whether a call is given the context, and with it the state."""
+        return self.takes_ctx or self.positions == 2
+
     def __call__(self, args: Mapping[str, Any], ctx: object) -> Any:
         """Call the function. Raises InvalidArguments, or whatever the function raises."""
         if self.positions is not None:

@@ -17,7 +17,9 @@ from agentest.results import (
 )
 from agentest.scenarios.model import Scenario
 from agentest.sight import SeenBy
+from agentest.support.error_texts import reads_like_error
 from agentest.support.replacing import replace
+from agentest.support.text import shortened
 from agentest.transcript import ToolCall, Turn, mismatch
 from agentest.verdict import conversation_passed
 
@@ -103,7 +105,9 @@ def _slim_turn(turn: Turn) -> Turn:
         replace(call, args={} if isinstance(call.args, Mapping) else "", result=None)
         for call in turn.tool_calls
     )
-    return replace(turn, user_message="", agent_message="", tool_calls=calls, remarks=(), state_after=None)
+    # The scenario's warnings are about replies that read like errors.
+    reply = shortened(turn.agent_message) if reads_like_error(turn.agent_message) else ""
+    return replace(turn, user_message="", agent_message=reply, tool_calls=calls, remarks=(), state_after=None)
 
 
 def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from agentest.metrics import BUILTIN, GOAL, METRICS, PASS_RATE, Kind
 from agentest.results import (
     ConversationResult,
+    MetricResult,
     Reason,
     ReasonKind,
     RunWarning,
     ScenarioResult,
+    Score,
     Skipped,
     Status,
     Verdict,
@@ -20,17 +22,22 @@ from agentest.results import (
 )
 from agentest.run.plan import Plan, Unit
 from agentest.run.tool_names import NamedTool, is_known
+from agentest.run.vacuous_checks import vacuous_checks
 from agentest.scenarios.calls import AnyOf, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.names import ToolName, name_text
 from agentest.scenarios.trajectory import Trajectory
 from agentest.sight import Sight
+from agentest.support.error_texts import reads_like_error
+from agentest.support.text import shortened
+from agentest.transcript import ToolCall, Turn, mismatch
 
 _LATE = (WarningCode.UNKNOWN_TOOL, WarningCode.NO_CALL_SEEN)
 """Known only when the whole run is."""
 _EXACT_MODES = ("strict", "unordered", "within")
 """They forbid every call that is not expected."""
 _SHOWN_TOOLS = 5
+_SHOWN_CHARS = 80
 
 
 def unit_warnings(
@@ -44,7 +51,14 @@ def unit_warnings(
     found = [*_mocks_that_raised(unit, conversations)]
     # An agent that only failed has shown nothing of its checks and mocks.
     if complete and any(each.conversation.failure is None for each in conversations):
-        found = [*_only_replies(unit, conversations), *_mocks_never_called(unit, conversations), *found]
+        found = [
+            *_only_replies(unit, conversations),
+            *_error_replies(unit, conversations),
+            *(_warning(unit, WarningCode.VACUOUS_CHECK, message) for message in vacuous_checks(unit)),
+            *_mocks_never_called(unit, conversations),
+            *_mocks_that_fit_no_call(unit, conversations),
+            *found,
+        ]
     return tuple(found)
 
 
@@ -165,7 +179,8 @@ def _declares_check(unit: Unit) -> bool:
     scenario = unit.scenario
     states = (scenario.final_state, scenario.final_session_state, scenario.check)
     return (
-        bool(scenario.trajectories or scenario.expect or scenario.criteria or unit.graders)
+        bool(scenario.trajectories or scenario.expect or unit.graders)
+        or any(criterion.required for criterion in scenario.criteria)
         or any(turn.expect for turn in scenario.turns)
         or any(each is not None for each in states)
         or not unit.thresholds.keys() <= {PASS_RATE}
@@ -174,11 +189,44 @@ def _declares_check(unit: Unit) -> bool:
 
 def _has_deciding_score(result: ConversationResult) -> bool:
     """Whether a metric was judged that can fail a scenario without a threshold."""
-    return any(_decides(name) and not isinstance(score, Skipped) for name, score in result.metric_results)
+    return any(_decides(name, score) for name, score in result.metric_results)
 
 
-def _decides(metric: str) -> bool:
-    return metric == GOAL or metric not in BUILTIN or METRICS[metric].kind is Kind.LABEL
+def _decides(metric: str, result: MetricResult) -> bool:
+    if metric in BUILTIN:
+        return not isinstance(result, Skipped) and (metric == GOAL or METRICS[metric].kind is Kind.LABEL)
+    # Of custom metrics those that give labels.
+    return isinstance(result, Score) and isinstance(result.value, str)
+
+
+def _error_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:
+    scenario = unit.scenario
+    is_read = scenario.check or any(not each.never for each in scenario.expect)
+    if is_read or any(map(_is_judged, conversations)):
+        return
+    turns = [turn for each in conversations for turn in each.conversation.turns]
+    errors = [turn for turn in turns if reads_like_error(turn.agent_message)]
+    found = [turn for turn in errors if not _is_checked(scenario, turn)]
+    if not found:
+        return
+    times = f"{len(found)} replies read" if found[1:] else "a reply reads"
+    message = (
+        f"{times} like an error ({shortened(found[0].agent_message.strip(), _SHOWN_CHARS)!r}), and nothing "
+        "checks what is said: add `expect` with what the agent should say"
+    )
+    yield _warning(unit, WarningCode.ERROR_REPLY, message)
+
+
+def _is_judged(result: ConversationResult) -> bool:
+    """Whether a judge has read the replies for something that decides."""
+    judged = any(criterion.required and not criterion.not_asked for criterion in result.criteria)
+    return judged or _has_deciding_score(result)
+
+
+def _is_checked(scenario: Scenario, turn: Turn) -> bool:
+    """Whether the script says what the reply of a turn must hold."""
+    expect = scenario.turns[turn.turn_index].expect if turn.turn_index < len(scenario.turns) else None
+    return expect is not None and bool(expect.contains or expect.regex or expect.json_schema or expect.says)
 
 
 def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:
@@ -223,6 +271,23 @@ def _leaves_out(trajectory: Trajectory, tool: str) -> bool:
 
 def _any_is(names: Iterable[ToolName], tool: str) -> bool:
     return any(is_known(name, (tool,)) for name in names)
+
+
+def _mocks_that_fit_no_call(
+    unit: Unit, conversations: Sequence[ConversationResult]
+) -> Iterator[VerdictWarning]:
+    """A tool that was called, and of whose calls none had arguments that its mock takes."""
+    calls: dict[str, list[ToolCall]] = {}
+    for each in conversations:
+        for call in each.conversation.tool_calls:
+            calls.setdefault(call.name, []).append(call)
+    for tool, made in calls.items():
+        if all(map(mismatch, made)):
+            message = (
+                f"no call of tool {tool!r} had arguments that its mock takes ({mismatch(made[0])}), so the "
+                "agent only got errors: correct the mock's parameters, or the agent's description of the tool"
+            )
+            yield _warning(unit, WarningCode.MOCK_MISFIT, message, [tool])
 
 
 def _mocks_that_raised(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:

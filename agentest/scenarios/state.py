@@ -9,6 +9,7 @@ from typing import Any
 
 from agentest.matchers.checking import word_in_value
 from agentest.matchers.showing import brief
+from agentest.scenarios.check_source import flaw_of
 from agentest.scenarios.parsing import has_text_keys, kind_of
 from agentest.support.builtin_values import BuiltinState, builtin_bytes
 from agentest.support.functions import taken_by
@@ -63,4 +64,6 @@ def parse_check(value: Any, key: str = "check") -> Any:
         taken_by(value, OFFERED)
     except TypeError as error:
         raise ValueError(f"{key}: the function cannot be called: {error}") from None
+    if flaw := flaw_of(value):
+        raise ValueError(f"{key}: {flaw}")
     return value

@@ -218,7 +218,15 @@ print(json.dumps(told))
 
 MOCK = "def pay():\n    {call}\n\n\nscenario('two', turns=['pay'], tools={{'pay': pay}})"
 MODULE = "{call}\nscenario('two', turns=['pay'])"
-CALLS = ("os._exit(0)", "os.execv('/bin/true', ['true'])")
+CALLS = (
+    "os._exit(0)",
+    "posix._exit(0)",
+    "os.abort()",
+    "os.execv('/bin/true', ['true'])",
+    "os.kill(os.getpid(), 9)",
+    "os.killpg(0, 9)",
+    "signal.raise_signal(9)",
+)
 
 
 @pytest.mark.parametrize("source", [MOCK, MODULE], ids=["mock", "module"])
@@ -227,7 +235,8 @@ def test_user_code_cannot_end_the_run(project: Project, source: str, call: str) 
     """The status is 2, the message says where, and everything else ran and was reported."""
     project.scenario("scenario('one', turns=['hi'])")
     project.write(
-        "scenarios/ends.sim.py", "import os\nfrom agentest import scenario\n" + source.format(call=call)
+        "scenarios/ends.sim.py",
+        "import os, posix, signal\nfrom agentest import scenario\n" + source.format(call=call),
     )
 
     def answer(body: Mapping[str, Any]) -> Any:
@@ -243,3 +252,26 @@ def test_user_code_cannot_end_the_run(project: Project, source: str, call: str) 
     statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
     assert statuses.pop("one") == "passed"
     assert list(statuses.values()) == ["errored"]
+
+
+def test_user_code_may_signal_other_processes(project: Project) -> None:
+    """A mock that looks whether its process is there, or ends a child, ends nothing of the run."""
+    project.scenario(
+        """
+import os, signal, subprocess, sys
+
+def pay():
+    os.kill(os.getpid(), 0)
+    os.kill(os.getpid(), signal.SIGCHLD)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    os.kill(child.pid, signal.SIGKILL)
+    return child.wait()
+
+scenario("pays", turns=["pay"], tools={"pay": pay}, trajectory={"expected": ["pay"]})
+"""
+    )
+    with ScriptedAgent([tool_call("pay"), "fine"]) as agent:
+        project.config(agent.endpoint)
+        done = project.agentest("run")
+    [call] = project.results["scenarios"][0]["conversations"][0]["turns"][0]["toolCalls"]
+    assert (done.returncode, done.stderr, call["result"]) == (0, "", -9)

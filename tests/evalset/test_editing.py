@@ -258,7 +258,7 @@ def test_permissions_stay(editor: Editor) -> None:
         ("sub\\x.evalset.json", "forward slashes"),
         ("sub//x.evalset.json", "forward slashes"),
         ("", "forward slashes"),
-        ("x\0.evalset.json", "forward slashes"),
+        ("x\0.evalset.json", "control character"),
         ("agent.py", "its name ends neither"),
         (".git/x.evalset.json", "packages, of versions or of outputs"),
         ("node_modules/x.evalset.json", "packages, of versions or of outputs"),

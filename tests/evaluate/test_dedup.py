@@ -167,6 +167,15 @@ def test_a_group_without_a_name_is_called_by_its_label() -> None:
     assert [each.label for each in found.groups] == ["repetition"]
 
 
+def test_several_failures_of_known_severity_are_grouped() -> None:
+    """One cause may be worse than each of its failures seems, and none of them is lost."""
+    model = ScriptedModel()
+    known = [replace(each, severity=Severity.LOW) for each in TWO]
+    made = asked(model, known)
+    assert len(model.requests) == 1
+    assert sorted(id for each in made.groups for id in each.occurrences) == ["c-1-F1", "c-1-F2"]
+
+
 def test_no_failure_no_call() -> None:
     """Where nothing failed, the model is not asked."""
     model = ScriptedModel()
@@ -202,6 +211,7 @@ def test_a_failed_call_falls_back_and_is_told(answer: Callable[[ChatRequest], An
     failures = [failure("c-1-F1"), failure("c-1-F2"), failure("c-1-F3", "unsafe state")]
     made = asked(ScriptedModel(answer=answer), failures)
     assert made.groups == group_by_label(failures).groups
+    assert not made.graded
     assert says in (made.error or "")
 
 

@@ -302,6 +302,37 @@ def test_a_severe_failure_counts_against_the_pass_rate() -> None:
     assert decided([rude, GOOD], severe, Severity.CRITICAL, pass_rate=0.9).status is Status.PASSED
 
 
+def test_a_severe_failure_is_known_whatever_else_is_not() -> None:
+    """A conversation with a severe failure has failed for the rate, though a criterion could not be told."""
+    unknown = judged(criterion(UNTOLD_CRITERION))
+    rude = replace(unknown, failures=(LabelledFailure("s-1-F1", "s-1", 0, "m", "rude", "r"),))
+    severe = group(Severity.HIGH)
+    assert decided([rude, GOOD], severe, Severity.HIGH, pass_rate=0.5).status is Status.PASSED
+    assert decided([rude, GOOD], severe, Severity.CRITICAL, pass_rate=0.5).status is Status.ERRORED
+
+
+@pytest.mark.parametrize("thresholds", [{}, {"pass_rate": 0.1}])
+def test_a_failed_grouping_errs_whatever_the_rate(thresholds: dict[str, float]) -> None:
+    """Each of the failures may be worse than it is known to be."""
+    failed = replace(group(Severity.MEDIUM), error="503: down", graded=False)
+    assert decided([GOOD, GOOD], failed, Severity.HIGH, **thresholds).status is Status.ERRORED
+
+
+@pytest.mark.parametrize("outcome", [GoalOutcome.NOT_REACHED, GoalOutcome.REACHED_WRONGLY])
+def test_a_missed_goal_fails_though_a_check_could_not_be_told(outcome: GoalOutcome) -> None:
+    """What is unknown of a conversation does not hide what failed in it."""
+    missed = replace(judged(goal_completion=Score(0, "r", outcome=outcome)), trajectory=UNTOLD)
+    assert conversation_status(missed) is Status.FAILED
+    assert decided([missed]).status is Status.FAILED
+
+
+def test_a_scenario_whose_conversations_all_broke_says_nothing_of_thresholds() -> None:
+    """The simulated user broke its role in each: that is why nothing was scored."""
+    broken = [replace(judged(), invalid="the user spoke as the assistant") for _ in range(2)]
+    found = decided(broken, helpfulness=4)
+    assert (found.status, {r.kind for r in found.reasons}) == (Status.ERRORED, {ReasonKind.MODEL})
+
+
 def test_no_conversation_is_no_pass() -> None:
     """A scenario of which no conversation finished is errored."""
     assert [(r.status, r.kind) for r in decided([]).reasons] == [(Status.ERRORED, ReasonKind.INTERRUPTED)]

@@ -13,7 +13,17 @@ from jsonschema import validate
 from project import Project
 from stored import read_json
 
-from agentest import ToolError, any_of, call, never_after, scenario, sequence
+from agentest import (
+    Criterion,
+    QuantitativeMetric,
+    ToolError,
+    absent,
+    any_of,
+    call,
+    never_after,
+    scenario,
+    sequence,
+)
 from agentest.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
@@ -64,9 +74,8 @@ def codes(found: ScenarioResult) -> list[str]:
         ({"goal": "Look."}, True),
         ({"turns": [{"user_message": "Hi.", "expect": {"contains": "Done"}}]}, False),
         ({"expect": {"says": "Done"}}, False),
-        ({"trajectory": {"max_turns": 1}}, False),
         ({"check": lambda conversation: None}, False),
-        ({"final_state": {"paid": 0}, "state": {"paid": 0}}, False),
+        ({"criteria": [Criterion("Is kind", required=False)]}, True),
     ],
 )
 def test_a_scenario_that_checks_nothing_but_a_reply(
@@ -88,6 +97,125 @@ def test_judges_that_decide(agent: ScriptedAgent) -> None:
     assert codes(one(agent, scored, model=ScriptedModel())) == ["only-replies"]
     with_threshold = {**scored, "thresholds": {"helpfulness": 4}}
     assert codes(one(agent, with_threshold, model=ScriptedModel())) == []
+
+
+class Length(QuantitativeMetric):
+    """Shown, and without a threshold of no consequence."""
+
+    name = "length"
+
+    def score(self, input: Any) -> float:
+        return len(input.agent_message)
+
+
+def test_a_custom_score_without_a_threshold_is_no_check(agent: ScriptedAgent) -> None:
+    scored = {"turns": ["Hi."]}
+    assert codes(one(agent, scored, custom_metrics=[Length()])) == ["only-replies"]
+    with_threshold = {**scored, "thresholds": {"length": 3}}
+    assert codes(one(agent, with_threshold, custom_metrics=[Length()])) == []
+
+
+# Checks that hold whatever the agent does
+
+
+def book(service: str) -> str:
+    return "BK-1"
+
+
+def paid(args: Any, ctx: Any) -> None:
+    ctx.state["paid"] = 1
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"thresholds": {"pass_rate": 0}, "expect": {"says": "Done"}}, "thresholds.pass_rate"),
+        ({"goal": "g", "thresholds": {"goal_completion": 0}}, "thresholds.goal_completion"),
+        ({"goal": "g", "thresholds": {"helpfulness": 1}}, "thresholds.helpfulness"),
+        ({"trajectory": {"forbidden": []}}, "trajectory"),
+        ({"trajectory": {"match_mode": "contains", "expected": []}}, "trajectory"),
+        ({"trajectory": {"max_calls_per_tool": {}}}, "trajectory"),
+        ({"trajectory": {"max_turns": 1}}, "trajectory"),
+        ({"turns": [{"user_message": "Hi.", "trajectory": {"min_calls": 0}}]}, "turns[0].trajectory"),
+        ({"turns": [{"user_message": "Hi.", "expect": {"regex": ".*"}}]}, "turns[0].expect.regex"),
+        ({"state": {"paid": 0}, "final_state": {"paid": 0}}, "final_state"),
+        ({"tools": {"look": sequence(1, book)}, "final_state": {"paid": absent}}, "final_state"),
+        (
+            {"tools": {"book": book}, "trajectory": {"forbidden": [call("book", servce="cut"), "book"]}},
+            "trajectory.forbidden",
+        ),
+    ],
+)
+def test_a_check_that_cannot_fail(agent: ScriptedAgent, options: dict[str, Any], key: str) -> None:
+    """The verdict is questioned, with the key; in strict mode the scenario is errored."""
+    found = one(agent, {"turns": ["Hi."], **options}, model=ScriptedModel())
+    [warning] = [each for each in found.verdict_warnings if each.code == "vacuous-check"]
+    assert warning.message.startswith((f"{key}: ", f"{key} "))
+    strict = one(agent, {"turns": ["Hi."], **options}, model=ScriptedModel(), strict=True)
+    assert strict.verdict.status is Status.ERRORED
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"expect": {"says": "Done"}, "thresholds": {"pass_rate": 0.1}},
+        {"goal": "g", "thresholds": {"helpfulness": 1.5}},
+        {"trajectory": {"match_mode": "within", "expected": []}},
+        {"trajectory": {"max_turns": 1}, "turns": ["Hi.", "Hi."]},
+        {"turns": [{"user_message": "Hi.", "expect": {"regex": "(?s)^(?!.*secret)"}}]},
+        {"turns": [{"user_message": "Hi.", "expect": {"regex": r"\w"}}]},
+        {"tools": {"paid": paid}, "final_state": {"paid": absent}},
+        {"tools": {"book": book}, "trajectory": {"forbidden": [call("book", {"service.kind": "cut"})]}},
+        {"tools": {"book": 1}, "trajectory": {"forbidden": [call("book", servce="cut")]}},
+    ],
+)
+def test_a_check_that_can_fail(agent: ScriptedAgent, options: dict[str, Any]) -> None:
+    found = one(agent, {"turns": ["Hi."], **options}, model=ScriptedModel())
+    assert "vacuous-check" not in codes(found)
+
+
+# Replies that read like errors
+
+
+@pytest.mark.parametrize(
+    ("reply", "options", "warned"),
+    [
+        ("Error: 500 Internal Server Error", {}, True),
+        ("httpx.ConnectError: refused", {}, True),
+        ('{"error": "no such user"}', {}, True),
+        ("503 Service Unavailable", {}, True),
+        ("Oh.\nTraceback (most recent call last):\n  …", {}, True),
+        ("Sorry, there was an error: try again.", {}, False),
+        ("The error code 404 means that nothing is there.", {}, False),
+        ("Error: no slot", {"expect": {"says": "no slot"}}, False),
+        ("Error: no slot", {"check": lambda conversation: True}, False),
+        ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"contains": "slot"}}]}, False),
+        ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"max_words": 9}}]}, True),
+        ("Error: no slot", {"goal": "g", "model": ScriptedModel()}, False),
+    ],
+)
+def test_a_reply_that_reads_like_an_error(reply: str, options: dict[str, Any], warned: bool) -> None:
+    """An agent answers its own error with status 200, and only a ban looks at it."""
+    given = {"turns": ["Hi."], "expect": {"never_says": "refund"}, **options}
+    models = {"model": given.pop("model")} if "model" in given else {}
+    with ScriptedAgent([reply]) as agent:
+        found = one(agent, given, **models)
+    assert found.verdict.passed
+    assert codes(found) == ["error-reply"] * warned
+
+
+# Mocks that fit no call
+
+
+def test_a_mock_that_takes_no_call_of_its_tool(agent: ScriptedAgent) -> None:
+    """Its parameter is misspelt, so the agent only ever got errors."""
+    found = one(agent, {"tools": {"look": lambda att: 1}, "expect": {"says": "Done"}})
+    assert (found.verdict.passed, codes(found)) == (True, ["mock-misfit"])
+    assert "`att` is missing" in found.verdict_warnings[0].message
+    calls = [tool_call("look", att="12"), tool_call("look", at="12"), "Done."]
+    with ScriptedAgent(calls) as corrected:
+        found = one(corrected, {"tools": {"look": lambda att: 1}, "expect": {"says": "Done"}})
+    assert (found.verdict.passed, codes(found)) == (True, [])
 
 
 def test_an_agent_that_only_fails_is_not_questioned() -> None:

@@ -17,7 +17,8 @@ from agentest.results import ScenarioResult, Status
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 SEVERITIES = ("low", "medium", "high", "critical")
-GOALS = ("reached", "rightly not reached", "not reached")
+GOALS = ("reached", "rightly not reached", "reached wrongly", "not reached")
+MISSED = ("reached wrongly", "not reached")
 NONSENSE = (None, [], "", {"reason": "r"}, {"reason": "r", "value": "great"}, {"groups": 7}, "**yes**", {})
 METRICS = ["agent_behavior_failure", "goal_completion"]
 
@@ -45,6 +46,7 @@ class Plan:
     goal_threshold: float | None
     required: bool
     nonsense: Any
+    batch: str | bool = False
 
 
 talks = st.builds(
@@ -64,6 +66,7 @@ plans = st.builds(
     goal_threshold=st.sampled_from([None, None, 0.0, 0.5, 1.0]),
     required=st.booleans(),
     nonsense=st.sampled_from(NONSENSE),
+    batch=st.sampled_from([False, "turn", "conversation"]),
 )
 
 
@@ -74,16 +77,23 @@ def judge(plan: Plan) -> Any:
         key = request.key
         if key.role == "dedup":
             return grouped(request, plan)
-        talk = plan.talks[key.conversation - 1]
-        if key.metric == "goal_completion":
-            return plan.nonsense if talk.goal is None else {"reason": "r", "outcome": talk.goal}
-        if key.metric == "agent_behavior_failure":
-            labels = ["repetition"] if talk.fails else []
-            known = {"reason": "r", "value": (labels or ["no failure"])[0], "labels": labels}
-            return plan.nonsense if talk.fails is None else known
-        return plan.nonsense if talk.criterion is None else {"reason": "r", "result": talk.criterion}
+        said = answers(plan, plan.talks[key.conversation - 1])
+        if key.metric == "batch":
+            return {**said, "turn_0": said}
+        return said[key.metric.replace(" ", "_")]
 
     return answer
+
+
+def answers(plan: Plan, talk: Talk) -> dict[str, Any]:
+    """The answer to each question about one conversation."""
+    labels = ["repetition"] if talk.fails else []
+    known = {"reason": "r", "value": (labels or ["no failure"])[0], "labels": labels}
+    return {
+        "goal_completion": plan.nonsense if talk.goal is None else {"reason": "r", "outcome": talk.goal},
+        "agent_behavior_failure": plan.nonsense if talk.fails is None else known,
+        "criterion_1": plan.nonsense if talk.criterion is None else {"reason": "r", "result": talk.criterion},
+    }
 
 
 def grouped(request: ChatRequest, plan: Plan) -> Any:
@@ -122,7 +132,7 @@ def facts(plan: Plan, number: int, *, with_goal: bool = True) -> set[bool | None
     talk, severity = plan.talks[number - 1], severity_of(plan)
     found: set[bool | None] = {talk.reply == "fine"}
     if with_goal or talk.goal is None:
-        found.add(None if talk.goal is None else talk.goal != "not reached")
+        found.add(None if talk.goal is None else talk.goal not in MISSED)
     found.add(None if talk.fails is None else True)
     if number in severity:
         said = severity[number]
@@ -142,7 +152,7 @@ def expected(plan: Plan) -> Status:
     """The verdict on the scenario."""
     numbers = range(1, len(plan.talks) + 1)
     fails = unknown = False
-    goals = [talk.goal != "not reached" for talk in plan.talks if talk.goal is not None]
+    goals = [talk.goal not in MISSED for talk in plan.talks if talk.goal is not None]
     if plan.goal_threshold is not None:
         fails = bool(goals) and sum(goals) / len(goals) < plan.goal_threshold
         unknown = len(goals) < len(plan.talks)
@@ -185,7 +195,7 @@ def ran(plan: Plan) -> ScenarioResult:
             [made],
             agent=agent,
             model=model,
-            judge={"retries": 0, "batch": False},
+            judge={"retries": 0, "batch": plan.batch},
             concurrency=1,
             fail_on_error_severity=plan.fail_on,
         ).scenarios[0]

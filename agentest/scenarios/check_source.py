@@ -1,0 +1,102 @@
+"""Flaws in the source of a `check`: it can never fail, whatever the conversation was."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def flaw_of(check: Callable[..., Any]) -> str | None:
+    """Why a check proves nothing; None if nothing is wrong, or its source does not tell."""
+    while isinstance(check, partial):
+        check = check.func
+    function = check if inspect.isroutine(check) else getattr(type(check), "__call__", None)  # noqa: B004
+    function = getattr(function, "__func__", function)
+    return _flaw(function) if isinstance(function, FunctionType) else None
+
+
+@lru_cache(maxsize=64)
+def _flaw(function: FunctionType) -> str | None:
+    try:
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, SyntaxError, TypeError, ValueError):  # it has no source, or stands within a statement
+        return None
+    if not isinstance(tree, _Function):
+        return None
+    nodes = [node for statement in tree.body for node in ast.walk(statement)]
+    stored = (n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    local = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *stored}
+    known = _known(function, local)
+    for node in nodes:
+        at = f"line {function.__code__.co_firstlineno + getattr(node, 'lineno', 1) - 1}"
+        if isinstance(node, ast.Expr) and _makes_coroutine(node.value, known, tree):
+            called = ast.unparse(node.value)
+            return f"{called} in {at} is not awaited, so it never runs; write `await` in front (async def)"
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
+            return f"the assertion in {at} always holds: it is a tuple; leave out the parentheses"
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if not any(map(callable, given)) and not any(_may_fail(node, local, known) for node in nodes):
+        return "it can never fail; have it `assert`, or return False or the reason why it does not hold"
+    return None
+
+
+def _known(function: FunctionType, local: set[str]) -> dict[str, Any]:
+    """The names outside of the function that its source may mean, with their values where they have one."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    outside = {**function.__globals__, **dict(_filled(cells))}
+    return {name: value for name, value in outside.items() if name not in local}
+
+
+def _filled(cells: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for name, cell in cells:
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # it gets its value later
+            continue
+
+
+def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) -> bool:
+    """Whether an expression calls an async function and leaves it at that."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name) and any(
+        isinstance(inner, ast.AsyncFunctionDef) and inner.name == node.func.id for inner in tree.body
+    ):
+        return True
+    return inspect.iscoroutinefunction(_value(node.func, known))
+
+
+def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """What a name, or a name in a module, stands for; None if that is not known."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if isinstance(node, ast.Attribute) and isinstance(module := _value(node.value, known), ModuleType):
+        return getattr(module, node.attr, None)
+    return None
+
+
+def _may_fail(node: ast.AST, local: set[str], known: Mapping[str, Any]) -> bool:
+    if isinstance(node, ast.Return):
+        return node.value is not None and not (
+            isinstance(node.value, ast.Constant) and node.value.value is None
+        )
+    if isinstance(node, ast.Attribute):
+        return node.attr.startswith(("assert", "fail"))
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
+        value = known.get(node.id, _UNKNOWN)
+        if value is _UNKNOWN:  # a built-in function, or what is defined below
+            return not hasattr(builtins, node.id)
+        return callable(value) or isinstance(value, ModuleType)
+    unclear = (ast.Assert, ast.Raise, ast.Await, ast.Yield, ast.YieldFrom, ast.Import, ast.ImportFrom)
+    return isinstance(node, unclear)
+
+
+_UNKNOWN = object()

@@ -1,0 +1,23 @@
+"""Texts that programs write when something has gone wrong."""
+
+from __future__ import annotations
+
+import re
+
+_CHARS = 1_000
+_ERROR = re.compile(
+    r"""\s*(?:
+        [\w.]*(?:error|exception)\s*:\s
+        | \{\s*"error"
+        | (?:http(?:/[\d.]+)?|error|status)\s+(?:code\s+)?[45]\d\d\b
+        | (?:[45]\d\d\s*[:-]?\s+)?
+          (?:internal\s+server\s+error|bad\s+gateway|service\s+unavailable|gateway\s+time-?out)
+        | .*traceback\s\(most\ recent\ call\ last\)
+    )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
+
+def reads_like_error(text: str) -> bool:
+    """Whether a text begins as an exception or a server's error page does, or has a traceback."""
+    return _ERROR.match(text[:_CHARS]) is not None
