@@ -10,6 +10,7 @@ from typing import Protocol, Self
 import anyio
 
 from agentest.errors import ModelError, ModelUnavailable
+from agentest.http.retries import MAX_RETRY_AFTER_S
 from agentest.llm.budget import Asker, Budget
 from agentest.llm.circuit import Circuit
 from agentest.llm.limits import DEFAULT_CONCURRENCY, Limiter, Place
@@ -285,8 +286,10 @@ class LocalAttempt:
         if isinstance(error, TransientError):
             alone = alone or circuit.answers > self._answers
             circuit.attempt_failed(self._call, error, alone=alone)
-            if error.throttled:  # an open circuit holds everybody as it is
-                self._place.throttled(None if circuit.is_open else error.retry_after)
+            if error.throttled:
+                # An open circuit holds everybody as it is, and a long pause may be for this call only.
+                is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
+                self._place.throttled(None if circuit.is_open or is_own else error.retry_after)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.answered()
 

@@ -264,6 +264,52 @@ def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, worke
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("fault", [error(503), error(500), RESET], ids=["503", "500", "reset"])
+def test_a_model_that_is_away_at_first(project: Project, fault: Answer, workers: str) -> None:
+    """A model that answers nobody at the beginning of a run costs no conversation."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=12)')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=Outage(0, 16, fault)) as model:
+        configure(project, agent, model)
+        done = project.run("--workers", workers, "--concurrency", "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(c["passed"] for c in project.scenario_result("s")["conversations"])
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (error(500), r"answered 500: no \(tried \d times\); other requests were answered"),
+        (error(401), "answered 401: no; other requests are answered"),
+        (error(404), "answered 404: no; other requests are answered"),
+        (RESET, r"\(tried \d times\); other requests were answered"),
+    ],
+    ids=["500", "401", "404", "reset"],
+)
+def test_one_question_that_is_never_answered(
+    project: Project, fault: Answer, expected: str, workers: str
+) -> None:
+    """A question that fails while others are answered errs its own conversations, and says so."""
+    project.scenario(
+        'scenario("bad", goal="the bad goal", conversations_per_scenario=6)\n'
+        'scenario("good", goal="g", conversations_per_scenario=12)'
+    )
+
+    def script(received: Received) -> Answer:
+        return fault if "the bad goal" in json.dumps(received.body) else best(received)
+
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=script) as model:
+        configure(project, agent, model, user={"retries": 1}, judge={"retries": 1})
+        done = project.run("--workers", workers, "--concurrency", "6")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert all(c["passed"] for c in project.scenario_result("good")["conversations"])
+    bad = project.scenario_result("bad")["conversations"]
+    assert len(bad) == 6
+    for conversation in bad:
+        assert re.search(f"the simulated user: model m: .*{expected}", conversation["error"])
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project, workers: str) -> None:
     """A model that answered and never comes back is waited for once, not by each call; stderr says so."""
     project.scenario(
