@@ -24,7 +24,17 @@ from agentest import (
     scenario,
     sequence,
 )
-from agentest.results import ReasonKind, RunResult, ScenarioResult, Status
+from agentest.results import (
+    Reason,
+    ReasonKind,
+    RunResult,
+    ScenarioResult,
+    Status,
+    Verdict,
+    VerdictWarning,
+    WarningCode,
+)
+from agentest.run.verdict_warnings import questioned
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 SCHEMA = json.loads(
@@ -504,3 +514,13 @@ def test_shards_that_know_more_together(project: Project, agent: ScriptedAgent) 
     assert [each["status"] for each in project.results["scenarios"]] == ["passed", "passed"]
     assert project.results["summary"]["warnings"] == []
     check_journal(project)
+
+
+def test_strict_mode_leaves_what_has_no_verdict() -> None:
+    interrupted = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted")
+    result = ScenarioResult(
+        agent="agent", name="s", file="a", line=1, tags=(), verdict=Verdict(Status.ERRORED, (interrupted,))
+    )
+    warning = VerdictWarning(code=WarningCode.MOCK_RAISED, scenario="s", message="m")
+    found = questioned(result, [warning], strict=True)
+    assert (found.verdict_warnings, found.verdict.reasons) == ((warning,), (interrupted,))

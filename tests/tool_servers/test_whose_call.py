@@ -13,9 +13,8 @@ from agentest import scenario
 from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
-from agentest.conversation.users import Said, ScriptedUser
+from agentest.conversation.users import Said
 from agentest.endings import Ending
-from agentest.errors import MockError, ModelUnavailable
 from agentest.evaluate.evaluation import OngoingEvaluation
 from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.events import Noted
@@ -271,34 +270,6 @@ def test_an_agent_that_ran_a_real_tool_and_then_broke() -> None:
     assert failure.blame is Blame.INTERNAL
     assert "the real tool ran" in failure.message
     assert "the stream was cut" in failure.message
-
-
-@pytest.mark.parametrize(
-    ("error", "blame"),
-    [
-        (NoReply("the stream was cut"), Blame.INTERNAL),
-        (MockError("the mock is broken"), Blame.MOCK),
-        (ModelUnavailable("the model is down"), Blame.MODEL),
-    ],
-)
-def test_a_refused_call_takes_the_blame_from_the_agent_alone(error: Exception, blame: Blame) -> None:
-    """An agent may break because we refused its call; a mock or a model that breaks keeps the blame."""
-
-    class Breaks:
-        name = "agent"
-
-        async def reply(self, messages: Any, ctx: Any) -> AgentReply:
-            await served.refused("a call named no conversation")
-            raise error
-
-    mocks = MockResolver({}, scenario="a", conversation_id="a-1")
-    who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    served = Served(who, mocks)
-    loop = TurnLoop("a-1", "a", Breaks(), ScriptedUser(["go"]), mocks, max_turns=3, served=served)
-    failure = anyio.run(loop.run).failure
-    assert failure
-    assert failure.blame is blame
-    assert ("a call named no conversation" in failure.message) == (blame is Blame.INTERNAL)
 
 
 def test_a_call_after_the_reply() -> None:

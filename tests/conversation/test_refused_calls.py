@@ -1,0 +1,46 @@
+"""What ends a conversation of which a call was refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from agentest.agents.port import AgentReply, NoReply
+from agentest.conversation.loop import TurnLoop
+from agentest.conversation.serving import Served
+from agentest.conversation.users import ScriptedUser
+from agentest.errors import MockError, ModelUnavailable
+from agentest.mocks.resolver import MockResolver
+from agentest.support.trace_context import new_key
+from agentest.tool_servers.port import Identity
+from agentest.transcript import Blame
+
+
+@pytest.mark.parametrize(
+    ("error", "blame"),
+    [
+        (NoReply("the stream was cut"), Blame.INTERNAL),
+        (MockError("the mock is broken"), Blame.MOCK),
+        (ModelUnavailable("the model is down"), Blame.MODEL),
+    ],
+)
+def test_a_refused_call_takes_the_blame_from_the_agent_alone(error: Exception, blame: Blame) -> None:
+    """An agent may break because we refused its call; a mock or a model that breaks keeps the blame."""
+
+    class Breaks:
+        name = "agent"
+
+        async def reply(self, messages: Any, ctx: Any) -> AgentReply:
+            await served.refused("a call named no conversation")
+            raise error
+
+    mocks = MockResolver({}, scenario="a", conversation_id="a-1")
+    who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
+    served = Served(who, mocks)
+    loop = TurnLoop("a-1", "a", Breaks(), ScriptedUser(["go"]), mocks, max_turns=3, served=served)
+    failure = anyio.run(loop.run).failure
+    assert failure
+    assert failure.blame is blame
+    assert ("a call named no conversation" in failure.message) == (blame is Blame.INTERNAL)
