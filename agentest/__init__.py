@@ -18,66 +18,65 @@ if TYPE_CHECKING:
     from agentest.agents.port import TurnContext as TurnContext
     from agentest.config.agents.tools import AgentTool as AgentTool
     from agentest.config.config import Config as Config
-    from agentest.endings import Ending as Ending
-    from agentest.errors import AgentestError as AgentestError
-    from agentest.errors import ConfigError as ConfigError
-    from agentest.errors import MockError as MockError
-    from agentest.errors import ModelError as ModelError
-    from agentest.errors import ScenarioError as ScenarioError
-    from agentest.errors import ToolError as ToolError
-    from agentest.errors import UsageError as UsageError
-    from agentest.evaluate.custom import ConversationMetric as ConversationMetric
-    from agentest.evaluate.custom import Metric as Metric
-    from agentest.evaluate.custom import MetricModel as MetricModel
-    from agentest.evaluate.custom import QualitativeMetric as QualitativeMetric
-    from agentest.evaluate.custom import QuantitativeMetric as QuantitativeMetric
-    from agentest.evaluate.inputs import ConversationInput as ConversationInput
-    from agentest.evaluate.inputs import TurnInput as TurnInput
-    from agentest.matchers.comparison import Matcher as Matcher
-    from agentest.matchers.instances import instance as instance
-    from agentest.matchers.quantities import approx as approx
-    from agentest.matchers.quantities import number as number
-    from agentest.matchers.texts import text as text
-    from agentest.matchers.values import absent as absent
-    from agentest.matchers.values import each as each
-    from agentest.matchers.values import one_of as one_of
-    from agentest.matchers.values import optional as optional
+    from agentest.domain.end_reason import Ending as Ending
+    from agentest.domain.results import CheckResult as CheckResult
+    from agentest.domain.results import ConversationResult as ConversationResult
+    from agentest.domain.results import CriterionOutcome as CriterionOutcome
+    from agentest.domain.results import CriterionResult as CriterionResult
+    from agentest.domain.results import ErrorGroup as ErrorGroup
+    from agentest.domain.results import Evidence as Evidence
+    from agentest.domain.results import GoalOutcome as GoalOutcome
+    from agentest.domain.results import LabelledFailure as LabelledFailure
+    from agentest.domain.results import ModelUsage as ModelUsage
+    from agentest.domain.results import Reason as Reason
+    from agentest.domain.results import ReasonKind as ReasonKind
+    from agentest.domain.results import RunResult as RunResult
+    from agentest.domain.results import RunWarning as RunWarning
+    from agentest.domain.results import ScenarioResult as ScenarioResult
+    from agentest.domain.results import Score as Score
+    from agentest.domain.results import Severity as Severity
+    from agentest.domain.results import Skipped as Skipped
+    from agentest.domain.results import SlowTurn as SlowTurn
+    from agentest.domain.results import Status as Status
+    from agentest.domain.results import Totals as Totals
+    from agentest.domain.results import TrajectoryResult as TrajectoryResult
+    from agentest.domain.results import TrajectoryScore as TrajectoryScore
+    from agentest.domain.results import TurnEvaluation as TurnEvaluation
+    from agentest.domain.results import Unscored as Unscored
+    from agentest.domain.results import Verdict as Verdict
+    from agentest.domain.results import VerdictWarning as VerdictWarning
+    from agentest.domain.results import WarningCode as WarningCode
+    from agentest.domain.transcript import Conversation as Conversation
+    from agentest.domain.transcript import Failure as Failure
+    from agentest.domain.transcript import TimeSpent as TimeSpent
+    from agentest.domain.transcript import ToolCall as ToolCall
+    from agentest.domain.transcript import Turn as Turn
+    from agentest.domain.transcript import Usage as Usage
+    from agentest.judging.custom import ConversationMetric as ConversationMetric
+    from agentest.judging.custom import Metric as Metric
+    from agentest.judging.custom import MetricModel as MetricModel
+    from agentest.judging.custom import QualitativeMetric as QualitativeMetric
+    from agentest.judging.custom import QuantitativeMetric as QuantitativeMetric
+    from agentest.judging.inputs import ConversationInput as ConversationInput
+    from agentest.judging.inputs import TurnInput as TurnInput
     from agentest.mocks.answering import MockContext as MockContext
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.http_response import HttpResponse as HttpResponse
-    from agentest.results import CheckResult as CheckResult
-    from agentest.results import ConversationResult as ConversationResult
-    from agentest.results import CriterionOutcome as CriterionOutcome
-    from agentest.results import CriterionResult as CriterionResult
-    from agentest.results import ErrorGroup as ErrorGroup
-    from agentest.results import Evidence as Evidence
-    from agentest.results import GoalOutcome as GoalOutcome
-    from agentest.results import LabelledFailure as LabelledFailure
-    from agentest.results import ModelUsage as ModelUsage
-    from agentest.results import Reason as Reason
-    from agentest.results import ReasonKind as ReasonKind
-    from agentest.results import RunResult as RunResult
-    from agentest.results import RunWarning as RunWarning
-    from agentest.results import ScenarioResult as ScenarioResult
-    from agentest.results import Score as Score
-    from agentest.results import Severity as Severity
-    from agentest.results import Skipped as Skipped
-    from agentest.results import SlowTurn as SlowTurn
-    from agentest.results import Status as Status
-    from agentest.results import Totals as Totals
-    from agentest.results import TrajectoryResult as TrajectoryResult
-    from agentest.results import TrajectoryScore as TrajectoryScore
-    from agentest.results import TurnEvaluation as TurnEvaluation
-    from agentest.results import Unscored as Unscored
-    from agentest.results import Verdict as Verdict
-    from agentest.results import VerdictWarning as VerdictWarning
-    from agentest.results import WarningCode as WarningCode
     from agentest.scenarios.calls import AnyOf as AnyOf
     from agentest.scenarios.calls import CallOrder as CallOrder
     from agentest.scenarios.calls import ExpectedCall as ExpectedCall
     from agentest.scenarios.criteria import Criterion as Criterion
     from agentest.scenarios.definition import scenario as scenario
     from agentest.scenarios.definition import sequence as sequence
+    from agentest.scenarios.matchers.comparison import Matcher as Matcher
+    from agentest.scenarios.matchers.instances import instance as instance
+    from agentest.scenarios.matchers.quantities import approx as approx
+    from agentest.scenarios.matchers.quantities import number as number
+    from agentest.scenarios.matchers.texts import text as text
+    from agentest.scenarios.matchers.values import absent as absent
+    from agentest.scenarios.matchers.values import each as each
+    from agentest.scenarios.matchers.values import one_of as one_of
+    from agentest.scenarios.matchers.values import optional as optional
     from agentest.scenarios.model import Scenario as Scenario
     from agentest.scenarios.model import ScriptedTurn as ScriptedTurn
     from agentest.scenarios.session import Session as Session
@@ -87,92 +86,93 @@ if TYPE_CHECKING:
     from agentest.scenarios.words import call as call
     from agentest.scenarios.words import exactly as exactly
     from agentest.scenarios.words import never_after as never_after
-    from agentest.transcript import Conversation as Conversation
-    from agentest.transcript import Failure as Failure
-    from agentest.transcript import TimeSpent as TimeSpent
-    from agentest.transcript import ToolCall as ToolCall
-    from agentest.transcript import Turn as Turn
-    from agentest.transcript import Usage as Usage
+    from agentest.support.errors import AgentestError as AgentestError
+    from agentest.support.errors import ConfigError as ConfigError
+    from agentest.support.errors import MockError as MockError
+    from agentest.support.errors import ModelError as ModelError
+    from agentest.support.errors import ScenarioError as ScenarioError
+    from agentest.support.errors import ToolError as ToolError
+    from agentest.support.errors import UsageError as UsageError
 
 _HOME = {
     "AgentTool": "agentest.config.agents.tools",
-    "AgentestError": "agentest.errors",
+    "AgentestError": "agentest.support.errors",
     "AnyOf": "agentest.scenarios.calls",
     "CallOrder": "agentest.scenarios.calls",
-    "CheckResult": "agentest.results",
+    "CheckResult": "agentest.domain.results",
     "Config": "agentest.config.config",
-    "ConfigError": "agentest.errors",
-    "Conversation": "agentest.transcript",
-    "ConversationInput": "agentest.evaluate.inputs",
-    "ConversationMetric": "agentest.evaluate.custom",
-    "ConversationResult": "agentest.results",
+    "ConfigError": "agentest.support.errors",
+    "Conversation": "agentest.domain.transcript",
+    "ConversationInput": "agentest.judging.inputs",
+    "ConversationMetric": "agentest.judging.custom",
+    "ConversationResult": "agentest.domain.results",
     "Criterion": "agentest.scenarios.criteria",
-    "CriterionOutcome": "agentest.results",
-    "CriterionResult": "agentest.results",
-    "Ending": "agentest.endings",
-    "ErrorGroup": "agentest.results",
-    "Evidence": "agentest.results",
+    "CriterionOutcome": "agentest.domain.results",
+    "CriterionResult": "agentest.domain.results",
+    "Ending": "agentest.domain.end_reason",
+    "ErrorGroup": "agentest.domain.results",
+    "Evidence": "agentest.domain.results",
     "ExpectedCall": "agentest.scenarios.calls",
-    "Failure": "agentest.transcript",
-    "GoalOutcome": "agentest.results",
+    "Failure": "agentest.domain.transcript",
+    "GoalOutcome": "agentest.domain.results",
     "HttpResponse": "agentest.mocks.http_response",
-    "LabelledFailure": "agentest.results",
-    "Matcher": "agentest.matchers.comparison",
-    "Metric": "agentest.evaluate.custom",
-    "MetricModel": "agentest.evaluate.custom",
+    "LabelledFailure": "agentest.domain.results",
+    "Matcher": "agentest.scenarios.matchers.comparison",
+    "Metric": "agentest.judging.custom",
+    "MetricModel": "agentest.judging.custom",
     "MockContext": "agentest.mocks.answering",
     "MockSequence": "agentest.mocks.binding",
-    "MockError": "agentest.errors",
-    "ModelError": "agentest.errors",
-    "ModelUsage": "agentest.results",
-    "QualitativeMetric": "agentest.evaluate.custom",
-    "QuantitativeMetric": "agentest.evaluate.custom",
-    "Reason": "agentest.results",
-    "ReasonKind": "agentest.results",
-    "RunResult": "agentest.results",
-    "RunWarning": "agentest.results",
+    "MockError": "agentest.support.errors",
+    "ModelError": "agentest.support.errors",
+    "ModelUsage": "agentest.domain.results",
+    "QualitativeMetric": "agentest.judging.custom",
+    "QuantitativeMetric": "agentest.judging.custom",
+    "Reason": "agentest.domain.results",
+    "ReasonKind": "agentest.domain.results",
+    "RunResult": "agentest.domain.results",
+    "RunWarning": "agentest.domain.results",
     "Scenario": "agentest.scenarios.model",
-    "ScenarioError": "agentest.errors",
-    "ScenarioResult": "agentest.results",
-    "Score": "agentest.results",
+    "ScenarioError": "agentest.support.errors",
+    "ScenarioResult": "agentest.domain.results",
+    "Score": "agentest.domain.results",
     "ScriptedTurn": "agentest.scenarios.model",
     "Session": "agentest.scenarios.session",
-    "Severity": "agentest.results",
-    "Skipped": "agentest.results",
-    "SlowTurn": "agentest.results",
-    "Status": "agentest.results",
-    "TimeSpent": "agentest.transcript",
-    "ToolCall": "agentest.transcript",
-    "ToolError": "agentest.errors",
-    "Totals": "agentest.results",
+    "Severity": "agentest.domain.results",
+    "Skipped": "agentest.domain.results",
+    "SlowTurn": "agentest.domain.results",
+    "Status": "agentest.domain.results",
+    "TimeSpent": "agentest.domain.transcript",
+    "ToolCall": "agentest.domain.transcript",
+    "ToolError": "agentest.support.errors",
+    "Totals": "agentest.domain.results",
     "Trajectory": "agentest.scenarios.trajectory",
-    "TrajectoryResult": "agentest.results",
-    "TrajectoryScore": "agentest.results",
-    "Turn": "agentest.transcript",
+    "TrajectoryResult": "agentest.domain.results",
+    "TrajectoryScore": "agentest.domain.results",
+    "Turn": "agentest.domain.transcript",
     "TurnContext": "agentest.agents.port",
-    "TurnEvaluation": "agentest.results",
-    "TurnInput": "agentest.evaluate.inputs",
-    "Unscored": "agentest.results",
-    "Usage": "agentest.transcript",
-    "UsageError": "agentest.errors",
-    "Verdict": "agentest.results",
-    "VerdictWarning": "agentest.results",
-    "WarningCode": "agentest.results",
-    "absent": "agentest.matchers.values",
+    "TurnEvaluation": "agentest.domain.results",
+    "TurnInput": "agentest.judging.inputs",
+    "Unscored": "agentest.domain.results",
+    "Usage": "agentest.domain.transcript",
+    "UsageError": "agentest.support.errors",
+    "Verdict": "agentest.domain.results",
+    "VerdictWarning": "agentest.domain.results",
+    "WarningCode": "agentest.domain.results",
+    "absent": "agentest.scenarios.matchers.values",
     "any_of": "agentest.scenarios.words",
-    "approx": "agentest.matchers.quantities",
+    "approx": "agentest.scenarios.matchers.quantities",
     "before": "agentest.scenarios.words",
     "call": "agentest.scenarios.words",
-    "each": "agentest.matchers.values",
+    "each": "agentest.scenarios.matchers.values",
     "exactly": "agentest.scenarios.words",
-    "instance": "agentest.matchers.instances",
+    "instance": "agentest.scenarios.matchers.instances",
     "never_after": "agentest.scenarios.words",
-    "number": "agentest.matchers.quantities",
-    "one_of": "agentest.matchers.values",
-    "optional": "agentest.matchers.values",
+    "number": "agentest.scenarios.matchers.quantities",
+    "one_of": "agentest.scenarios.matchers.values",
+    "optional": "agentest.scenarios.matchers.values",
     "scenario": "agentest.scenarios.definition",
     "sequence": "agentest.scenarios.definition",
-    "text": "agentest.matchers.texts",
+    "text": "agentest.scenarios.matchers.texts",
 }
 __all__ = [*sorted(_HOME), "__version__"]
 

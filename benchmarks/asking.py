@@ -13,11 +13,11 @@ from time import process_time
 import anyio
 
 from agentest.config.config import Config
-from agentest.evaluate.answers import ScaleAnswer
-from agentest.evaluate.prompts import judge_messages, question
-from agentest.llm.open import ModelTerms, open_models
-from agentest.llm.port import CallKey, Model
-from agentest.llm.providers import resolve
+from agentest.judging.answers import ScaleAnswer
+from agentest.judging.prompts import judge_messages, question
+from agentest.models.open import ModelTerms, open_models
+from agentest.models.port import CallKey, Model
+from agentest.models.providers import resolve
 
 PATHS = {
     "direct": {"provider": "openai-compatible", "model": "fake"},

@@ -15,12 +15,12 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from agentest.analysis.comparison.comparing import compared
-from agentest.analysis.comparison.measured import MeasuredConversation, MeasuredRun, MeasuredScenario
-from agentest.analysis.comparison.values import Change, Comparison
-from agentest.repeat import Repeat
-from agentest.results import Status
-from agentest.run.schedule import tests_of
+from agentest.domain.repeat import Repeat
+from agentest.domain.results import Status
+from agentest.history.comparison.comparing import compared
+from agentest.history.comparison.measured import MeasuredConversation, MeasuredRun, MeasuredScenario
+from agentest.history.comparison.values import Change, Comparison
+from agentest.runner.schedule import tests_of
 from agentest.support.statistics.mean_difference import Stratum, mean_difference
 from agentest.support.statistics.paired import newcombe
 from agentest.support.statistics.sequential import Standing

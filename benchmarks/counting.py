@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from agentest.cli.main import main as agentest
-from agentest.scale.crew import Crew
-from agentest.scale.fleet import Fleet
+from agentest.workers.crew import Crew
+from agentest.workers.fleet import Fleet
 from benchmarks.echoes import CountedFleet, EchoHolding, EchoWorker
 
 
@@ -29,10 +29,10 @@ def main() -> None:
         return Crew(fleets[-1], *more)
 
     with ExitStack() as patches:
-        patches.enter_context(patch("agentest.scale.engine.Crew", crew))
+        patches.enter_context(patch("agentest.workers.engine.Crew", crew))
         if mode == "echo":
-            patches.enter_context(patch("agentest.scale.forked.Worker", EchoWorker))
-            patches.enter_context(patch("agentest.scale.ray.engine.Holding", EchoHolding))
+            patches.enter_context(patch("agentest.workers.forked.Worker", EchoWorker))
+            patches.enter_context(patch("agentest.workers.ray.engine.Holding", EchoHolding))
         try:
             agentest()
         finally:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from agentest.run.holding import Finished
-from agentest.run.plan import Unit
-from agentest.scale.fleet import Connection, Fleet, OnDisconnect
-from agentest.scale.messages import ConversationDone, ConversationIsHeld, Hold, TurnClosed
-from agentest.scale.ray.life import Holding
-from agentest.scale.ray.line import Called
-from agentest.scale.ray.outputs import RedactedOutput
-from agentest.scale.worker import Worker
+from agentest.runner.holding import Finished
+from agentest.runner.plan import Unit
+from agentest.workers.fleet import Connection, Fleet, OnDisconnect
+from agentest.workers.messages import ConversationDone, ConversationIsHeld, Hold, TurnClosed
+from agentest.workers.ray.life import Holding
+from agentest.workers.ray.line import Called
+from agentest.workers.ray.outputs import RedactedOutput
+from agentest.workers.worker import Worker
 
 
 class EchoWorker(Worker):
@@ -43,7 +43,7 @@ class EchoHolding(Holding):
     """The life of such a worker on a cluster."""
 
     async def __call__(self, line: Called, output: RedactedOutput) -> None:
-        with patch("agentest.scale.ray.life.Worker", EchoWorker):
+        with patch("agentest.workers.ray.life.Worker", EchoWorker):
             await Holding.__call__(self, line, output)
 
 

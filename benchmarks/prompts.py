@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agentest.llm.port import ChatRequest
+from agentest.models.port import ChatRequest
 from agentest.scenarios.definition import collecting, scenario
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from agentest.repeat import Repeat
-from agentest.run.schedule import tests_of
+from agentest.domain.repeat import Repeat
+from agentest.runner.schedule import tests_of
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import Path, Question, Standing
 from benchmarks.options import Options

@@ -13,11 +13,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agentest.confidence import with_figures
-from agentest.endings import Ending
-from agentest.events import RunFinished
-from agentest.report.html import HtmlReporter
-from agentest.results import (
+from agentest.domain.confidence import with_figures
+from agentest.domain.end_reason import Ending
+from agentest.domain.events import RunFinished
+from agentest.domain.results import (
     ConversationResult,
     Deduplication,
     RunResult,
@@ -27,10 +26,11 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.sight import Sight
-from agentest.totals import totals_of
-from agentest.transcript import Conversation, Turn
-from agentest.verdict import averages, decide
+from agentest.domain.scenario_stats import totals_of
+from agentest.domain.tool_visibility import Sight
+from agentest.domain.transcript import Conversation, Turn
+from agentest.domain.verdict import averages, decide
+from agentest.report.html import HtmlReporter
 from benchmarks.options import Options
 from benchmarks.page import machine, table
 from benchmarks.process import Failed

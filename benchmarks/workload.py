@@ -9,7 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from agentest.llm.providers import REQUESTS_PER_CONVERSATION
+from agentest.models.providers import REQUESTS_PER_CONVERSATION
 
 TURN_JUDGES = ("helpfulness", "coherence", "relevance", "faithfulness", "verbosity")
 LABEL_JUDGES = ("agent_behavior_failure", "tool_call_behavior_failure")

@@ -14,11 +14,11 @@ import click
 import pytest
 import yaml
 
+from agentest.adk.formats.criteria import parse_criteria
+from agentest.adk.formats.reading import read_eval_set
 from agentest.cli.main import cli
 from agentest.config.config import Config
 from agentest.config.file import load
-from agentest.evalset.formats.criteria import parse_criteria
-from agentest.evalset.formats.reading import read_eval_set
 from agentest.scenarios.definition import collecting
 
 ROOT = Path(__file__).parent.parent

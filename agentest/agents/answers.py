@@ -6,8 +6,8 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
-from agentest.http.client import DirectResponse
-from agentest.http.sse import Event, events
+from agentest.support.http.client import DirectResponse
+from agentest.support.http.sse import Event, events
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from agentest.agents.reading import read_any, shown
 from agentest.agents.told_calls import ToldCalls, as_tool_calls, asked_calls, note_untold
 from agentest.agents.usual_places import no_place, note_place, usual_place
 from agentest.config.agents.dialogue import DialogueAgent
-from agentest.errors import AgentError
-from agentest.messages import Message, ToolRequest, ToolResult
+from agentest.domain.messages import Message, ToolRequest, ToolResult
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template
-from agentest.transcript import ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from agentest.errors import CannotSend
-from agentest.messages import Attachment
+from agentest.domain.messages import Attachment
+from agentest.support.errors import CannotSend
 
 _AUDIO = {
     "audio/wav": "wav",

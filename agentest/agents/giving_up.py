@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from agentest.errors import AgentestError
+from agentest.support.errors import AgentestError
 
 _LIMIT_S = 2.0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentest.agents.approvals import Decision
 from agentest.agents.reading import shown
-from agentest.sight import Approval
+from agentest.domain.tool_visibility import Approval
 
 Wire = Mapping[str, Any]
 """An interrupt as it is told: `id` and `value`."""

@@ -11,8 +11,8 @@ from typing import Any
 from agentest.agents.chat_completions.completion import read_usage
 from agentest.agents.chat_completions.wire import from_wire
 from agentest.agents.port import AgentReply
-from agentest.errors import AgentError
-from agentest.transcript import Usage
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
 
 _MAY_RETURN = (
     "a text, or a chat-completions message or completion: a mapping, a pydantic model, or an object of "

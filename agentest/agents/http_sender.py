@@ -19,11 +19,12 @@ from agentest.agents.probing import Look, Seen
 from agentest.agents.recognising import leads_to_login
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
-from agentest.errors import AgentError, AgentestError, CannotSend, HeldUp
-from agentest.http.bodies import BadBody
-from agentest.http.client import DirectResponse, Headers, Sender
-from agentest.http.guard import AddressGuard, RefusedAddress
-from agentest.http.retries import (
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, AgentestError, CannotSend, HeldUp
+from agentest.support.http.bodies import BadBody
+from agentest.support.http.client import DirectResponse, Headers, Sender
+from agentest.support.http.guard import AddressGuard, RefusedAddress
+from agentest.support.http.retries import (
     CONNECTION_ERRORS,
     describe,
     own_shortage,
@@ -31,9 +32,8 @@ from agentest.http.retries import (
     retry_after,
     was_refused,
 )
-from agentest.http.shortages import shortage_told
-from agentest.http.unpacking import CODINGS
-from agentest.support.deadlines import TimeLimit
+from agentest.support.http.shortages import shortage_told
+from agentest.support.http.unpacking import CODINGS
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.trace_context import note_request, turn_of_requests
 

@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-from agentest.errors import AgentError, AgentestError
 from agentest.support.calling import Steps, end_tasks, ends_the_run, words_of
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, AgentestError
 
 T = TypeVar("T")
 

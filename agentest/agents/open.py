@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.objects.standing import run_under_way
+from agentest.agents.in_process.standing import run_under_way
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.config.agents.over_http import HttpAgent
-from agentest.errors import AgentUnreachable, ConfigError
-from agentest.http.client import Client, Sender
-from agentest.http.guard import RefusedAddress
-from agentest.http.retries import describe, pause_before_retry
+from agentest.support.errors import AgentUnreachable, ConfigError
+from agentest.support.http.client import Client, Sender
+from agentest.support.http.guard import RefusedAddress
+from agentest.support.http.retries import describe, pause_before_retry
 
 _CONNECT_TIMEOUT_S = 10.0
 

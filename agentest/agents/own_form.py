@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from agentest.agents.paths import places_of_text
 from agentest.agents.probing import Finding, Seen, as_settings
 from agentest.agents.usual_places import usual_place
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 _OFTEN_THE_MESSAGE = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
 _OWN = "it has a form of its own"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from agentest.agents.port import MockBypassed, TurnContext
-from agentest.errors import CannotSend
-from agentest.messages import Message, ToolResult
-from agentest.transcript import ToolCall
+from agentest.domain.messages import Message, ToolResult
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import CannotSend
 
 
 class OwnTools:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentest.agents.port import TurnContext
-from agentest.errors import CannotSend
-from agentest.messages import AgentMessage, Message, UserText
+from agentest.domain.messages import AgentMessage, Message, UserText
+from agentest.support.errors import CannotSend
 from agentest.support.trace_context import turn_of_requests
 
 _NOTHING_SAVED: Mapping[str, Any] = {}

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import anyio
 
-from agentest.errors import AgentError, CannotSend
-from agentest.http.client import Sender
-from agentest.messages import Message, ToolRequest, ToolSpec
+from agentest.domain.messages import Message, ToolRequest, ToolSpec
+from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.mock_servers.port import Addresses
 from agentest.scenarios.session import Session
+from agentest.support.errors import AgentError, CannotSend
+from agentest.support.http.client import Sender
 from agentest.support.json_text import well_formed, well_formed_value
 from agentest.support.moments import today
-from agentest.tool_servers.port import Addresses
-from agentest.transcript import Remark, ToolCall, Usage
 
 
 @dataclass(frozen=True, slots=True)

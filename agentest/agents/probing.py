@@ -15,11 +15,11 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.asgi.exchange import AppFailed
-from agentest.http.bodies import BadBody
-from agentest.http.client import Client, Headers, Sender
-from agentest.http.guard import RefusedAddress
-from agentest.http.retries import CONNECTION_ERRORS
 from agentest.support.deadlines import TimeLimit
+from agentest.support.http.bodies import BadBody
+from agentest.support.http.client import Client, Headers, Sender
+from agentest.support.http.guard import RefusedAddress
+from agentest.support.http.retries import CONNECTION_ERRORS
 
 USER_AGENT = "agentest (looks what this server speaks)"
 _TIMEOUT_S = 2.0

@@ -14,15 +14,15 @@ import anyio
 
 from agentest.agents.chat_completions.wire import WireMessage, to_wire
 from agentest.agents.handler_answers import read_answer
+from agentest.agents.in_process.client import open_object
 from agentest.agents.in_time import answer_in_time
-from agentest.agents.objects.client import open_object
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agents.custom import CustomAgent, check_handler
 from agentest.config.fields import Given
 from agentest.config.objects import accepted, framework_of
-from agentest.errors import AgentError, ConfigError
-from agentest.messages import Message
+from agentest.domain.messages import Message
 from agentest.support.calling import LeavingExecutor, Steps, from_anywhere, words_of
+from agentest.support.errors import AgentError, ConfigError
 from agentest.support.function_threads import in_thread
 from agentest.support.functions import is_async
 from agentest.support.importing import import_object

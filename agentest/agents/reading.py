@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentest.agents.hints import is_page
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 SHOWN_CHARS = 10_000
 """Of what an agent sent; the message is cut where it is shown, once secrets have been hidden in it."""

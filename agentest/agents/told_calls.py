@@ -9,10 +9,10 @@ from typing import Any
 
 from agentest.agents.notes import Notes
 from agentest.agents.reading import arguments_text, shown
-from agentest.errors import AgentError
-from agentest.messages import ToolRequest
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
+from agentest.domain.messages import ToolRequest
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError
 
 _NAMES = ("name", "tool", "tool_name", "toolName")
 _ARGS = ("args", "arguments", "input", "parameters", "params")

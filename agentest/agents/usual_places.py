@@ -7,7 +7,7 @@ from typing import Any
 from agentest.agents.notes import Notes
 from agentest.agents.paths import where_text_is
 from agentest.agents.reading import shown
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 
 USUAL_PLACES = (

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.cli.kinds import Kind
-from agentest.errors import ExitCode
-from agentest.events import WantedReport
-from agentest.results import RunResult, Status
-from agentest.run.outputs import output_dir
-from agentest.run.prepare import Prepared
-from agentest.store.kept.folder import FILES
+from agentest.domain.events import WantedReport
+from agentest.domain.results import RunResult, Status
+from agentest.domain.verdict import run_status
+from agentest.runner.outputs import output_dir
+from agentest.runner.prepare import Prepared
+from agentest.store.runs.folder import FILES
+from agentest.support.errors import ExitCode
 from agentest.support.files import readable
 from agentest.support.paths import path_from
 from agentest.support.terminal import clean, in_log
-from agentest.verdict import run_status
 
 if TYPE_CHECKING:  # imported when a run really begins
     from agentest.report.registry import Broadcast
-    from agentest.run.session import Outcome
+    from agentest.runner.session import Outcome
     from agentest.store.journal import Journal
 
 CONSOLE_REPORTERS = frozenset({"console", "github-actions"})

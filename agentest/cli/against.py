@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from agentest.cli.afterwards import CONSOLE_REPORTERS
 from agentest.cli.keeping import Keeping
 from agentest.cli.kinds import Kind
-from agentest.errors import ExitCode
-from agentest.run.prepare import Prepared
-from agentest.store.kept.record import RunKind
+from agentest.runner.prepare import Prepared
+from agentest.store.runs.record import RunKind
+from agentest.support.errors import ExitCode
 
 if TYPE_CHECKING:  # imported where a run is compared
     from agentest.cli.baseline import Against
-    from agentest.events import Reporter
+    from agentest.domain.events import Reporter
 
 
 def comparing(prepared: Prepared, kind: Kind) -> Against | None:

@@ -6,29 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentest.analysis.comparison.as_json import as_json
-from agentest.analysis.comparison.comparing import compared
-from agentest.analysis.comparison.for_page import Between, for_page
-from agentest.analysis.comparison.markdown import as_markdown
-from agentest.analysis.comparison.measured import (
+from agentest.cli.compare import between_agents, label_of, read_run, show
+from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
+from agentest.domain.results import ScenarioResult, Status
+from agentest.history.comparison.as_json import as_json
+from agentest.history.comparison.comparing import compared
+from agentest.history.comparison.for_page import Between, for_page
+from agentest.history.comparison.markdown import as_markdown
+from agentest.history.comparison.measured import (
     MeasuredRun,
     MeasuredScenario,
     measured_run,
     measured_scenario,
 )
-from agentest.analysis.comparison.pairing import check_common
-from agentest.analysis.comparison.values import Change, Comparison, ScenarioChange
-from agentest.analysis.comparison.words import changed_rows, headline, regressions_overall, story
-from agentest.cli.compare import between_agents, label_of, read_run, show
-from agentest.errors import UsageError
-from agentest.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
+from agentest.history.comparison.pairing import check_common
+from agentest.history.comparison.values import Change, Comparison, ScenarioChange
+from agentest.history.comparison.words import changed_rows, headline, regressions_overall, story
 from agentest.report.compared import Regression
-from agentest.results import ScenarioResult, Status
-from agentest.run.outputs import output_dir
-from agentest.run.place import Place
-from agentest.run.plan import Unit
-from agentest.run.prepare import Prepared
-from agentest.store.kept.finding import run_file
+from agentest.runner.outputs import output_dir
+from agentest.runner.place import Place
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.store.runs.finding import run_file
+from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import Json
 

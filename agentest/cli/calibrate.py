@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from agentest.analysis.calibration.asking import to_ask
-from agentest.analysis.calibration.comparison import (
+from agentest.calibration.asking import to_ask
+from agentest.calibration.comparison import (
     Answer,
     Consensus,
     Figures,
@@ -19,22 +19,22 @@ from agentest.analysis.calibration.comparison import (
     labelled_metrics,
     pairs_of,
 )
-from agentest.analysis.calibration.judges import ask_judge, prepared_judge, run_metrics
-from agentest.analysis.calibration.label_file import read_labels
-from agentest.analysis.calibration.labels import Labels, Question
-from agentest.analysis.calibration.show import Result, as_json, as_text
+from agentest.calibration.judges import ask_judge, prepared_judge, run_metrics
+from agentest.calibration.label_file import read_labels
+from agentest.calibration.labels import Labels, Question
+from agentest.calibration.show import Result, as_json, as_text
 from agentest.cli.label import chosen_metrics
-from agentest.errors import ExitCode, UsageError
-from agentest.evaluate.fingerprints import fingerprint
-from agentest.results import JudgeCalibration, ModelUsage, Unscored
-from agentest.run.calibration import (
+from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
+from agentest.judging.fingerprints import fingerprint
+from agentest.runner.calibration import (
     Calibrated,
     calibration_file,
     known_calibrations,
     read_calibrations,
     write_calibrations,
 )
-from agentest.run.prepare import Prepared, Request
+from agentest.runner.prepare import Prepared, Request
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import in_event_loop
 from agentest.support.json_text import json_document
 from agentest.support.paths import path_from

@@ -7,16 +7,16 @@ import sys
 from collections.abc import Callable, Sequence
 
 from agentest.conversation.users import Said
-from agentest.endings import Ending
-from agentest.errors import ExitCode, UsageError
+from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.report.server_output import server_rows
-from agentest.run.plan import Unit
-from agentest.run.prepare import Prepared
-from agentest.run.talking import Happening, Noted, Ready, Replied, Spoke, Talking
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.talking import Happening, Noted, Ready, Replied, Spoke, Talking
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.function_threads import in_thread
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import clean_rows, say
-from agentest.transcript import NO_TEXT, Turn, call_text
 
 QUIT = "/quit"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 
-from agentest.run.prepare import Prepared
-from agentest.run.reordering import shuffled
-from agentest.shards import Shard
-from agentest.store.kept.record import RunKind
+from agentest.domain.shards import Shard
+from agentest.runner.prepare import Prepared
+from agentest.runner.reordering import shuffled
+from agentest.store.runs.record import RunKind
 
 _SEEDS = 1_000_000
 

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agentest.analysis.comparison.as_json import as_json
-from agentest.analysis.comparison.comparing import compared
-from agentest.analysis.comparison.markdown import as_markdown
-from agentest.analysis.comparison.measured import MeasuredRun, measured_run, measured_scenario
-from agentest.analysis.comparison.pairing import of_agent
-from agentest.analysis.comparison.show import print_text
-from agentest.analysis.comparison.values import Comparison
 from agentest.cli.named_runs import run_at, runs_folder
 from agentest.config.file import find, load
-from agentest.errors import ConfigError, ExitCode, UsageError
+from agentest.history.comparison.as_json import as_json
+from agentest.history.comparison.comparing import compared
+from agentest.history.comparison.markdown import as_markdown
+from agentest.history.comparison.measured import MeasuredRun, measured_run, measured_scenario
+from agentest.history.comparison.pairing import of_agent
+from agentest.history.comparison.show import print_text
+from agentest.history.comparison.values import Comparison
 from agentest.report.console.reporter import open_console
-from agentest.run.place import Place
-from agentest.store.kept.finding import KeptRun, kept_runs
-from agentest.store.kept.record import RunKind, read_record
+from agentest.runner.place import Place
 from agentest.store.reading import read_results
-from agentest.store.runs import run_of
+from agentest.store.run_results import run_of
+from agentest.store.runs.finding import KeptRun, kept_runs
+from agentest.store.runs.record import RunKind, read_record
+from agentest.support.errors import ConfigError, ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.terminal import Output, clean_rows, source, tell
 

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
-from agentest.analysis.coverage.measure import Coverage, measure
-from agentest.analysis.coverage.show import as_json, as_markdown, print_text
+from agentest.adk.cases import CaseSet, case_entries
+from agentest.adk.formats.criteria import Criteria
+from agentest.adk.planning import EvalRequest, read_sets
+from agentest.authoring.coverage.measure import Coverage, measure
+from agentest.authoring.coverage.show import as_json, as_markdown, print_text
 from agentest.cli.listing import broken
-from agentest.errors import ExitCode, UsageError
-from agentest.evalset.cases import CaseSet, case_entries
-from agentest.evalset.formats.criteria import Criteria
-from agentest.evalset.planning import EvalRequest, read_sets
+from agentest.domain.results import ScenarioResult, Status
 from agentest.report.console.reporter import open_console
-from agentest.results import ScenarioResult, Status
-from agentest.run.outputs import output_dir
-from agentest.run.plan import Options, Unit
-from agentest.run.prepare import Prepared, Request, is_configured, prepare
+from agentest.runner.outputs import output_dir
+from agentest.runner.plan import Options, Unit
+from agentest.runner.prepare import Prepared, Request, is_configured, prepare
 from agentest.scenarios.selection import name_fits
-from agentest.store.kept.finding import latest_run
-from agentest.store.kept.record import RunKind
 from agentest.store.reading import read_results
+from agentest.store.runs.finding import latest_run
+from agentest.store.runs.record import RunKind
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.paths import contains_any, shown_path
 from agentest.support.terminal import Output, clean_rows, source, tell
 

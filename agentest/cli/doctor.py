@@ -8,10 +8,10 @@ from datetime import datetime
 from functools import partial
 from textwrap import wrap
 
-from agentest.errors import ExitCode
-from agentest.run.prepare import Prepared, Request
-from agentest.starting.doctor.checks import Check, Mark
-from agentest.starting.doctor.doctor import examine
+from agentest.authoring.project.doctor.checks import Check, Mark
+from agentest.authoring.project.doctor.doctor import examine
+from agentest.runner.prepare import Prepared, Request
+from agentest.support.errors import ExitCode
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import encodable, say, tell
 from agentest.support.text import count
@@ -42,8 +42,8 @@ def _say_waiting(what: str) -> None:
 def _expected(prepared: Prepared) -> str:
     """What a run may take by an earlier one; "" where that is not known."""
     from agentest.cli.expecting import forecast_of
-    from agentest.forecast import forecast_words
-    from agentest.store.kept.record import RunKind
+    from agentest.domain.forecast import forecast_words
+    from agentest.store.runs.record import RunKind
 
     found = forecast_of(prepared, RunKind.RUN)
     return forecast_words(found, datetime.now().astimezone()) if found else ""

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from agentest.errors import ExitCode, OutputError, UsageError
+from agentest.support.errors import ExitCode, OutputError, UsageError
 from agentest.support.terminal import Output, lost, tell
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agentest.errors import UsageError
-from agentest.run.plan import Options
-from agentest.run.prepare import Prepared
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Prepared
+from agentest.support.errors import UsageError
 
 if TYPE_CHECKING:  # imported when a run really begins
-    from agentest.run.engines import Engine
-    from agentest.scale.ray.life import Recipe
+    from agentest.runner.engines import Engine
+    from agentest.workers.ray.life import Recipe
 
 LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
@@ -39,7 +39,7 @@ def processes_of(prepared: Prepared) -> int:
     options = prepared.request.options
     if engine_name(options) in (LOCAL, RAY):
         return 1
-    from agentest.scale.shares import AUTO, worker_count
+    from agentest.workers.shares import AUTO, worker_count
 
     return worker_count(prepared, options.workers or AUTO)
 
@@ -55,7 +55,7 @@ def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int
     """
     if engine_name(prepared.request.options) == RAY:
         return prepared
-    from agentest.run import file_descriptors
+    from agentest.runner import file_descriptors
 
     return file_descriptors.fitted(prepared, processes, allow or file_descriptors.allow)
 
@@ -75,17 +75,17 @@ def opened_engine(
     """
     if engine_name(prepared.request.options) == RAY:
         from agentest.cli.recipes import RunRecipe
-        from agentest.scale.ray.engine import ray_engine
+        from agentest.workers.ray.engine import ray_engine
 
         with ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
             yield on_ray
         return
     if processes == 1 and prepared.request.options.engine != WORKERS:
-        from agentest.run.engines import InProcess
+        from agentest.runner.engines import InProcess
 
         yield InProcess()
         return
-    from agentest.scale.forked import forked_engine
+    from agentest.workers.forked import forked_engine
 
     with forked_engine(prepared, processes, earlier=earlier) as engine:
         yield engine

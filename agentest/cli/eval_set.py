@@ -8,7 +8,7 @@ import click
 
 from agentest.cli.ending import ended
 from agentest.cli.options import path_option
-from agentest.errors import ExitCode
+from agentest.support.errors import ExitCode
 from agentest.support.terminal import say
 
 
@@ -30,7 +30,7 @@ def create(agent: str, set_id: str) -> int:
     def go() -> int:
         from time import time
 
-        from agentest.evalset.authoring import SetPlace, create_set
+        from agentest.adk.authoring import SetPlace, create_set
 
         file = create_set(SetPlace(agent, set_id), time())
         say(f"{file}: evaluation set {set_id!r} created, without cases yet")
@@ -61,7 +61,7 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
     def go() -> int:
         from time import time
 
-        from agentest.evalset.authoring import SetPlace, add_cases
+        from agentest.adk.authoring import SetPlace, add_cases
 
         place = SetPlace(agent, set_id)
         for case in add_cases(place, scenarios, session, time()):

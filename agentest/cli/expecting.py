@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from agentest.forecast import Earlier, Forecast, Planned, forecast, forecast_words
-from agentest.run.outputs import output_dir
-from agentest.run.plan import Unit
-from agentest.run.prepare import Prepared
+from agentest.domain.forecast import Earlier, Forecast, Planned, forecast, forecast_words
+from agentest.runner.outputs import output_dir
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
 from agentest.store.earlier import earlier_of_kind
-from agentest.store.kept.finding import complete_runs
-from agentest.store.kept.record import RunKind
+from agentest.store.runs.finding import complete_runs
+from agentest.store.runs.record import RunKind
 
 _TAKING_TIME = (RunKind.RUN, RunKind.EVAL)
 """The kinds of runs that talk with agents."""
@@ -64,7 +64,7 @@ def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
 
 
 def _prices(prepared: Prepared) -> Iterator[str]:
-    from agentest.llm.prices import price_of
+    from agentest.models.prices import price_of
 
     for name in dict.fromkeys(filter(None, prepared.model_names.values())):
         price = price_of(name)

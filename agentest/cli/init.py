@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentest.errors import ExitCode
-from agentest.starting.init.files import Filed
-from agentest.starting.init.project import Begun, Step, Wish, begin
+from agentest.authoring.project.init.files import Filed
+from agentest.authoring.project.init.project import Begun, Step, Wish, begin
+from agentest.support.errors import ExitCode
 from agentest.support.paths import path_from
 from agentest.support.terminal import clean, say, tell
 

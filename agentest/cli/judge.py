@@ -8,13 +8,13 @@ from pathlib import Path
 
 from agentest.cli.kinds import JudgedRun
 from agentest.cli.run import run_once
-from agentest.errors import ExitCode, UsageError
-from agentest.metrics import BUILTIN
-from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
-from agentest.run.plan import Plan, Unit
-from agentest.run.prepare import Prepared
+from agentest.domain.metrics import BUILTIN
+from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.domain.transcript import Conversation
+from agentest.runner.plan import Plan, Unit
+from agentest.runner.prepare import Prepared
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import tell
-from agentest.transcript import Conversation
 
 
 def for_finished(
@@ -68,7 +68,7 @@ def _unknown(name: str, agent: str) -> ScenarioResult:
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     """Judge the conversations of an earlier run's results again. Raises UsageError."""
     from agentest.store.reading import conversations_of, planned_of, read_results
-    from agentest.store.runs import entries
+    from agentest.store.run_results import entries
 
     earlier = read_results(path)
     conversations = conversations_of(earlier)

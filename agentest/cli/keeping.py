@@ -10,19 +10,19 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from agentest.errors import ConfigError
-from agentest.events import WantedReport
-from agentest.results import RunResult
-from agentest.run.outputs import output_dir
-from agentest.run.plan import endpoint
-from agentest.run.prepare import Prepared, cassette_folder
+from agentest.domain.events import WantedReport
+from agentest.domain.results import RunResult
+from agentest.runner.outputs import output_dir
+from agentest.runner.plan import endpoint
+from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.bounded_log import BoundedLog
 from agentest.store.journal import Journal
-from agentest.store.kept.finding import RUNS
-from agentest.store.kept.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
-from agentest.store.kept.record import JOB_VARIABLE, RECORD, RunKind, RunRecord, with_end, write_record
 from agentest.store.late_file import LateFile, RawFile, open_new
+from agentest.store.runs.finding import RUNS
+from agentest.store.runs.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
+from agentest.store.runs.record import JOB_VARIABLE, RECORD, RunKind, RunRecord, with_end, write_record
 from agentest.store.spans import SPANS
+from agentest.support.errors import ConfigError
 from agentest.support.git import commit_of
 from agentest.support.locking import LOCK, Taken, locked
 from agentest.version import __version__

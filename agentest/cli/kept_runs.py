@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentest.config.reporters import wanted_reports
-from agentest.errors import ExitCode, UsageError
-from agentest.events import WantedReport
+from agentest.domain.events import WantedReport
+from agentest.domain.results import RunResult
 from agentest.report.registry import Setting, make_reporters
-from agentest.results import RunResult
-from agentest.run.outputs import check_can_be_written
-from agentest.run.place import Place
-from agentest.store.kept.finding import RUNS, KeptRun, check_readable, kept_runs
-from agentest.store.kept.folder import FILES
-from agentest.store.kept.record import Ended, RunRecord, read_record
+from agentest.runner.outputs import check_can_be_written
+from agentest.runner.place import Place
 from agentest.store.reading import read_results
 from agentest.store.replay import events_of
-from agentest.store.runs import run_of
+from agentest.store.run_results import run_of
+from agentest.store.runs.finding import RUNS, KeptRun, check_readable, kept_runs
+from agentest.store.runs.folder import FILES
+from agentest.store.runs.record import Ended, RunRecord, read_record
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.paths import contains_any
 from agentest.support.spelling import did_you_mean
 from agentest.support.terminal import say

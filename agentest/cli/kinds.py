@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from agentest.cli.keeping import JUDGED, LATEST, FixedNames, Keeping
-from agentest.results import RunWarning
-from agentest.store.kept.record import RunKind
-from agentest.transcript import Conversation
+from agentest.domain.results import RunWarning
+from agentest.domain.transcript import Conversation
+from agentest.store.runs.record import RunKind
 
 if TYPE_CHECKING:  # imported when a run really begins
-    from agentest.run.sources import SourceFactory
-    from agentest.scale.ray.life import Recipe
+    from agentest.runner.sources import SourceFactory
+    from agentest.workers.ray.life import Recipe
 
 
 class Kind(Protocol):
@@ -67,7 +67,7 @@ class LiveRun:
     recipe: Recipe | None = None
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
-        from agentest.run.sources import LiveAgents
+        from agentest.runner.sources import LiveAgents
 
         if keeping is None:
             return LiveAgents()
@@ -90,7 +90,7 @@ class JudgedRun:
     recipe: Recipe | None = None
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
-        from agentest.run.sources import EarlierRun
+        from agentest.runner.sources import EarlierRun
 
         del keeping  # no agent is there
         return EarlierRun(self.conversations, self.unclaimed)

@@ -9,21 +9,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.analysis.calibration.dialogue import Dialogue, open_questions
-from agentest.analysis.calibration.gathering import gather, scenarios_of
-from agentest.analysis.calibration.label_file import read_labels
-from agentest.analysis.calibration.label_writer import LabelWriter
-from agentest.analysis.calibration.labels import Labels, metrics_named
+from agentest.calibration.dialogue import Dialogue, open_questions
+from agentest.calibration.gathering import gather, scenarios_of
+from agentest.calibration.label_file import read_labels
+from agentest.calibration.label_writer import LabelWriter
+from agentest.calibration.labels import Labels, metrics_named
 from agentest.cli.chat import typed
-from agentest.errors import ExitCode, UsageError
 from agentest.scenarios.selection import name_fits
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.paths import path_from
 from agentest.support.spelling import did_you_mean
 from agentest.support.terminal import say, tell
 from agentest.support.text import count
 
 if TYPE_CHECKING:
-    from agentest.run.prepare import Request
+    from agentest.runner.prepare import Request
 
 
 @dataclass(frozen=True, slots=True)

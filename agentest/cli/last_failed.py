@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agentest.results import ScenarioResult, Status
-from agentest.run.outputs import output_dir
-from agentest.run.plan import Unit
-from agentest.run.prepare import Prepared
-from agentest.run.reordering import Entry, cut, first
-from agentest.store.kept.verdicts import LatestVerdicts, Tried, latest_verdicts
+from agentest.domain.results import ScenarioResult, Status
+from agentest.runner.outputs import output_dir
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.reordering import Entry, cut, first
+from agentest.store.runs.verdicts import LatestVerdicts, Tried, latest_verdicts
 from agentest.support.text import count
 
 _SHOWN = 3

@@ -33,7 +33,7 @@ from agentest.cli.requests import place_in as _place
 from agentest.cli.requests import request_at as _request
 from agentest.cli.running import evaluate, run, tell_broken
 from agentest.cli.starting import doctor, init
-from agentest.errors import ExitCode
+from agentest.support.errors import ExitCode
 from agentest.support.terminal import Output, say, source, tell
 from agentest.version import __version__
 
@@ -58,7 +58,7 @@ def chat(cwd: Path | None, **options: Any) -> int:
 
     def go() -> int:
         from agentest.cli.chat import chat
-        from agentest.run.prepare import prepare
+        from agentest.runner.prepare import prepare
 
         return chat(prepare(_request(_place(cwd, options["config"]), offline=True, **options)))
 
@@ -110,7 +110,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
     def go() -> int:
         from agentest.cli.judge import judge_again
         from agentest.cli.named_runs import run_at
-        from agentest.run.prepare import prepare
+        from agentest.runner.prepare import prepare
 
         place = _place(cwd, options["config"])
         earlier = run_at(run, place, options["config"])
@@ -132,7 +132,7 @@ def migrate(old: Path, new: Path, **options: Any) -> int:
     """
 
     def go() -> int:
-        from agentest.evalset.migrate import migrate
+        from agentest.adk.migrate import migrate
 
         for note in migrate(old, new, **options):
             tell(f"agentest: {note}")
@@ -188,9 +188,9 @@ def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
     """
 
     def go() -> int:
-        from agentest.analysis.export.export import export, write
+        from agentest.authoring.export.export import export, write
         from agentest.cli.named_runs import run_here
-        from agentest.run.place import place_of
+        from agentest.runner.place import place_of
 
         root = place_of(Path.cwd()).root
         exported = export(run_here(run), output=output, root=root, **options)

@@ -12,7 +12,7 @@ import click
 from agentest.cli.ending import ended
 from agentest.cli.options import where
 from agentest.cli.requests import place_in, request_at
-from agentest.errors import ExitCode, UsageError
+from agentest.support.errors import ExitCode, UsageError
 
 
 @click.command("mcp-stdio")

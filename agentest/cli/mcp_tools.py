@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentest.errors import ExitCode
-from agentest.run.prepare import Request, configure
-from agentest.run.real_tools import RealTools, look_at_real_tools
+from agentest.runner.prepare import Request, configure
+from agentest.runner.real_tools import RealTools, look_at_real_tools
+from agentest.support.errors import ExitCode
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import clean, say
 from agentest.support.text import count

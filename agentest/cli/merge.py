@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentest.analysis.merging.checks import check_parts, check_whole
-from agentest.analysis.merging.parts import find_parts, named
-from agentest.analysis.merging.whole import Whole
 from agentest.cli.keeping import LATEST, Keeping
 from agentest.config.config import Config
 from agentest.config.file import find, load
 from agentest.config.reporters import wanted_reports
-from agentest.errors import ConfigError, ExitCode, UsageError
-from agentest.events import RunFinished, WantedReport
+from agentest.domain.events import RunFinished, WantedReport
+from agentest.domain.results import RunResult, Status
+from agentest.domain.verdict import run_status
+from agentest.history.merging.checks import check_parts, check_whole
+from agentest.history.merging.parts import find_parts, named
+from agentest.history.merging.whole import Whole
 from agentest.report.notes import NotesReporter
 from agentest.report.registry import Broadcast, Setting, make_reporters
-from agentest.results import RunResult, Status
-from agentest.run.outputs import check_can_be_written
-from agentest.run.place import Place
+from agentest.runner.outputs import check_can_be_written
+from agentest.runner.place import Place
 from agentest.store.journal import Journal
-from agentest.store.kept.folder import JOURNAL, new_run_folder
-from agentest.store.kept.record import RunKind, RunRecord, write_record
+from agentest.store.runs.folder import JOURNAL, new_run_folder
+from agentest.store.runs.record import RunKind, RunRecord, write_record
+from agentest.support.errors import ConfigError, ExitCode, UsageError
 from agentest.support.terminal import tell
 from agentest.support.text import count
-from agentest.verdict import run_status
 from agentest.version import __version__
 
 _RESULTS = WantedReport("json")

@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Iterator
 
-from agentest.errors import ExitCode
+from agentest.support.errors import ExitCode
 from agentest.support.redact import Redactor, environment_secrets
 from agentest.support.task_errors import described, unwrapped
 from agentest.support.terminal import tell

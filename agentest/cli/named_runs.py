@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from agentest.config.file import find, load
-from agentest.errors import ConfigError
-from agentest.run.place import Place, place_of
-from agentest.store.kept.finding import run_file
+from agentest.runner.place import Place, place_of
+from agentest.store.runs.finding import run_file
+from agentest.support.errors import ConfigError
 from agentest.support.terminal import tell
 
 _DEFAULT = ".agentest"

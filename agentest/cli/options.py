@@ -120,7 +120,7 @@ def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int
 
 def _repeat(_: click.Context, param: click.Parameter, value: str | None) -> Any:
     """How many conversations at least and at most."""
-    from agentest.repeat import parse_repeat
+    from agentest.domain.repeat import parse_repeat
 
     try:
         return parse_repeat(value)
@@ -230,7 +230,7 @@ def _shard(_: click.Context, param: click.Parameter, value: str | None) -> Any:
     """Which part of the run."""
     if value is None:
         return None
-    from agentest.shards import parse_shard
+    from agentest.domain.shards import parse_shard
 
     try:
         return parse_shard(value)

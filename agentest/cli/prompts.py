@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from agentest.errors import UsageError
-from agentest.evalset.metrics.shown import JUDGED_NAMES, shown_prompt
-from agentest.evaluate.example_calls import shown_calls
-from agentest.evaluate.prompts import SYSTEM, shown_prompts
-from agentest.evaluate.questions import criterion_question
-from agentest.metrics import BUILTIN
-from agentest.run.user_check import shown_question
+from agentest.adk.metrics.shown import JUDGED_NAMES, shown_prompt
+from agentest.domain.metrics import BUILTIN
+from agentest.judging.example_calls import shown_calls
+from agentest.judging.prompts import SYSTEM, shown_prompts
+from agentest.judging.questions import criterion_question
+from agentest.runner.user_check import shown_question
 from agentest.scenarios.criteria import Criterion
+from agentest.support.errors import UsageError
 from agentest.support.spelling import did_you_mean, snake_case
 
 _MODES = {"false": "off", "true": "turn"}

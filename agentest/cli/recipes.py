@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.run.prepare import Prepared, Request
+from agentest.runner.prepare import Prepared, Request
 from agentest.support.paths import moved
 
 if TYPE_CHECKING:  # imported for evaluation sets alone
-    from agentest.evalset.planning import EvalRequest
+    from agentest.adk.planning import EvalRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class RunRecipe:
     request: Request
 
     def prepared(self, root: Path) -> Prepared:
-        from agentest.run.prepare import prepare
+        from agentest.runner.prepare import prepare
 
         return prepare(_moved(self.request, root))
 
@@ -35,7 +35,7 @@ class EvalRecipe:
     evaluation: EvalRequest
 
     def prepared(self, root: Path) -> Prepared:
-        from agentest.evalset.planning import prepare_eval
+        from agentest.adk.planning import prepare_eval
 
         asked, old = self.evaluation, self.evaluation.request.root
         criteria, session, mocks = (

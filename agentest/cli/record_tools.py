@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.analysis.recorded.files import targets
+from agentest.authoring.recording.files import targets
 from agentest.cli.chat import Person, said_by, typed
 from agentest.cli.choosing import Choosing
 from agentest.cli.engines import LOCAL, engine_name
@@ -20,19 +20,19 @@ from agentest.cli.kinds import LiveRun
 from agentest.cli.recorded import Recording, tell_recorded, tool_list_anew, with_tool_list
 from agentest.cli.run import run_once
 from agentest.conversation.users import ScriptedUser, User
-from agentest.errors import ExitCode, UsageError
-from agentest.llm.open import Models
-from agentest.run.agents import connected_agents, start_servers
-from agentest.run.place import Place
-from agentest.run.ports import with_ports
-from agentest.run.prepare import Prepared, Request, prepare
-from agentest.run.recording import Recorder, one_conversation, refused, serving, with_real_tools
-from agentest.run.signals import handled_signals
-from agentest.run.sources import LiveAgents, SourceFactory, live_conversations
+from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
+from agentest.models.open import Models
+from agentest.runner.agents import connected_agents, start_servers
+from agentest.runner.place import Place
+from agentest.runner.ports import with_ports
+from agentest.runner.prepare import Prepared, Request, prepare
+from agentest.runner.recording import Recorder, one_conversation, refused, serving, with_real_tools
+from agentest.runner.signals import handled_signals
+from agentest.runner.sources import LiveAgents, SourceFactory, live_conversations
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import say, tell
 from agentest.support.text import shortened
-from agentest.transcript import NO_TEXT, Conversation, Turn, call_text
 
 _SHOWN_RESULT_CHARS = 300
 _LAST_WORDS = "agentest: ended at once; nothing was written\n"

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentest.analysis.recorded.calls import Declared, Gathered, gather
-from agentest.analysis.recorded.files import Targets, write_module, write_text
-from agentest.analysis.recorded.module import Module, module_of
-from agentest.analysis.recorded.scenario import scenario_of
-from agentest.run.prepare import Prepared
-from agentest.run.recording import Recorder, ways_to_mocks
+from agentest.authoring.recording.calls import Declared, Gathered, gather
+from agentest.authoring.recording.files import Targets, write_module, write_text
+from agentest.authoring.recording.module import Module, module_of
+from agentest.authoring.recording.scenario import scenario_of
+from agentest.domain.transcript import Turn
+from agentest.runner.prepare import Prepared
+from agentest.runner.recording import Recorder, ways_to_mocks
 from agentest.support.files import user_text
 from agentest.support.json_text import json_value
 from agentest.support.paths import path_from
 from agentest.support.terminal import say, tell
 from agentest.support.text import count
-from agentest.transcript import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentest.errors import UsageError
+from agentest.support.errors import UsageError
 from agentest.support.terminal import tell
 
 _CHOOSING = ("last_failed", "failed_first", "shuffle", "resume", "shard", "shard_by")
 
 if TYPE_CHECKING:
     from agentest.cli.choosing import Choosing
-    from agentest.run.place import Place
-    from agentest.run.prepare import Request
+    from agentest.runner.place import Place
+    from agentest.runner.prepare import Request
 
 
 def place_in(cwd: Path | None, config: Path | None) -> Place:
     """Where the run takes place: the folder of the configuration becomes the working directory."""
-    from agentest.run.place import Place, place_of
+    from agentest.runner.place import Place, place_of
 
     if cwd is not None:
         if not cwd.is_dir():
@@ -47,8 +47,8 @@ def request_at(place: Place, config: Path | None, **options: Any) -> Request:
         options: fields of `Request` and of `run.plan.Options`.
     """
     from agentest.cli.engines import engine_name
-    from agentest.run.plan import Options
-    from agentest.run.prepare import Request
+    from agentest.runner.plan import Options
+    from agentest.runner.prepare import Request
     from agentest.scenarios.selection import path_choice
 
     beside = ("reporters", "verbose", "detailed", "baseline", "fail_on_regression")

@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 
 from agentest.cli.keeping import ANSWERS
 from agentest.cli.sharding import as_part
-from agentest.errors import UsageError
-from agentest.events import ConversationFinished
-from agentest.results import ConversationResult, ScenarioResult, Status
-from agentest.run.fingerprints import with_fingerprints
-from agentest.run.kept import KeptPart, KeptRun
-from agentest.run.outputs import output_dir
-from agentest.run.plan import Unit
-from agentest.run.prepare import Prepared
-from agentest.run.reordering import Entry, cut, with_units
-from agentest.run.totals import slimmed
-from agentest.shards import Shard
-from agentest.store.kept import finding
-from agentest.store.kept.finished import FinishedPart, FinishedParts, Place, read_finished
-from agentest.store.kept.folder import JOURNAL
-from agentest.store.kept.record import RunKind
+from agentest.domain.events import ConversationFinished
+from agentest.domain.results import ConversationResult, ScenarioResult, Status
+from agentest.domain.shards import Shard
+from agentest.domain.verdict import metric_verdicts
+from agentest.runner.fingerprints import with_fingerprints
+from agentest.runner.kept import KeptPart, KeptRun
+from agentest.runner.outputs import output_dir
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.reordering import Entry, cut, with_units
+from agentest.runner.totals import slimmed
+from agentest.store.runs import finding
+from agentest.store.runs.finished import FinishedPart, FinishedParts, Place, read_finished
+from agentest.store.runs.folder import JOURNAL
+from agentest.store.runs.record import RunKind
+from agentest.support.errors import UsageError
 from agentest.support.paths import path_from
 from agentest.support.text import count
-from agentest.verdict import metric_verdicts
 
 _OPTION = "--resume"
 _SHOWN = 3

@@ -14,19 +14,19 @@ from agentest.cli.against import comparing, in_words, kept_comparison, with_comp
 from agentest.cli.engines import opened_engine, processes_of, within_limits
 from agentest.cli.keeping import Keeping, kept
 from agentest.cli.kinds import LIVE, Kind
-from agentest.errors import ExitCode
-from agentest.events import WantedReport
-from agentest.run.outputs import check_can_be_written, output_dir
-from agentest.run.ports import shared_ports
-from agentest.run.prepare import Prepared
+from agentest.domain.events import WantedReport
+from agentest.runner.outputs import check_can_be_written, output_dir
+from agentest.runner.ports import shared_ports
+from agentest.runner.prepare import Prepared
+from agentest.support.errors import ExitCode
 from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import tell
 
 if TYPE_CHECKING:  # imported when a run really begins
     from agentest.cli.baseline import Against
     from agentest.report.registry import Broadcast
-    from agentest.run.session import Outcome
-    from agentest.run.sources import SourceFactory
+    from agentest.runner.session import Outcome
+    from agentest.runner.sources import SourceFactory
 
 _RESULTS = WantedReport("json")
 
@@ -38,7 +38,7 @@ def run_once(
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
     if kind.resumed_by and prepared.kept is None:
-        from agentest.run.fingerprints import with_fingerprints
+        from agentest.runner.fingerprints import with_fingerprints
 
         prepared = with_fingerprints(prepared)
     against = comparing(prepared, kind)
@@ -59,8 +59,8 @@ class _Run:
 
     def run(self, processes: int) -> ExitCode:
         """The run with its reports, over so many processes."""
-        from agentest.run.run import AtSignals, Mode, execute
-        from agentest.run.session import Spending
+        from agentest.runner.run import AtSignals, Mode, execute
+        from agentest.runner.session import Spending
 
         prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
         broadcast, spending = self._broadcast(), None
@@ -138,7 +138,7 @@ class _Run:
 def _source(prepared: Prepared, kind: Kind, keeping: Keeping | None) -> SourceFactory:
     """Where conversations come from; nowhere, and no agent need be there, where none is left to hold."""
     if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
-        from agentest.run.sources import EarlierRun
+        from agentest.runner.sources import EarlierRun
 
         return EarlierRun({})
     return kind.source(keeping)

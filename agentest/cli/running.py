@@ -31,7 +31,7 @@ from agentest.cli.options import (
     which,
 )
 from agentest.cli.requests import choosing, choosing_options, place_in, request_at, tape
-from agentest.errors import ExitCode
+from agentest.support.errors import ExitCode
 from agentest.support.terminal import say, tell
 
 
@@ -91,7 +91,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
             from agentest.cli.watch import run_and_watch
 
             return run_and_watch(request, choose)
-        from agentest.run.prepare import prepare
+        from agentest.runner.prepare import prepare
 
         prepared = choose(prepare(request))
         if request.options.dry_run:
@@ -149,10 +149,10 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
     wish, targets = choosing_options(options, targets)
 
     def go() -> int:
+        from agentest.adk.planning import EvalRequest, prepare_eval
         from agentest.cli.kinds import eval_of
         from agentest.cli.recipes import EvalRecipe
         from agentest.cli.run import run_once
-        from agentest.evalset.planning import EvalRequest, prepare_eval
 
         place = place_in(cwd, options["config"])
         asked: dict[str, Any] = {

@@ -6,18 +6,18 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from agentest.errors import UsageError
-from agentest.forecast import Earlier, Took
-from agentest.results import ScenarioResult
-from agentest.run.fingerprints import with_fingerprints
-from agentest.run.outputs import output_dir
-from agentest.run.plan import Plan, Unit
-from agentest.run.prepare import Prepared
-from agentest.run.reordering import Entry, cut
-from agentest.shards import Part, Shard, split
+from agentest.domain.forecast import Earlier, Took
+from agentest.domain.results import ScenarioResult
+from agentest.domain.shards import Part, Shard, split
+from agentest.runner.fingerprints import with_fingerprints
+from agentest.runner.outputs import output_dir
+from agentest.runner.plan import Plan, Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.reordering import Entry, cut
 from agentest.store.earlier import earlier_run
-from agentest.store.kept.finding import latest_whole_run, run_file
-from agentest.store.kept.record import RunKind
+from agentest.store.runs.finding import latest_whole_run, run_file
+from agentest.store.runs.record import RunKind
+from agentest.support.errors import UsageError
 from agentest.support.text import count
 
 COUNTS = "counts"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from agentest.cli.expecting import earlier_of, forecast_of
 from agentest.cli.keeping import ANSWERS, Keeping
 from agentest.cli.kinds import Kind
-from agentest.forecast import over_budget
-from agentest.run.prepare import Prepared
-from agentest.run.session import Spending
+from agentest.domain.forecast import over_budget
+from agentest.runner.prepare import Prepared
+from agentest.runner.session import Spending
 
 
 def spending_of(

@@ -26,8 +26,8 @@ def init(folder: Path, endpoint: str | None, demo: bool, ci: str | None) -> int:
     """
 
     def go() -> int:
+        from agentest.authoring.project.init.project import Wish
         from agentest.cli.init import init
-        from agentest.starting.init.project import Wish
 
         return init(Wish(folder=folder, endpoint=endpoint, demo=demo, ci=ci))  # type: ignore[arg-type]
 

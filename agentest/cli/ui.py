@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 
 from agentest.cli.named_runs import run_at, runs_folder
-from agentest.errors import ExitCode, UsageError
-from agentest.run.place import Place
-from agentest.run.signals import handled_signals
+from agentest.runner.place import Place
+from agentest.runner.signals import handled_signals
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import end_at_once, in_event_loop
 from agentest.support.terminal import say, tell
 from agentest.web.door import Door

@@ -12,10 +12,10 @@ from agentest.cli.choosing import Choosing
 from agentest.cli.mishaps import refused
 from agentest.cli.run import run_once
 from agentest.cli.watched import WatchedFiles, watched_files
-from agentest.errors import ExitCode, UsageError
-from agentest.run.outputs import output_dir
-from agentest.run.prepare import Prepared, Request, prepare
+from agentest.runner.outputs import output_dir
+from agentest.runner.prepare import Prepared, Request, prepare
 from agentest.scenarios.discovery import matches
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.importing import forget_modules, imported_files
 from agentest.support.interrupts import heard
 from agentest.support.paths import path_from

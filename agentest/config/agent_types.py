@@ -24,7 +24,7 @@ from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.config.agents.responses import ResponsesAgent
 from agentest.config.agents.websocket import WebSocketAgent
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema

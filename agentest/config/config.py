@@ -21,9 +21,9 @@ from agentest.config.agents.server import Servers
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
 from agentest.config.reporters import wanted_reports
-from agentest.metrics import metric_name, normal_thresholds
-from agentest.repeat import EXCLUDES, Repeat, parse_repeat
-from agentest.results import Severity
+from agentest.domain.metrics import metric_name, normal_thresholds
+from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
+from agentest.domain.results import Severity
 from agentest.support.moments import checked_date
 from agentest.support.spelling import snake_keys
 

@@ -21,7 +21,7 @@ from agentest.config.fields import Section
 from agentest.config.instructions import with_instructions
 from agentest.config.problems import Path_, describe, dotted, place
 from agentest.config.yaml_sizes import Sizes
-from agentest.errors import ConfigError
+from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, user_text
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.json_text import plainly

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
-from agentest.errors import ConfigError
+from agentest.support.errors import ConfigError
 from agentest.support.files import text_file
 
 At = tuple[str | int, ...]

@@ -1,7 +1,7 @@
 """Agent objects of frameworks: one table that says how each is known and who runs it.
 
 They are known by the names of their classes: no framework is imported here. A further framework is a line
-of the table and a module in `agentest/agents/objects`.
+of the table and a module in `agentest/agents/in_process`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Framework:
     class_names: tuple[str, ...]
     """The classes whose instances are agents, those of their subclasses included."""
     runner: str
-    """The module in `agentest/agents/objects` that runs them."""
+    """The module in `agentest/agents/in_process` that runs them."""
     takes_context: bool = True
     """Whether a run is given a context of the user's."""
 

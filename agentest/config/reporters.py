@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentest.config.fields import check_name
-from agentest.events import WantedReport
+from agentest.domain.events import WantedReport
 
 REPORTERS = ("console", "json", "github-actions", "junit", "html")
 _STREAM = "-"

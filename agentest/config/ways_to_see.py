@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.config.agents.base import AnyAgent
-from agentest.sight import Sight, cannot_be_seen
+from agentest.domain.tool_visibility import Sight, cannot_be_seen
 
 _SHOWN_WAYS = 2
 """More alternatives in one message help nobody."""

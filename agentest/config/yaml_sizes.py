@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from agentest.errors import ConfigError
+from agentest.support.errors import ConfigError
 
 _MOST_REPEATED = 100_000
 """How many values aliases (`*name`) may add to those that a file has: as many a machine reads in a second."""

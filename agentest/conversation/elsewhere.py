@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.standing import to_be_asked_for
+from agentest.agents.in_process.gate import Gate
+from agentest.agents.in_process.standing import to_be_asked_for
 from agentest.agents.port import TurnContext
 from agentest.conversation.progress import TurnProgress
 from agentest.conversation.serving import Served, check_no_bypass
+from agentest.domain.transcript import Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.support.replacing import replace
 from agentest.support.trace_context import in_turn
-from agentest.transcript import Turn
 
 _SERVED = (
     "give all tools of the agent the address of the mock server ({{mcp_url}}, {{rest_url}}; google-adk's "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentest.agents.port import MockBypassed
-from agentest.errors import (
+from agentest.domain.transcript import Blame, Failure
+from agentest.support.errors import (
     AgentestError,
     CannotSend,
     HeldUp,
@@ -14,7 +15,6 @@ from agentest.errors import (
     ProcessExitError,
     SessionMismatch,
 )
-from agentest.transcript import Blame, Failure
 
 
 def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:

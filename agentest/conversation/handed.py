@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Coroutine
 from typing import Any
 
-from agentest.errors import AgentError, AgentestError, MockError
 from agentest.mocks.resolver import MockResolver
+from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.raised_at import called_at
 
 

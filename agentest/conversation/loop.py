@@ -27,17 +27,9 @@ from agentest.conversation.serving import Served
 from agentest.conversation.sessions import session_id_of
 from agentest.conversation.user_tools import UserTools
 from agentest.conversation.users import Said, User
-from agentest.endings import Ending
-from agentest.errors import AgentError, AgentestError, CannotSend
-from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
-from agentest.mocks.resolver import MockResolver
-from agentest.mocks.state import EndState
-from agentest.scenarios.session import Session
-from agentest.support.json_text import copied, well_formed
-from agentest.support.moments import today
-from agentest.support.replacing import replace
-from agentest.support.text import shortened
-from agentest.transcript import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.transcript import (
     Attached,
     Blame,
     Conversation,
@@ -49,6 +41,14 @@ from agentest.transcript import (
     Usage,
     with_mentions,
 )
+from agentest.mocks.resolver import MockResolver
+from agentest.mocks.state import EndState
+from agentest.scenarios.session import Session
+from agentest.support.errors import AgentError, AgentestError, CannotSend
+from agentest.support.json_text import copied, well_formed
+from agentest.support.moments import today
+from agentest.support.replacing import replace
+from agentest.support.text import shortened
 
 MAX_TOOL_ROUNDS = 50
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agentest.domain.transcript import ToolCall, arguments_untold
+from agentest.mock_servers.port import REFUSED
 from agentest.support.json_schema import schema_validator
 from agentest.support.json_text import NotJson, json_text
-from agentest.tool_servers.port import REFUSED
-from agentest.transcript import ToolCall, arguments_untold
 
 _FRAMEWORKS_WORDS = re.compile(
     r"validation errors? for|field required|input should be|invalid_type|is a required property"

@@ -11,14 +11,14 @@ from pydantic import Field, field_validator
 from agentest.conversation.user_answers import NOT_ENDED, Answer, ReasonToStop, ending_of
 from agentest.conversation.user_prompts import OPENING, date_line, reply_seen
 from agentest.conversation.users import Said
-from agentest.endings import PLAN_ENDS, Ending
-from agentest.errors import ConfigError, ModelError
-from agentest.llm.port import CallKey, Message, Model
+from agentest.domain.end_reason import PLAN_ENDS, Ending
+from agentest.domain.transcript import Turn
+from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.support.errors import ConfigError, ModelError
 from agentest.support.moments import shown_date
 from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill
-from agentest.transcript import Turn
 
 REQUIRED = ("stop_signal", "conversation_plan", "conversation_history")
 PERSONA = "persona"

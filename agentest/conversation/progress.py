@@ -9,10 +9,10 @@ from typing import Any
 
 from agentest.agents.port import AgentReply
 from agentest.agents.server.output import Positions
+from agentest.domain.transcript import Attached, Remark, ServerOutput, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.mock_servers.port import AskedTurn, TurnTraces
 from agentest.support.moments import moment_of
 from agentest.support.replacing import replace
-from agentest.tool_servers.port import AskedTurn, TurnTraces
-from agentest.transcript import Attached, Remark, ServerOutput, ToolCall, Turn, UnfinishedTurn, Usage
 
 
 @dataclass(slots=True)

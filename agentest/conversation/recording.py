@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.errors import AgentError
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall, Usage
 from agentest.mocks.real_call import RealCall
 from agentest.mocks.resolver import MockResolver
-from agentest.sight import SeenBy
+from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.raised_at import called_at
-from agentest.transcript import ToolCall, Usage
 
 
 class Recording:

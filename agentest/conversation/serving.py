@@ -8,15 +8,15 @@ from agentest.agents.own_tools import named_tools
 from agentest.agents.port import MockBypassed
 from agentest.conversation.not_run import refused_by_framework, refused_by_us
 from agentest.conversation.traced import Traced
-from agentest.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
-from agentest.messages import ToolSpec
+from agentest.domain.messages import ToolSpec
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.mock_servers.port import Addresses, How, Identity, ServedAnswer, ServedCall
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.one_call import tool_called
 from agentest.mocks.resolver import MockResolver
-from agentest.sight import SeenBy
+from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.support.trace_context import TraceContext
-from agentest.tool_servers.port import Addresses, How, Identity, ServedAnswer, ServedCall
-from agentest.transcript import ToolCall
 
 
 class Served:

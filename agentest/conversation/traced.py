@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from agentest.mock_servers.port import AskedTurn, TellsSpans, TurnTraces
 from agentest.mocks.resolver import MockResolver
-from agentest.tool_servers.port import AskedTurn, TellsSpans, TurnTraces
 
 
 class Traced:

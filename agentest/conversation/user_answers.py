@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from agentest.endings import REASONS_TO_STOP, Ending
-from agentest.llm.schema import UNDESCRIBED
+from agentest.domain.end_reason import REASONS_TO_STOP, Ending
+from agentest.models.schema import UNDESCRIBED
 
 STOP_MARK = "[[STOP]]"
 NOT_ENDED = "not ended"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.endings import PATIENCE, REASONS_TO_STOP
-from agentest.messages import ToolSpec
+from agentest.domain.end_reason import PATIENCE, REASONS_TO_STOP
+from agentest.domain.messages import ToolSpec
+from agentest.domain.transcript import Turn
+from agentest.domain.truncation import shortened
 from agentest.mocks.binding import Mock
 from agentest.mocks.schemas import tool_specs
 from agentest.scenarios.model import Scenario
-from agentest.storing import shortened
 from agentest.support.data_blocks import data_block, escaped
 from agentest.support.json_text import json_text
 from agentest.support.moments import shown_date
 from agentest.support.templates import fill, placeholders
-from agentest.transcript import Turn
 
 PERSONA = """\
 You are a person who talks to an assistant through a chat window. You are the one who wants something; the \

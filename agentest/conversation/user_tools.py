@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.conversation.user_answers import ActingMessage, ToolUse
-from agentest.errors import MockError
-from agentest.llm.port import Message
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
+from agentest.models.port import Message
 from agentest.support.data_blocks import cut, data_block
+from agentest.support.errors import MockError
 from agentest.support.json_text import no_constant, well_formed
 from agentest.support.text import shortened
-from agentest.transcript import ToolCall
 
 _RESULT_CHARS = 20_000
 _NAME_CHARS = 100

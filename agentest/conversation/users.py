@@ -20,13 +20,13 @@ from agentest.conversation.user_answers import (
 )
 from agentest.conversation.user_prompts import MAX_ROUNDS, OPENING, reply_seen, reply_shown, user_prompt
 from agentest.conversation.user_tools import UserTools
-from agentest.endings import Ending
-from agentest.errors import ModelError
-from agentest.llm.port import CallKey, Message, Model
-from agentest.messages import Attachment, UserText
+from agentest.domain.end_reason import Ending
+from agentest.domain.messages import Attachment, UserText
+from agentest.domain.transcript import Turn
+from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ModelError
 from agentest.support.replacing import replace as replaced
-from agentest.transcript import Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agentest.errors import AgentestError, MockError, ToolError
 from agentest.mocks.attending import Outcome
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.http_response import HttpResponse
 from agentest.support.calling import ends_the_run, words_of
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentestError, MockError, ToolError
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.raised_at import raised_at

@@ -14,11 +14,11 @@ from collections.abc import Callable, Container, Sequence
 from time import perf_counter
 from typing import Any
 
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.http_response import HttpResponse
 from agentest.mocks.one_call import alike, is_called, same
-from agentest.sight import Approval, SeenBy
 from agentest.support.replacing import replace
-from agentest.transcript import ToolCall
 
 _OF_THE_PROTOCOL = frozenset({SeenBy.CALLER, SeenBy.AGENT})
 """They have their ids from one protocol: where these differ, so do the calls."""

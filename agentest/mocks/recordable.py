@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from agentest.errors import AgentError
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
-from agentest.transcript import ToolCall
 
 _SHOWN_CHARS = 80
 _MAX_NAME_CHARS = 256

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from agentest.errors import AgentestError, UnmockedToolError
-from agentest.messages import ToolSpec
+from agentest.domain.messages import ToolSpec
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import NO_MOCK, UNANSWERED, ToolCall
 from agentest.mocks.answering import AskedMocks
 from agentest.mocks.attending import Attendant, Outcome
 from agentest.mocks.binding import Mock, RecordedAnswer
@@ -16,10 +17,9 @@ from agentest.mocks.real_call import RealCall
 from agentest.mocks.recordable import check_name, recordable, recordable_call, shown_args
 from agentest.mocks.schemas import tool_specs
 from agentest.mocks.state import EndState, beginning, end_state
-from agentest.sight import SeenBy
+from agentest.support.errors import AgentestError, UnmockedToolError
 from agentest.support.json_text import copied, json_text, no_constant, well_formed, well_formed_value
 from agentest.support.text import shortened
-from agentest.transcript import NO_MOCK, UNANSWERED, ToolCall
 
 
 class MockResolver:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, PydanticInvalidForJsonSchema, PydanticUserError
 
-from agentest.messages import ToolSpec
+from agentest.domain.messages import ToolSpec
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence
 from agentest.support.json_text import NotJson, check_plain
 

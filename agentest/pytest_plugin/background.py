@@ -10,16 +10,16 @@ from queue import SimpleQueue
 
 import anyio
 
-from agentest.events import Event, Noted, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
+from agentest.domain.events import Event, Noted, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
+from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.pytest_plugin.keeping import Records, Say, records
-from agentest.results import RunResult, ScenarioResult, Status
-from agentest.run.file_descriptors import fitted
-from agentest.run.prepare import Prepared
-from agentest.run.run import Mode
-from agentest.run.session import Session
-from agentest.run.settings import settings_of
-from agentest.run.sources import LiveAgents
-from agentest.run.stop import Stop
+from agentest.runner.file_descriptors import fitted
+from agentest.runner.prepare import Prepared
+from agentest.runner.run import Mode
+from agentest.runner.session import Session
+from agentest.runner.settings import settings_of
+from agentest.runner.sources import LiveAgents
+from agentest.runner.stop import Stop
 from agentest.testing.run import NeverBegan, run_session
 
 

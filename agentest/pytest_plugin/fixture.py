@@ -9,13 +9,13 @@ from typing import Any
 
 import anyio
 
-from agentest.errors import ConfigError
-from agentest.evalset.api.in_process import AgentLike as EvalAgentLike
-from agentest.evalset.api.in_process import configuration, run_result
-from agentest.evalset.planning import EvalRequest, prepare_eval
-from agentest.run.plan import Options
-from agentest.run.prepare import Request
+from agentest.adk.api.in_process import AgentLike as EvalAgentLike
+from agentest.adk.api.in_process import configuration, run_result
+from agentest.adk.planning import EvalRequest, prepare_eval
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Request
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ConfigError
 from agentest.testing.checked import CheckedRun, as_checked
 from agentest.testing.run import arun_scenarios, refuse_in_async_code, run_scenarios
 
@@ -39,7 +39,7 @@ class Agentest:
 
         Raises UsageError for what cannot be run, and in async code, where `run_async` is awaited.
         """
-        refuse_in_async_code("agentest.run", "await agentest.run_async(…)")
+        refuse_in_async_code("agentest.runner", "await agentest.run_async(…)")
         return run_scenarios(scenarios, **self._with_config(given))
 
     async def run_async(self, *scenarios: Scenario, **given: Any) -> CheckedRun:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from agentest.domain.results import ScenarioResult, Status
 from agentest.pytest_plugin.asked import only_shown
 from agentest.pytest_plugin.markers import item_name, mark
-from agentest.results import ScenarioResult, Status
-from agentest.run.plan import Unit
+from agentest.runner.plan import Unit
 
 if TYPE_CHECKING:
     from agentest.pytest_plugin.project import Project

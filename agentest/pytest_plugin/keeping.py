@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from agentest.cli.expecting import forecast_of
 from agentest.cli.keeping import LATEST, Keeping, kept
-from agentest.events import WantedReport
+from agentest.domain.events import WantedReport
 from agentest.report.registry import Broadcast, Setting, make_reporters
-from agentest.run.fingerprints import with_fingerprints
-from agentest.run.outputs import check_can_be_written, output_dir
-from agentest.run.prepare import Prepared
-from agentest.store.kept.folder import FILES
-from agentest.store.kept.record import RunKind
+from agentest.runner.fingerprints import with_fingerprints
+from agentest.runner.outputs import check_can_be_written, output_dir
+from agentest.runner.prepare import Prepared
+from agentest.store.runs.folder import FILES
+from agentest.store.runs.record import RunKind
 
 if TYPE_CHECKING:
-    from agentest.results import RunResult
+    from agentest.domain.results import RunResult
 
 _RESULTS = WantedReport("json")
 

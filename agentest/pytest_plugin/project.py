@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from agentest.config.file import NAMES, find
-from agentest.errors import ConfigError, UsageError
+from agentest.domain.results import ScenarioResult
 from agentest.pytest_plugin.asked import verbosity
-from agentest.results import ScenarioResult
-from agentest.run.place import place_of
-from agentest.run.plan import Options, Plan, Unit, make_plan
-from agentest.run.prepare import Prepared, Request, configure, prepared_for
+from agentest.runner.place import place_of
+from agentest.runner.plan import Options, Plan, Unit, make_plan
+from agentest.runner.prepare import Prepared, Request, configure, prepared_for
 from agentest.scenarios.discovery import Discovered, discover_file, matches, search
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import Imports
 
 _OPTIONS = re.compile(r"--(config|offline)\b")

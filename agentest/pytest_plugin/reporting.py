@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 
+from agentest.domain.results import ScenarioResult, Status
 from agentest.pytest_plugin.asked import verbosity
 from agentest.pytest_plugin.items import ScenarioItem, Unsuccessful
 from agentest.report.console.block import block
-from agentest.results import ScenarioResult, Status
 from agentest.support.terminal import clean
 
 

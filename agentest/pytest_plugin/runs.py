@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from agentest.errors import UsageError
+from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.pytest_plugin.items import Entry, ScenarioItem
 from agentest.pytest_plugin.project import Project
-from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
-from agentest.run.plan import Unit
+from agentest.runner.plan import Unit
+from agentest.support.errors import UsageError
 
 if TYPE_CHECKING:  # it brings all that conversations need: imported by the process that runs them
     from agentest.pytest_plugin.background import BackgroundRun

@@ -18,8 +18,8 @@ from agentest.pytest_plugin.reporting import dress
 from agentest.pytest_plugin.runs import Runs
 
 if TYPE_CHECKING:
+    from agentest.domain.results import RunResult
     from agentest.pytest_plugin.project import Project
-    from agentest.results import RunResult
 
 SUFFIX = ".sim.py"
 _OUTPUT = "agentest"

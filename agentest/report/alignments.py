@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agentest.reasons import HeldTrajectory, counted_trajectories, held_trajectories
-from agentest.results import AlignedRow, ConversationResult, Reason, RowStatus, TrajectoryResult
+from agentest.domain.reasons import HeldTrajectory, counted_trajectories, held_trajectories
+from agentest.domain.results import AlignedRow, ConversationResult, Reason, RowStatus, TrajectoryResult
+from agentest.domain.transcript import Conversation, ToolCall, call_text
 from agentest.support.text import count, shortened
-from agentest.transcript import Conversation, ToolCall, call_text
 
 MOST_ROWS = 15
 _TEXT_CHARS = 160

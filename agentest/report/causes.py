@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentest.results import CauseKind, RootCause
+from agentest.domain.results import CauseKind, RootCause
 from agentest.support.text import count
 
 

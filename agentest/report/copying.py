@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentest.scripted.script import Told, told
+from agentest.codegen.script import Told, told
 from agentest.store.layouts import CODECS
 from agentest.store.reading import usable
 from agentest.store.shapes import StoredConversation

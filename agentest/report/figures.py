@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentest.confidence import run_pass_hat_k, run_pass_rate
-from agentest.results import Figure, RunResult, ScenarioResult
+from agentest.domain.confidence import run_pass_hat_k, run_pass_rate
+from agentest.domain.results import Figure, RunResult, ScenarioResult
 from agentest.support.statistics.power import draws_to_tell, lower_rate_told
 
 BRACKETS = "In brackets: 95% intervals."

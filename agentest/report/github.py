@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agentest.events import Event, RunFinished, ScenarioFinished
+from agentest.domain.events import Event, RunFinished, ScenarioFinished
+from agentest.domain.results import (
+    ErrorGroup,
+    Reason,
+    RootCause,
+    RunResult,
+    RunWarning,
+    ScenarioResult,
+    Status,
+)
+from agentest.domain.root_causes import root_causes
+from agentest.domain.transcript import NO_TEXT
+from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
 from agentest.report.causes import cause_badness
 from agentest.report.compared import ComparedRun
@@ -22,21 +34,9 @@ from agentest.report.questions import Questions, questions
 from agentest.report.repeats import decided
 from agentest.report.stories import Story, Transcripts, byte_size
 from agentest.report.unfinished import ended_early_text
-from agentest.results import (
-    ErrorGroup,
-    Reason,
-    RootCause,
-    RunResult,
-    RunWarning,
-    ScenarioResult,
-    Status,
-)
-from agentest.root_causes import root_causes
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.text import count
-from agentest.transcript import NO_TEXT
-from agentest.verdict import run_status
 
 SUMMARY_LIMIT = 1024 * 1024
 """Bytes that GitHub takes as the summary of one step; it refuses a larger one whole."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from agentest.domain.results import Reason, RowStatus, ScenarioResult
 from agentest.report import github_selection as select
 from agentest.report.alignments import ShownRow, SideBySide, plain_rows, without_sides
 from agentest.report.github_criteria import reason_lines
 from agentest.report.github_markdown import inline, table_row
 from agentest.report.stories import Story, StoryTable, reason_title
-from agentest.results import Reason, RowStatus, ScenarioResult
 from agentest.support.text import count
 
 _ICONS = {RowStatus.MATCHED: "✅", RowStatus.FREE: "➖", RowStatus.UNKNOWN: "⚠️"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from agentest.domain.results import RunResult, RunWarning, ScenarioResult, Severity
 from agentest.report import github_selection as select
 from agentest.report.compared import Regression
 from agentest.report.github_alignment import reasons_with_rows
@@ -15,7 +16,6 @@ from agentest.report.github_markdown import cut
 from agentest.report.questions import questions
 from agentest.report.stories import Transcripts
 from agentest.report.unfinished import ended_early_text
-from agentest.results import RunResult, RunWarning, ScenarioResult, Severity
 from agentest.support.terminal import in_command
 from agentest.support.text import count
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from agentest.endings import IN_WORDS
-from agentest.outcomes import criterion_message
-from agentest.report import github_selection as select
-from agentest.report.github_markdown import inline, table_row
-from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name, unreached_goal
-from agentest.results import (
+from agentest.domain.end_reason import IN_WORDS
+from agentest.domain.goal_outcome import criterion_message
+from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
     CriterionTotals,
@@ -18,6 +15,9 @@ from agentest.results import (
     ScenarioResult,
     Status,
 )
+from agentest.report import github_selection as select
+from agentest.report.github_markdown import inline, table_row
+from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name, unreached_goal
 from agentest.support.text import count
 
 TABLE_HEAD = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agentest.domain.results import RunResult, ScenarioResult
 from agentest.report import github_selection as select
 from agentest.report.figures import (
     BRACKETS,
@@ -13,7 +14,6 @@ from agentest.report.figures import (
     run_rates,
 )
 from agentest.report.github_markdown import inline, table_row
-from agentest.results import RunResult, ScenarioResult
 
 AVERAGES_HEAD = (
     "\n### Averages\n\n| Scenario | Metric | Average | n | Threshold |\n| --- | --- | --- | --- | --- |\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentest.results import ErrorGroup, Reason, ReasonKind, RunResult, ScenarioResult, Status
+from agentest.domain.results import ErrorGroup, Reason, ReasonKind, RunResult, ScenarioResult, Status
 
 UNDONE = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)

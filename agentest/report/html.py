@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentest.events import Event, RunFinished
+from agentest.domain.events import Event, RunFinished
+from agentest.domain.results import RunResult, Status
+from agentest.domain.verdict import run_status
 from agentest.report.compared import ComparedRun
 from agentest.report.html_data import Data, Spans, no_spans, run_data
-from agentest.results import RunResult, Status
+from agentest.report.viewer.commands import shown
+from agentest.report.viewer.packing import packed
+from agentest.report.viewer.page import Coat, data_element, page
 from agentest.store.document import Conversations, completed_by, kept_conversations
 from agentest.support.files import report_writer
 from agentest.support.json_text import Json
 from agentest.support.paths import shown_path
 from agentest.support.text import count
-from agentest.verdict import run_status
-from agentest.viewer.commands import shown
-from agentest.viewer.packing import packed
-from agentest.viewer.page import Coat, data_element, page
 
 MOST_BYTES = 25_000_000
 """Of transcripts, as they stand in the file."""

@@ -10,16 +10,16 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.report.copying import to_copy
-from agentest.results import RunResult, ScenarioResult, Status
+from agentest.report.viewer.commands import rerun, shown
+from agentest.report.viewer.overview import brief, overview, scenario_row
+from agentest.report.viewer.packing import Chunks, Place
 from agentest.store.document import Conversations
 from agentest.store.layouts import CODECS
-from agentest.store.runs import stored_head
+from agentest.store.run_results import stored_head
 from agentest.store.scenarios import stored_scenario
 from agentest.support.json_text import Json, encoded
-from agentest.viewer.commands import rerun, shown
-from agentest.viewer.overview import brief, overview, scenario_row
-from agentest.viewer.packing import Chunks, Place
 
 Spans = Callable[[str, str, str], Sequence[Json]]
 """Names of a scenario and its agent, id of a conversation → its spans."""

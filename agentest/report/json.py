@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentest.events import Event, RunFinished
+from agentest.domain.events import Event, RunFinished
 from agentest.store.document import Conversations, document, kept_conversations
 from agentest.support.files import report_writer
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentest.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
+from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
 from agentest.report.github_markdown import cut
 from agentest.report.junit_case import CaseTexts, message
 from agentest.report.junit_properties import Property, case_properties, suite_properties
 from agentest.report.unfinished import ended_early_text
 from agentest.report.xml_text import element, in_rows, open_tag
-from agentest.results import RunResult, ScenarioResult, Status
 from agentest.support.files import report_writer
-from agentest.verdict import run_status
 
 _ELEMENTS = {Status.FAILED: "failure", Status.ERRORED: "error", Status.SKIPPED: "skipped"}
 _COUNTED = {"failures": Status.FAILED, "errors": Status.ERRORED, "skipped": Status.SKIPPED}
@@ -160,7 +160,7 @@ def _run_cases(result: RunResult) -> list[_Case]:
 
 def _run_case(text: str) -> _Case:
     first = text.split("\n", 1)[0]
-    error = element("error", {"type": "agentest.run", "message": first}, [in_rows(text)])
+    error = element("error", {"type": "agentest.runner", "message": first}, [in_rows(text)])
     return _Case("the run as a whole", 0, Status.ERRORED, 0.0, lambda: [error])
 
 

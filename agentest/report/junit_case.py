@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from agentest.domain.results import Reason, ScenarioResult
 from agentest.report import github_selection as select
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import Look
 from agentest.report.github_markdown import cut
 from agentest.report.stories import Transcripts, byte_size, scenario_key
 from agentest.report.xml_text import in_rows
-from agentest.results import Reason, ScenarioResult
 from agentest.support.text import count
 
 MIB: Final = 1024 * 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from agentest.domain.results import Figure, ModelUsage, RunResult, ScenarioResult
+from agentest.domain.root_causes import root_causes_of
 from agentest.report.causes import cause_badness
-from agentest.results import Figure, ModelUsage, RunResult, ScenarioResult
-from agentest.root_causes import root_causes_of
 
 Property = tuple[str, str]
 

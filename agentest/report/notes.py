@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentest.events import Event, Noted
+from agentest.domain.events import Event, Noted
 from agentest.support.terminal import tell
 
 

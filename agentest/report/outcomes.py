@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentest.outcomes import goal_outcome, goal_reason
-from agentest.results import (
+from agentest.domain.goal_outcome import goal_outcome, goal_reason
+from agentest.domain.results import (
     ConversationResult,
     CriterionResult,
     CriterionTotals,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agentest.events import (
+from agentest.domain.events import (
     ConversationFinished,
     ConversationHeld,
     ConversationStarted,
@@ -15,8 +15,8 @@ from agentest.events import (
     ScenarioStarted,
     TurnFinished,
 )
+from agentest.domain.results import ModelUsage, Status
 from agentest.report.pace import Pace
-from agentest.results import ModelUsage, Status
 from agentest.support.text import about, count, duration
 
 _SEP = " · "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from agentest.events import Event, TimePassed
+from agentest.domain.events import Event, TimePassed
 from agentest.report.progress import Progress, standing_line
 
 

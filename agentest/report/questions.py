@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentest.results import RunResult, VerdictWarning, WarningCode, by_code
+from agentest.domain.results import RunResult, VerdictWarning, WarningCode, by_code
 from agentest.support.text import count
 
 _SHOWN = 3

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.errors import OutputError
-from agentest.events import Event, Reporter, RunFinished, WantedReport
-from agentest.forecast import Forecast
-from agentest.results import RunResult
-from agentest.store.kept.folder import FILES
+from agentest.domain.events import Event, Reporter, RunFinished, WantedReport
+from agentest.domain.forecast import Forecast
+from agentest.domain.results import RunResult
+from agentest.store.runs.folder import FILES
+from agentest.support.errors import OutputError
 from agentest.support.json_text import Json
 from agentest.support.paths import shown_path
 from agentest.support.reminders import reminded
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # each is imported by those who want it
     from agentest.report.compared import ComparedRun
     from agentest.report.html import Known
     from agentest.store.journal import Journal
-    from agentest.store.kept.record import RunRecord
+    from agentest.store.runs.record import RunRecord
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 _PAUSES_S = (0.5, 1.0, 2.0)
@@ -127,8 +127,8 @@ def _html(setting: Setting, path: Path | None) -> Reporter:
 def _known(record: RunRecord, folder: Path) -> Known:
     """What the record of a run in this folder tells beside its results."""
     from agentest.report.html import Known
-    from agentest.store.kept.history import about, trend
-    from agentest.store.kept.record import with_end
+    from agentest.store.runs.history import about, trend
+    from agentest.store.runs.record import with_end
 
     def ended(result: RunResult) -> Sequence[Json]:
         return trend(folder.parent.parent, record if record.ended else with_end(record, result))

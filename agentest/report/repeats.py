@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentest.results import ReasonKind, ScenarioResult, Status
+from agentest.domain.results import ReasonKind, ScenarioResult, Status
 
 
 def decided(result: ScenarioResult) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentest.domain.transcript import ServerOutput
 from agentest.support.text import count
-from agentest.transcript import ServerOutput
 
 
 def server_rows(output: ServerOutput) -> Sequence[str]:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from agentest.domain.transcript import StateChange
 from agentest.support.json_text import plain
 from agentest.support.text import shortened
-from agentest.transcript import StateChange
 
 _VALUE_CHARS = 200
 _SHOWN_KEYS = 20

@@ -7,19 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from agentest.reasons import counted_trajectories
-from agentest.report import github_selection as select
-from agentest.report.alignments import SideBySide, counted_lines, of_held, of_reason, without_sides
-from agentest.report.console.alignment import alignment_lines
-from agentest.report.console.text import Look
-from agentest.report.github_criteria import story_lines
-from agentest.report.github_markdown import cut
-from agentest.report.server_output import server_rows
-from agentest.report.session_state import state_rows
-from agentest.results import ConversationResult, Reason, ScenarioResult
-from agentest.support.json_text import plain, well_formed
-from agentest.support.terminal import clean
-from agentest.transcript import (
+from agentest.domain.reasons import counted_trajectories
+from agentest.domain.results import ConversationResult, Reason, ScenarioResult
+from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
     Conversation,
@@ -30,7 +20,17 @@ from agentest.transcript import (
     call_text,
     state_changes,
 )
-from agentest.verdict import conversation_passed
+from agentest.domain.verdict import conversation_passed
+from agentest.report import github_selection as select
+from agentest.report.alignments import SideBySide, counted_lines, of_held, of_reason, without_sides
+from agentest.report.console.alignment import alignment_lines
+from agentest.report.console.text import Look
+from agentest.report.github_criteria import story_lines
+from agentest.report.github_markdown import cut
+from agentest.report.server_output import server_rows
+from agentest.report.session_state import state_rows
+from agentest.support.json_text import plain, well_formed
+from agentest.support.terminal import clean
 
 _MAX_MESSAGE_CHARS = 4_000
 _MAX_TRANSCRIPT_CHARS = 40_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentest.results import RunResult
+from agentest.domain.results import RunResult
 from agentest.support.text import count
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.matchers.comparison import is_same
 from agentest.scenarios.expectations import Saying
+from agentest.scenarios.matchers.comparison import is_same
 from agentest.scenarios.model import ScriptedTurn
 from agentest.scenarios.trajectory import Trajectory
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from agentest.matchers.checking import function_problem
-from agentest.matchers.showing import brief, shown
+from agentest.scenarios.matchers.checking import function_problem
+from agentest.scenarios.matchers.showing import brief, shown
 from agentest.scenarios.names import ToolName
 
 ArgMatchMode = Literal["ignore", "partial", "exact"]

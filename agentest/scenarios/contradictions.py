@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from agentest.matchers.comparison import is_same
-from agentest.matchers.showing import brief
-from agentest.matchers.texts import Text
-from agentest.matchers.values import OneOf
 from agentest.scenarios.alternatives import calls_in
 from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
+from agentest.scenarios.matchers.comparison import is_same
+from agentest.scenarios.matchers.showing import brief
+from agentest.scenarios.matchers.texts import Text
+from agentest.scenarios.matchers.values import OneOf
 from agentest.scenarios.names import ToolName, covers, is_one_tool, name_text
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.patterns import PatternTimeout

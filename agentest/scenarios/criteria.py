@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.matchers.showing import brief
+from agentest.scenarios.matchers.showing import brief
 from agentest.scenarios.parsing import known_keys
 
 

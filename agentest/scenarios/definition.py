@@ -17,14 +17,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentest.errors import ScenarioError
-from agentest.matchers.showing import brief
 from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.making import made, refused, unreadable
+from agentest.scenarios.matchers.showing import brief
 from agentest.scenarios.model import Check, Scenario
 from agentest.scenarios.session import Session
+from agentest.support.errors import ScenarioError
 from agentest.support.spelling import did_you_mean, snake_keys
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentest.config.file import NAMES, top_of_repository
-from agentest.errors import UsageError
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.selection import PathChoice
+from agentest.support.errors import UsageError
 from agentest.support.files import check_user_file, readable
 from agentest.support.importing import Imports, user_traceback
 from agentest.support.paths import EVERYTHING, contains_any, matches_any, patterns, shown_path

@@ -15,11 +15,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from agentest.matchers.checking import check_expected, compares_itself, yields
-from agentest.matchers.comparison import Matcher, may_be_absent
-from agentest.matchers.showing import FUNCTIONS, brief
-from agentest.matchers.values import OneOf, is_call
 from agentest.scenarios.forms import from_data, word_from_data
+from agentest.scenarios.matchers.checking import check_expected, compares_itself, yields
+from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
+from agentest.scenarios.matchers.showing import FUNCTIONS, brief
+from agentest.scenarios.matchers.values import OneOf, is_call
 from agentest.scenarios.parsing import (
     as_list,
     has_text_keys,

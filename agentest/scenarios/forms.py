@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentest.matchers.comparison import Matcher, may_be_absent
-from agentest.matchers.forms import Form
-from agentest.matchers.instances import instance, type_named
-from agentest.matchers.quantities import approx, number
-from agentest.matchers.showing import brief, shown
-from agentest.matchers.texts import text
-from agentest.matchers.values import absent, each, one_of, optional
+from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
+from agentest.scenarios.matchers.forms import Form
+from agentest.scenarios.matchers.instances import instance, type_named
+from agentest.scenarios.matchers.quantities import approx, number
+from agentest.scenarios.matchers.showing import brief, shown
+from agentest.scenarios.matchers.texts import text
+from agentest.scenarios.matchers.values import absent, each, one_of, optional
 from agentest.scenarios.parsing import pattern_of
 from agentest.support.spelling import snake_case, snake_keys
 

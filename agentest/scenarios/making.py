@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentest.matchers.showing import brief
-from agentest.metrics import metric_name, normal_thresholds
-from agentest.repeat import EXCLUDES, Repeat, parse_repeat
+from agentest.domain.metrics import metric_name, normal_thresholds
+from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.scenarios.agreement import check_sayings, check_user_tools
 from agentest.scenarios.criteria import parse_criteria
 from agentest.scenarios.expectations import (
@@ -16,6 +15,7 @@ from agentest.scenarios.expectations import (
     parse_expected_state,
     parse_sayings,
 )
+from agentest.scenarios.matchers.showing import brief
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.parsing import checked_text, known_keys, needed_text, positive, yes_or_no
 from agentest.scenarios.session import parse_session

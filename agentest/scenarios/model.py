@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.messages import Attachment
-from agentest.metrics import BUILTIN, MetricLevel
+from agentest.domain.messages import Attachment
+from agentest.domain.metrics import BUILTIN, MetricLevel
+from agentest.domain.repeat import Repeat
+from agentest.domain.results import CaseId, Reference
 from agentest.mocks.binding import Mock, RecordedAnswer
-from agentest.repeat import Repeat
-from agentest.results import CaseId, Reference
 from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.expectations import Expect, Saying

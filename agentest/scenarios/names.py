@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from agentest.matchers.showing import shown
+from agentest.scenarios.matchers.showing import shown
 from agentest.support.patterns import PatternTimeout, matches_whole
 
 ToolName = str | re.Pattern[str]

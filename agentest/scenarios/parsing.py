@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from agentest.matchers.showing import brief, type_text
+from agentest.scenarios.matchers.showing import brief, type_text
 from agentest.support.spelling import did_you_mean, snake_keys
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.matchers.showing import brief
+from agentest.scenarios.matchers.showing import brief
 from agentest.scenarios.parsing import has_text_keys, kind_of, known_keys
 from agentest.support.json_text import NotJson, check_plain
 

@@ -7,9 +7,9 @@ from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
-from agentest.matchers.checking import word_in_value
-from agentest.matchers.showing import brief
 from agentest.scenarios.check_source import flaw_of
+from agentest.scenarios.matchers.checking import word_in_value
+from agentest.scenarios.matchers.showing import brief
 from agentest.scenarios.parsing import has_text_keys, kind_of
 from agentest.support.builtin_values import BuiltinState, builtin_bytes
 from agentest.support.functions import taken_by

@@ -11,8 +11,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
 
-from agentest.matchers.checking import check_expected
-from agentest.matchers.showing import brief, type_text
 from agentest.scenarios.alternatives import MOST_PATHS, calls_in, how_many_paths
 from agentest.scenarios.calls import (
     ANYTHING,
@@ -29,6 +27,8 @@ from agentest.scenarios.calls import (
     wrong_words,
 )
 from agentest.scenarios.forms import from_data, word_in
+from agentest.scenarios.matchers.checking import check_expected
+from agentest.scenarios.matchers.showing import brief, type_text
 from agentest.scenarios.names import ToolName
 from agentest.scenarios.parsing import known_keys, one_of_these, pattern_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.matchers.checking import word_in_value
-from agentest.matchers.showing import brief
 from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.http_response import HttpResponse
+from agentest.scenarios.matchers.checking import word_in_value
+from agentest.scenarios.matchers.showing import brief
 from agentest.scenarios.parsing import known_keys
 from agentest.support.json_text import NotJson, json_text
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentest.matchers.showing import brief, type_text
 from agentest.scenarios.alternatives import calls_in
 from agentest.scenarios.calls import (
     ARG_MATCH_MODES,
@@ -22,6 +21,7 @@ from agentest.scenarios.calls import (
     checked_name,
 )
 from agentest.scenarios.contradictions import check_trajectory, check_writes
+from agentest.scenarios.matchers.showing import brief, type_text
 from agentest.scenarios.names import ToolName, is_glob, is_one_tool, name_matches
 from agentest.scenarios.parsing import (
     as_list,

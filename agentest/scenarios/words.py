@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentest.matchers.showing import brief
 from agentest.scenarios.calls import (
     ANYTHING,
     AnyOf,
@@ -17,6 +16,7 @@ from agentest.scenarios.calls import (
     place_word,
     wrong_words,
 )
+from agentest.scenarios.matchers.showing import brief
 from agentest.scenarios.names import ToolName
 from agentest.scenarios.steps import parse_any_of, parse_order
 

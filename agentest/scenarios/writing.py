@@ -10,15 +10,15 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from agentest.matchers.forms import Form
-from agentest.matchers.instances import Instance
-from agentest.matchers.quantities import Approx, Number
-from agentest.matchers.showing import FUNCTIONS, shown
-from agentest.matchers.texts import FLAGS, Text
-from agentest.matchers.values import Absent, Each, OneOf, Optional
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.forms import from_data
+from agentest.scenarios.matchers.forms import Form
+from agentest.scenarios.matchers.instances import Instance
+from agentest.scenarios.matchers.quantities import Approx, Number
+from agentest.scenarios.matchers.showing import FUNCTIONS, shown
+from agentest.scenarios.matchers.texts import FLAGS, Text
+from agentest.scenarios.matchers.values import Absent, Each, OneOf, Optional
 from agentest.scenarios.names import ToolName
 from agentest.scenarios.parsing import flags_of
 from agentest.scenarios.steps import ORDERS

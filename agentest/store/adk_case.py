@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.metrics import PASS_RATE, TRAJECTORY_METRICS
-from agentest.results import (
+from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
+from agentest.domain.results import (
     CaseId,
     ConversationResult,
     MetricResult,
@@ -16,9 +16,9 @@ from agentest.results import (
     Status,
     TurnEvaluation,
 )
+from agentest.domain.transcript import Turn
+from agentest.domain.verdict import turn_verdict
 from agentest.store.invocations import turn_invocation
-from agentest.transcript import Turn
-from agentest.verdict import turn_verdict
 
 Json = dict[str, Any]
 _STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agentest.metrics import GOAL
-from agentest.reasons import counted_trajectories
-from agentest.results import (
+from agentest.domain.metrics import GOAL
+from agentest.domain.reasons import counted_trajectories
+from agentest.domain.results import (
     CaseId,
     CheckResult,
     ConversationResult,
@@ -16,6 +16,8 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
+from agentest.domain.transcript import Conversation, Failure, TimeSpent
+from agentest.domain.verdict import conversation_passed
 from agentest.store.adk_case import invocations_json
 from agentest.store.layouts import CODECS
 from agentest.store.shapes import (
@@ -30,8 +32,6 @@ from agentest.store.shapes import (
     TurnTrajectory,
 )
 from agentest.support.json_text import Json, plain
-from agentest.transcript import Conversation, Failure, TimeSpent
-from agentest.verdict import conversation_passed
 
 
 def conversation_json(

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from agentest.results import RunResult, ScenarioResult
+from agentest.domain.results import RunResult, ScenarioResult
 from agentest.store.conversations import conversation_json, with_vacuous
 from agentest.store.layouts import CODECS
-from agentest.store.runs import silent_agents, stored_head
+from agentest.store.run_results import silent_agents, stored_head
 from agentest.store.scenarios import stored_scenario
 from agentest.store.severity import severe_failures, with_severity
 from agentest.store.shapes import (

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agentest.forecast import Earlier, Took
-from agentest.store.kept.folder import JOURNAL
-from agentest.store.kept.record import RECORD, RunRecord
+from agentest.domain.forecast import Earlier, Took
+from agentest.store.runs.folder import JOURNAL
+from agentest.store.runs.record import RECORD, RunRecord
 
 Place = tuple[str, str]
 """Names of a scenario and its agent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.transcript import ToolCall, Turn
+from agentest.domain.transcript import ToolCall, Turn
 
 
 def turn_invocation(turn: Turn, invocation_id: str = "") -> dict[str, Any]:

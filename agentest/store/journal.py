@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from agentest.events import (
+from agentest.domain.events import (
     ConversationFinished,
     Event,
     RunFinished,
@@ -20,12 +20,12 @@ from agentest.events import (
     ScenarioAmended,
     ScenarioFinished,
 )
-from agentest.results import ScenarioResult
+from agentest.domain.results import ScenarioResult
 from agentest.store.conversations import conversation_json
 from agentest.store.late_file import LateFile, RawFile, open_new
 from agentest.store.layouts import CODECS
 from agentest.store.lines import ConversationLine, EndLine, PlannedConversations, RunLine, ScenarioLine
-from agentest.store.runs import mode_of, stored_agents, stored_head
+from agentest.store.run_results import mode_of, stored_agents, stored_head
 from agentest.store.scenarios import stored_scenario
 from agentest.store.shapes import SCHEMA_VERSION
 from agentest.support.json_text import encoded

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
+from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.store.document import by_name
 from agentest.store.layouts import CODECS
 from agentest.store.lines import ConversationLine, EndLine, RunLine, ScenarioLine
-from agentest.store.runs import summary
+from agentest.store.run_results import summary
 from agentest.store.scenarios import stored_scenario
 from agentest.store.shapes import ComparedScenario, Mode, RunHead, StoredEntry, StoredRun, StoredScenario
 from agentest.support.json_text import Json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.endings import ending_of_older
-from agentest.results import (
+from agentest.domain.end_reason import ending_of_older
+from agentest.domain.results import (
     AlignedRow,
     CauseExample,
     CausePlace,
@@ -24,6 +24,15 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
     VerdictWarning,
+)
+from agentest.domain.transcript import (
+    Conversation,
+    Failure,
+    Remark,
+    ServerOutput,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
 )
 from agentest.store.codec import Codecs, Layout
 from agentest.store.lines import ScenarioLine
@@ -47,15 +56,6 @@ from agentest.store.shapes import (
     Summary,
     TurnScores,
     TurnTrajectory,
-)
-from agentest.transcript import (
-    Conversation,
-    Failure,
-    Remark,
-    ServerOutput,
-    ToolCall,
-    Turn,
-    UnfinishedTurn,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentest.results import ModelUsage
+from agentest.domain.results import ModelUsage
 from agentest.store.shapes import Mode, StoredAgent
 
 RUN, CONVERSATION, SCENARIO, END = "run", "conversation", "scenario", "end"

@@ -9,14 +9,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentest.endings import Ending
-from agentest.errors import UsageError
-from agentest.root_causes import root_causes
+from agentest.domain.end_reason import Ending
+from agentest.domain.root_causes import root_causes
+from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.store.conversations import conversation_of, with_vacuous
 from agentest.store.journal_reading import KILLED, OtherVersionError, is_journal, journal_document
-from agentest.store.kept.record import read_record
 from agentest.store.layouts import CODECS
-from agentest.store.runs import entries, run_of, summary
+from agentest.store.run_results import entries, run_of, summary
+from agentest.store.runs.record import read_record
 from agentest.store.shapes import (
     ComparedScenario,
     Mode,
@@ -26,8 +26,8 @@ from agentest.store.shapes import (
     StoredEntry,
     StoredRun,
 )
+from agentest.support.errors import UsageError
 from agentest.support.files import user_bytes
-from agentest.transcript import Blame, Conversation, Failure
 from agentest.version import __version__
 
 if TYPE_CHECKING:

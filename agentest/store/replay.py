@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentest.events import (
+from agentest.domain.events import (
     ConversationFinished,
     Event,
     RunFinished,
@@ -12,7 +12,7 @@ from agentest.events import (
     ScenarioFinished,
     ScenarioStarted,
 )
-from agentest.results import RunResult
+from agentest.domain.results import RunResult
 
 
 def events_of(result: RunResult) -> Iterator[Event]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentest.confidence import with_figures
-from agentest.results import Reason, ScenarioResult, Status, Verdict
-from agentest.root_causes import scenario_causes
+from agentest.domain.confidence import with_figures
+from agentest.domain.results import Reason, ScenarioResult, Status, Verdict
+from agentest.domain.root_causes import scenario_causes
+from agentest.domain.scenario_stats import totals_of
+from agentest.domain.verdict import metric_verdicts, with_severe_failures
 from agentest.store.adk_case import case_json
 from agentest.store.conversations import result_of
 from agentest.store.layouts import CODECS
 from agentest.store.shapes import AdkCase, Repeated, StoredEntry, StoredScenario
-from agentest.totals import totals_of
-from agentest.verdict import metric_verdicts, with_severe_failures
 
 
 def stored_scenario(result: ScenarioResult) -> StoredScenario:

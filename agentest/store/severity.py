@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from agentest.results import ErrorGroup
+from agentest.domain.results import ErrorGroup
 from agentest.support.json_text import Json
 
 

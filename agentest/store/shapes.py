@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentest.endings import Ending
-from agentest.repeat import Repeat
-from agentest.results import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.repeat import Repeat
+from agentest.domain.results import (
     AlignedRow,
     CaseId,
     CriterionResult,
@@ -32,8 +32,8 @@ from agentest.results import (
     TrajectoryScore,
     VerdictWarning,
 )
-from agentest.sight import Sight
-from agentest.transcript import (
+from agentest.domain.tool_visibility import Sight
+from agentest.domain.transcript import (
     Blame,
     TimeSpent,
     ToolCall,

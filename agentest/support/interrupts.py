@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar, TypeVarTuple, Unpack
 
-from agentest.errors import ExitCode
+from agentest.support.errors import ExitCode
 from agentest.support.process_exit import end_process
 
 _T = TypeVar("_T")

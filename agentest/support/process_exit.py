@@ -17,7 +17,7 @@ from traceback import extract_stack
 from types import ModuleType
 from typing import Any, NoReturn
 
-from agentest.errors import ProcessExitError
+from agentest.support.errors import ProcessExitError
 
 end_process: Callable[[int], NoReturn] = os._exit
 """Ends the process at once with a status, also after `guard_process_exit`."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import IO, Any
 
-from agentest.errors import OutputError
+from agentest.support.errors import OutputError
 
 # Controls, and the invisible characters that reorder, hide or forge text (bidi marks, tags, separators).
 _STEERING = re.compile(

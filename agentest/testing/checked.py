@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from unittest import SkipTest
 
-from agentest.errors import AgentestError
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.verdict import run_status
 from agentest.report.console.block import block
-from agentest.results import RunResult, ScenarioResult, Status
-from agentest.verdict import run_status
+from agentest.support.errors import AgentestError
 
 _SHOWN = 20
 """How many scenarios an error shows whole."""

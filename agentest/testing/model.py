@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentest.llm.port import ChatReply, ChatRequest
-from agentest.metrics import BUILTIN, GOAL, NO_FAILURE, Kind
-from agentest.transcript import Usage
+from agentest.domain.metrics import BUILTIN, GOAL, NO_FAILURE, Kind
+from agentest.domain.transcript import Usage
+from agentest.models.port import ChatReply, ChatRequest
 
 KEPT_ITS_ROLE = "kept its role"
 """What a judge answers of a simulated user that did nothing against its role (`user.check`)."""

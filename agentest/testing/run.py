@@ -16,20 +16,20 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
 from agentest.config.objects import framework_of
-from agentest.errors import AgentestError, ConfigError, UsageError
-from agentest.events import Event, Noted
-from agentest.llm.live import Patience
-from agentest.llm.open import Models, scripted
-from agentest.llm.port import ChatModel, Ledger
-from agentest.results import RunResult
-from agentest.run.plan import Options, make_plan
-from agentest.run.prepare import MODEL_VARIABLE, Prepared, Request, prepared_for
-from agentest.run.run import Mode, run_steps
-from agentest.run.session import Outcome, Session
-from agentest.run.settings import settings_of
-from agentest.run.stop import Stop
+from agentest.domain.events import Event, Noted
+from agentest.domain.results import RunResult
+from agentest.models.live import Patience
+from agentest.models.open import Models, scripted
+from agentest.models.port import ChatModel, Ledger
+from agentest.runner.plan import Options, make_plan
+from agentest.runner.prepare import MODEL_VARIABLE, Prepared, Request, prepared_for
+from agentest.runner.run import Mode, run_steps
+from agentest.runner.session import Outcome, Session
+from agentest.runner.settings import settings_of
+from agentest.runner.stop import Stop
 from agentest.scenarios.discovery import Discovered
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import AgentestError, ConfigError, UsageError
 from agentest.testing.agent import ScriptedAgent
 from agentest.testing.checked import CheckedRun, as_checked
 

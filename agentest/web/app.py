@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from agentest.errors import UsageError
-from agentest.evalset.editing.content import ChangedOnDisk
-from agentest.http.callers import Handler
-from agentest.http.connections import Connections
-from agentest.run.by_hand import NotNow
+from agentest.adk.editing.content import ChangedOnDisk
+from agentest.report.viewer.page import Coat, page, whole
+from agentest.runner.by_hand import NotNow
+from agentest.support.errors import UsageError
+from agentest.support.http.callers import Handler
+from agentest.support.http.connections import Connections
 from agentest.support.redact import Redactor, environment_secrets
 from agentest.support.terminal import tell
-from agentest.viewer.page import Coat, page, whole
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
 from agentest.web.door import Door

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic.alias_generators import to_camel
 
-from agentest.errors import UsageError
-from agentest.evalset.editing.checking import NotAccepted, Trouble
-from agentest.evalset.editing.content import ChangedOnDisk, Content
-from agentest.evalset.editing.edits import Done, Draft, Editor, free_id
-from agentest.evalset.editing.listing import ListedSet, listing
-from agentest.evalset.editing.places import Project
-from agentest.evalset.editing.set_file import SetFile, open_set
+from agentest.adk.editing.checking import NotAccepted, Trouble
+from agentest.adk.editing.content import ChangedOnDisk, Content
+from agentest.adk.editing.edits import Done, Draft, Editor, free_id
+from agentest.adk.editing.listing import ListedSet, listing
+from agentest.adk.editing.places import Project
+from agentest.adk.editing.set_file import SetFile, open_set
+from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.spelling import snake_case
 from agentest.web.exchange import answered, body_of, text_if_any, text_of

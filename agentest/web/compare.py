@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from agentest.analysis.comparison.comparing import compared
-from agentest.analysis.comparison.for_page import Between, for_page
-from agentest.analysis.comparison.measured import MeasuredRun, measured_run, measured_scenario
-from agentest.analysis.comparison.pairing import of_agent
-from agentest.errors import UsageError
-from agentest.store.kept.finding import LATEST, KeptRun, kept_runs
-from agentest.store.kept.record import RunRecord, read_record
+from agentest.history.comparison.comparing import compared
+from agentest.history.comparison.for_page import Between, for_page
+from agentest.history.comparison.measured import MeasuredRun, measured_run, measured_scenario
+from agentest.history.comparison.pairing import of_agent
 from agentest.store.reading import read_results
-from agentest.store.runs import run_of
+from agentest.store.run_results import run_of
+from agentest.store.runs.finding import LATEST, KeptRun, kept_runs
+from agentest.store.runs.record import RunRecord, read_record
+from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.exchange import answer_of
 from agentest.web.looking import CHOSEN

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
-from agentest.errors import UsageError
-from agentest.http.connections import listening
+from agentest.support.errors import UsageError
+from agentest.support.http.connections import listening
 from agentest.web.guard import Guard
 from agentest.web.looking import Runs
 from agentest.web.project import Project

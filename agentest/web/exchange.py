@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import from_json
 
-from agentest.errors import UsageError
+from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
 from agentest.web.guard import HEADERS
 

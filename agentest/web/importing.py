@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio
 from aiohttp import web
 
-from agentest.errors import UsageError
+from agentest.support.errors import UsageError
 from agentest.support.function_threads import in_thread
 
 IMPORTS: web.AppKey[asyncio.Lock] = web.AppKey("imports", asyncio.Lock)

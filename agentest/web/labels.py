@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from agentest.analysis.calibration.desk import (
+from agentest.calibration.desk import (
     AnsweredMeanwhile,
     Desk,
     Opened,
@@ -19,11 +19,11 @@ from agentest.analysis.calibration.desk import (
     shortcuts,
     takes_several,
 )
-from agentest.analysis.calibration.dialogue import asked, whole
-from agentest.analysis.calibration.gathering import Gathered, gather, scenarios_of
-from agentest.analysis.calibration.judged import Beside
-from agentest.analysis.calibration.label_file import LabelsFile
-from agentest.analysis.calibration.labels import (
+from agentest.calibration.dialogue import asked, whole
+from agentest.calibration.gathering import Gathered, gather, scenarios_of
+from agentest.calibration.judged import Beside
+from agentest.calibration.label_file import LabelsFile
+from agentest.calibration.labels import (
     Label,
     Question,
     known_metric,
@@ -31,13 +31,13 @@ from agentest.analysis.calibration.labels import (
     parsed_value,
     shown_value,
 )
-from agentest.analysis.calibration.sheet import known, shown_turns
-from agentest.errors import UsageError
-from agentest.http.callers import Handler
-from agentest.results import Unscored
-from agentest.run.plan import Options
-from agentest.run.prepare import Request
-from agentest.store.kept.finding import LATEST, kept_runs, run_file
+from agentest.calibration.sheet import known, shown_turns
+from agentest.domain.results import Unscored
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Request
+from agentest.store.runs.finding import LATEST, kept_runs, run_file
+from agentest.support.errors import UsageError
+from agentest.support.http.callers import Handler
 from agentest.support.json_text import Json
 from agentest.web.exchange import answered, body_of, text_if_any
 from agentest.web.importing import imported

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentest.errors import UsageError
-from agentest.evalset.editing.places import Project
-from agentest.evalset.formats.reading import read_eval_set
-from agentest.results import ScenarioResult, Status
-from agentest.run.plan import Options, Unit
-from agentest.run.prepare import Prepared, Request, prepare
+from agentest.adk.editing.places import Project
+from agentest.adk.formats.reading import read_eval_set
+from agentest.domain.results import ScenarioResult, Status
+from agentest.runner.plan import Options, Unit
+from agentest.runner.prepare import Prepared, Request, prepare
+from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
 
 

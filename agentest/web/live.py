@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from agentest.errors import UsageError
+from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.exchange import event_stream, tell_event
 from agentest.web.jobs import JOBS

@@ -8,19 +8,19 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from agentest.errors import UsageError
-from agentest.root_causes import root_causes_of
+from agentest.domain.root_causes import root_causes_of
+from agentest.report.viewer.overview import brief, overview, scenario_row
 from agentest.store.journal_reading import KILLED
-from agentest.store.kept.finding import LATEST, RUNS, KeptRun, check_readable, is_run_id, kept_runs
-from agentest.store.kept.folder import JOURNAL
-from agentest.store.kept.history import about, trend
-from agentest.store.kept.reading import Ended, KeptScenario, RunIndex
-from agentest.store.kept.record import RECORD, RunRecord
 from agentest.store.layouts import CODECS
+from agentest.store.runs.finding import LATEST, RUNS, KeptRun, check_readable, is_run_id, kept_runs
+from agentest.store.runs.folder import JOURNAL
+from agentest.store.runs.history import about, trend
+from agentest.store.runs.reading import Ended, KeptScenario, RunIndex
+from agentest.store.runs.record import RECORD, RunRecord
 from agentest.store.scenarios import scenario_of
 from agentest.store.shapes import StoredEntry, StoredScenario
+from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.viewer.overview import brief, overview, scenario_row
 from agentest.web.project import Missing, Project
 
 CHOSEN = "chosen"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from agentest.errors import UsageError
+from agentest.support.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from agentest.errors import ExitCode, UsageError
-from agentest.processes.groups import Reaper, signal_group
-from agentest.store.kept.finding import kept_runs
-from agentest.store.kept.record import JOB_VARIABLE
+from agentest.store.runs.finding import kept_runs
+from agentest.store.runs.record import JOB_VARIABLE
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
+from agentest.support.processes.groups import Reaper, signal_group
 from agentest.web.starting import Wanted
 
 MOST_AT_ONCE = 2

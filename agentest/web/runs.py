@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from agentest.report.copying import to_copy
+from agentest.report.viewer.commands import rerun
 from agentest.store.spans import spans_of
 from agentest.support.json_text import Json, encoded
-from agentest.viewer.commands import rerun
 from agentest.web.exchange import answer_of
 from agentest.web.looking import Found, Runs
 from agentest.web.project import UI

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from aiohttp import web
 
-from agentest.analysis.export.kept import kept_talk
-from agentest.analysis.export.talk import KINDS, Talk, ToWrite, Wish, to_write, write
-from agentest.errors import UsageError
-from agentest.run.prepare import Request, configure
-from agentest.run.talk_choice import choices
+from agentest.authoring.export.kept import kept_talk
+from agentest.authoring.export.talk import KINDS, Talk, ToWrite, Wish, to_write, write
+from agentest.runner.prepare import Request, configure
+from agentest.runner.talk_choice import choices
+from agentest.support.errors import UsageError
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json
 from agentest.support.paths import shown_path

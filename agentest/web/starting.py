@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentest.errors import UsageError
-from agentest.store.kept.record import RunKind
+from agentest.store.runs.record import RunKind
+from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
 from agentest.support.json_text import Json
 from agentest.web.looking import Runs

@@ -9,11 +9,11 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import from_json
 
-from agentest.analysis.export.talk import Talk
-from agentest.errors import UsageError
+from agentest.authoring.export.talk import Talk
 from agentest.mocks.attending import Given
-from agentest.run.prepare import Request
-from agentest.run.talk_choice import Choice, Choices, choices, chosen_talk
+from agentest.runner.prepare import Request
+from agentest.runner.talk_choice import Choice, Choices, choices, chosen_talk
+from agentest.support.errors import UsageError
 from agentest.support.paths import shown_path
 from agentest.web.exchange import answered, body_of, event_stream, tell_event, text_if_any
 from agentest.web.importing import imported

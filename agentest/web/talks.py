@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from time import time
 from typing import Any, TypeVar
 
-from agentest.endings import Ending
-from agentest.errors import UsageError
+from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import Conversation
 from agentest.mocks.attending import Outcome
 from agentest.mocks.resolver import MockResolver
-from agentest.run.by_hand import CallSeen, Desk, NotNow, Visitor
-from agentest.run.talk_choice import ChosenTalk
-from agentest.run.talking import Happening, Held, Noted, Ready, Replied, Spoke, Talking
+from agentest.runner.by_hand import CallSeen, Desk, NotNow, Visitor
+from agentest.runner.talk_choice import ChosenTalk
+from agentest.runner.talking import Happening, Held, Noted, Ready, Replied, Spoke, Talking
 from agentest.store.layouts import CODECS
+from agentest.support.errors import UsageError
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.without_secrets import without_secrets
-from agentest.transcript import Conversation
 
 Event = Mapping[str, Any]
 _T = TypeVar("_T")

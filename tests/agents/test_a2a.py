@@ -46,13 +46,13 @@ from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.probing import Finding, Look
 from agentest.config.agents.a2a import A2aAgent
 from agentest.config.config import Config
-from agentest.errors import AgentError, AgentestError, CannotSend
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
 from agentest.scenarios.session import Session
-from agentest.sight import SeenBy
-from agentest.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
+from agentest.support.errors import AgentError, AgentestError, CannotSend
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 
 HI = UserText("Hi")
 DONE = task(artifacts=[artifact("a", "Hello.")])

@@ -25,15 +25,15 @@ from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
-from agentest.messages import AgentMessage, UserText
+from agentest.domain.messages import AgentMessage, UserText
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation, Remark, ToolCall, Usage
 from agentest.mocks.resolver import MockResolver
-from agentest.run.plan import endpoint
+from agentest.runner.plan import endpoint
 from agentest.scenarios.session import Session
-from agentest.sight import SeenBy
-from agentest.transcript import Blame, Conversation, Remark, ToolCall, Usage
+from agentest.support.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 
 STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
 SESSION = Session("salon", "u-1", STATE, "s-1")

@@ -22,20 +22,20 @@ from evalset_documents import case, eval_set, invocation, message, text, use
 from project import DEADLINE_S, Project, clean_environment
 
 from agentest import call, scenario
+from agentest.adk import AgentEvaluator, EvaluationFailed
+from agentest.adk.api.in_process import configuration
 from agentest.agents.adk_module.client import AdkModuleClient, open_agent
 from agentest.agents.port import NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.config import Config
-from agentest.errors import ConfigError, UsageError
-from agentest.evalset import AgentEvaluator, EvaluationFailed
-from agentest.evalset.api.in_process import configuration
-from agentest.http.client import open_client
-from agentest.messages import UserText
-from agentest.results import RunResult, Status
+from agentest.domain.messages import UserText
+from agentest.domain.results import RunResult, Status
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Conversation
 from agentest.scenarios.session import Session
-from agentest.sight import SeenBy
+from agentest.support.errors import ConfigError, UsageError
+from agentest.support.http.client import open_client
 from agentest.testing import run_scenarios
-from agentest.transcript import Conversation
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "adk_agent"
 ENVIRONMENT = os.environ.get("AGENTEST_ADK")
@@ -164,7 +164,7 @@ BAD = eval_set("bad", case("waits", invocation("Free on Friday?", "Nothing is fr
 
 TESTS = """
 import pytest
-from agentest.evalset import AgentEvaluator
+from agentest.adk import AgentEvaluator
 
 @pytest.mark.asyncio
 async def test_order_evals():

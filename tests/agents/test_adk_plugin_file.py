@@ -19,11 +19,11 @@ import pytest
 from agentest import scenario
 from agentest.adk_plugin import FOLDER
 from agentest.config.agents.server import Server
-from agentest.run.beside import told_addresses
-from agentest.sight import SeenBy
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Conversation, unanswered
+from agentest.mock_servers.port import Addresses
+from agentest.runner.beside import told_addresses
 from agentest.testing import run_scenarios
-from agentest.tool_servers.port import Addresses
-from agentest.transcript import Conversation, unanswered
 
 
 class BasePlugin:

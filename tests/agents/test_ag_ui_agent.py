@@ -18,15 +18,15 @@ from agentest.agents.ag_ui.probe import probe
 from agentest.agents.probing import Finding, Look
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.file import load_values
-from agentest.errors import ConfigError
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
-from agentest.messages import Attachment, UserText
-from agentest.results import RunResult, Status
+from agentest.domain.messages import Attachment, UserText
+from agentest.domain.results import RunResult, Status
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Remark
 from agentest.scenarios.session import Session
-from agentest.sight import SeenBy
+from agentest.support.errors import ConfigError
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 from agentest.testing import run_scenarios
-from agentest.transcript import Blame, Remark
 
 
 def find(q: str) -> dict[str, Any]:

@@ -27,9 +27,9 @@ from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.said import read_spoken
 from agentest.agents.ag_ui.state import State
 from agentest.agents.ag_ui.thread import Thread
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation, Failure, Remark, Usage
 from agentest.scenarios.session import Session
-from agentest.sight import SeenBy
-from agentest.transcript import Blame, Conversation, Failure, Remark, Usage
 
 USER: Event = {"id": "u-9", "role": "user", "content": "Hi"}
 REASONING: list[Event] = [

@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.port import Begin
-from agentest.agents.objects.standing import current, place
+from agentest.agents.in_process.gate import Gate
+from agentest.agents.in_process.port import Begin
+from agentest.agents.in_process.standing import current, place
 from agentest.agents.port import AgentReply
 from agentest.config import objects
 from agentest.config.objects import Framework, advice_on, framework_of
-from agentest.errors import AgentestError, ConfigError
-from agentest.messages import Message, UserText
-from agentest.sight import SeenBy
+from agentest.domain.messages import Message, UserText
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation, ToolCall
 from agentest.support.calling import LeavingExecutor
+from agentest.support.errors import AgentestError, ConfigError
 from agentest.testing import run_scenarios
-from agentest.transcript import Blame, Conversation, ToolCall
 
 REAL: list[Any] = []
 
@@ -104,7 +104,7 @@ def _puppets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     line = Framework(
         title="Puppets", what="a Puppet", package=__name__, class_names=("Puppet",), runner="puppets"
     )
-    monkeypatch.setitem(sys.modules, "agentest.agents.objects.puppets", module)
+    monkeypatch.setitem(sys.modules, "agentest.agents.in_process.puppets", module)
     monkeypatch.setattr(objects, "FRAMEWORKS", (*objects.FRAMEWORKS, line))
     yield
     REAL.clear()
@@ -259,11 +259,20 @@ def raises() -> Any:
         ({"handler": Puppet(5)}, "handler: the puppet does not move"),  # type: ignore[arg-type]
         ({"handler": lambda: 5}, "takes no parameters, so it should make an agent object, and made 5"),
         ({"handler": raises}, "handler: raises() raised RuntimeError: no agent today"),
-        ({"handler": "agentest.errors:ExitCode.PASSED"}, "PASSED: 0>; expected a function (messages, ctx)"),
+        (
+            {"handler": "agentest.support.errors:ExitCode.PASSED"},
+            "PASSED: 0>; expected a function (messages, ctx)",
+        ),
         ({"handler": object()}, "; expected a function (messages, ctx), an agent object of one of these"),
         ({"handler": a_handler, "context": dict}, "context: is for agent objects of frameworks alone"),
-        ({"handler": Puppet(print), "context": "agentest.errors:nope"}, "context: module 'agentest.errors'"),
-        ({"handler": Puppet(print), "context": "agentest.errors:__doc__"}, "__doc__' is not a function"),
+        (
+            {"handler": Puppet(print), "context": "agentest.support.errors:nope"},
+            "context: module 'agentest.support.errors'",
+        ),
+        (
+            {"handler": Puppet(print), "context": "agentest.support.errors:__doc__"},
+            "__doc__' is not a function",
+        ),
     ],
 )
 def test_what_cannot_be_an_agent(settings: dict[str, Any], problem: str) -> None:
@@ -279,7 +288,7 @@ def test_a_framework_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Any:
         raise ImportError("cannot import name 'capabilities'")
 
-    monkeypatch.setattr(sys.modules["agentest.agents.objects.puppets"], "prepare", fails)
+    monkeypatch.setattr(sys.modules["agentest.agents.in_process.puppets"], "prepare", fails)
     with pytest.raises(ConfigError, match="the installed Puppets cannot be used: ImportError: cannot import"):
         talk(in_the_loop)
 

@@ -16,10 +16,10 @@ from agentest.config.agent_types import AGENT_TYPES, AgentType, agent_keys, sigh
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import load
-from agentest.errors import ConfigError
-from agentest.messages import Message, UserText
+from agentest.domain.messages import Message, UserText
+from agentest.domain.tool_visibility import Sight
 from agentest.scenarios.definition import scenario
-from agentest.sight import Sight
+from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
 
 

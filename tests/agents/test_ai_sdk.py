@@ -16,7 +16,7 @@ from agentest.agents.ai_sdk.parts import AssistantMessage
 from agentest.agents.ai_sdk.probe import probe
 from agentest.agents.ai_sdk.written import user_message, version_4
 from agentest.config.agent_types import AgentConfig
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
 from agentest.testing import run_scenarios
 
 CHAT = {"type": "ai_sdk"}

@@ -12,9 +12,9 @@ from wire import http
 from agentest import scenario
 from agentest.agents.anthropic_messages.probe import probe
 from agentest.config.config import Config
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
+from agentest.domain.transcript import Usage
 from agentest.testing import run_scenarios
-from agentest.transcript import Usage
 
 AGENT = {"type": "anthropic_messages"}
 

@@ -13,14 +13,14 @@ from talking import as_events, as_json, held
 from wire import http, wire
 
 from agentest import scenario
-from agentest.evaluate.calls.trajectory import match_trajectory
-from agentest.results import RunResult, ScenarioResult, Status
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall, waiting
 from agentest.scenarios.trajectories import parse_trajectory
-from agentest.sight import Approval, SeenBy
 from agentest.store.codec import Codecs
 from agentest.store.layouts import CODECS
 from agentest.testing import arun_scenarios
-from agentest.transcript import WAITS_FOR_APPROVAL, ToolCall, waiting
+from agentest.trajectory.trajectory import match_trajectory
 
 Chunk = dict[str, Any]
 

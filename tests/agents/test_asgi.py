@@ -22,11 +22,11 @@ from agentest.agents.asgi.exchange import AppFailed
 from agentest.config.agents.adk import AdkAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.config import Config
-from agentest.errors import ConfigError
-from agentest.results import RunResult
+from agentest.domain.results import RunResult
+from agentest.domain.transcript import Conversation
 from agentest.support import calling
+from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
-from agentest.transcript import Conversation
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

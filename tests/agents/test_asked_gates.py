@@ -17,14 +17,14 @@ import pytest
 
 import agentest
 from agentest import scenario
-from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.standing import asked
+from agentest.agents.in_process.gate import Gate
+from agentest.agents.in_process.standing import asked
 from agentest.agents.port import TurnContext
-from agentest.errors import AgentestError, UsageError
-from agentest.results import RunResult
-from agentest.sight import SeenBy
+from agentest.domain.results import RunResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation
+from agentest.support.errors import AgentestError, UsageError
 from agentest.testing import run_scenarios
-from agentest.transcript import Blame, Conversation
 
 REAL: list[Any] = []
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from agentest import scenario
-from agentest.results import Status
-from agentest.sight import SeenBy
+from agentest.domain.results import Status
+from agentest.domain.tool_visibility import SeenBy
 from agentest.testing import Raw, ScriptedAgent, run_scenarios
 
 PAY = {"type": "function_call", "name": "pay", "arguments": '{"amount": 5}'}

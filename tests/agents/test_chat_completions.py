@@ -20,12 +20,12 @@ from agentest.agents.chat_completions.client import ChatCompletionsClient
 from agentest.agents.chat_completions.wire import to_wire
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.errors import AgentError
-from agentest.http.bodies import BodyTooLarge
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
-from agentest.http.retries import pause_before_retry, retry_after
-from agentest.messages import AgentMessage, Message, UserText
+from agentest.domain.messages import AgentMessage, Message, UserText
+from agentest.support.errors import AgentError
+from agentest.support.http.bodies import BodyTooLarge
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
+from agentest.support.http.retries import pause_before_retry, retry_after
 from agentest.testing import Raw, ScriptedAgent, tool_call
 
 GOOD = http(completion())

@@ -21,12 +21,12 @@ from agentest.agents.command.program import Invocation, Program
 from agentest.agents.port import Resources
 from agentest.config import Config
 from agentest.config.agents.command import CommandAgent
-from agentest.errors import CannotSend, ConfigError
-from agentest.http.client import open_client
-from agentest.processes.groups import Reaper
-from agentest.results import RunResult
+from agentest.domain.results import RunResult
+from agentest.domain.transcript import Conversation
+from agentest.support.errors import CannotSend, ConfigError
+from agentest.support.http.client import open_client
+from agentest.support.processes.groups import Reaper
 from agentest.testing import run_scenarios
-from agentest.transcript import Conversation
 
 PYTHON = sys.executable
 ECHO = "import sys; print('You said:', sys.argv[-1])"

@@ -16,10 +16,10 @@ from agentest.agents.answers import EventStream
 from agentest.agents.chat_completions.completion import read_completion, read_stream
 from agentest.agents.chat_completions.wire import from_wire
 from agentest.agents.port import AgentReply
-from agentest.errors import AgentError
-from agentest.http.sse import Event
-from agentest.messages import ToolRequest
-from agentest.transcript import Usage
+from agentest.domain.messages import ToolRequest
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
+from agentest.support.http.sse import Event
 
 
 def completion(message: Any, **more: Any) -> bytes:

@@ -14,11 +14,11 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, TurnContext
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.errors import AgentError, CannotSend
-from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.session import Session
-from agentest.transcript import Conversation
+from agentest.support.errors import AgentError, CannotSend
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 
 from agentest.agents.dialogue import Form, Hearing
 from agentest.agents.notes import Notes
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 
 

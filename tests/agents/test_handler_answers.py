@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from agentest.agents.handler_answers import read_answer
 from agentest.agents.port import AgentReply
-from agentest.errors import AgentError
-from agentest.messages import ToolRequest
-from agentest.transcript import Usage
+from agentest.domain.messages import ToolRequest
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
 
 FIND = ToolRequest("c1", "find", '{"q": 1}')
 CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}

@@ -14,7 +14,7 @@ from http_agents import Handler, calls, held, opened, replies, served, settings,
 from hurrying import hurry
 
 from agentest.config.config import Config
-from agentest.transcript import Blame, Conversation
+from agentest.domain.transcript import Blame, Conversation
 
 BODY: dict[str, Any] = {"body": {"message": "{{message}}"}}
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from http_agents import Handler, Routes, calls, held, opened, replies, served, stream
 
 from agentest.config.file import load
-from agentest.transcript import Conversation
+from agentest.domain.transcript import Conversation
 
 PAGES = Path(__file__).parents[2] / "docs" / "agents"
 PAY = {"name": "pay", "args": {"amount": 5}, "result": "ok"}

@@ -12,7 +12,7 @@ from http_agents import served
 
 from agentest.agents.http.probe import probe
 from agentest.agents.probing import Finding, Look
-from agentest.http.client import open_client
+from agentest.support.http.client import open_client
 
 
 def asks(properties: Mapping[str, str], required: list[str], reply: str = "reply") -> dict[str, Any]:

@@ -18,8 +18,8 @@ from agentest.agents.langgraph.messages import calls_of, text_of
 from agentest.agents.langgraph.probe import probe
 from agentest.agents.langgraph.requests import thread_of
 from agentest.config.agent_types import AgentConfig, sight_of
-from agentest.results import RunResult
-from agentest.sight import Sight
+from agentest.domain.results import RunResult
+from agentest.domain.tool_visibility import Sight
 from agentest.testing import run_scenarios
 
 GRAPH = {"type": "langgraph", "assistant_id": "shop"}

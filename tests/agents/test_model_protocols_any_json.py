@@ -27,9 +27,9 @@ from agentest.agents.responses import stream as responses_stream
 from agentest.agents.responses.calls import asked_by_id, output_item
 from agentest.agents.responses.response import items_of, reply_of
 from agentest.agents.responses.response import made_so_far as made_in_response
-from agentest.errors import AgentError
-from agentest.http.sse import Event
-from agentest.messages import ToolResult
+from agentest.domain.messages import ToolResult
+from agentest.support.errors import AgentError
+from agentest.support.http.sse import Event
 
 KEYS = st.sampled_from(
     [

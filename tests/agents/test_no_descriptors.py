@@ -18,9 +18,9 @@ from agentest.agents.port import TurnContext
 from agentest.agents.websocket.connecting import Connector
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.websocket import WebSocketAgent
-from agentest.errors import AgentError, CannotSend
-from agentest.messages import UserText
+from agentest.domain.messages import UserText
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, CannotSend
 
 CONTEXT = TurnContext("c-1", "s", 0, lambda *_: None, session_id="x")
 

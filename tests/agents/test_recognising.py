@@ -16,7 +16,7 @@ from agentest.agents.advice import Advisor
 from agentest.agents.probing import Look, Seen
 from agentest.agents.recognising import recognised
 from agentest.config.agent_types import AGENT_TYPES
-from agentest.http.client import DirectResponse, Headers, open_client
+from agentest.support.http.client import DirectResponse, Headers, open_client
 
 
 def seen(body: Any = b"", status: int = 200, **headers: str) -> Seen:

@@ -14,9 +14,9 @@ from wire import http
 from agentest import scenario
 from agentest.agents.responses.probe import probe
 from agentest.config.config import Config
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
+from agentest.domain.transcript import Usage
 from agentest.testing import run_scenarios
-from agentest.transcript import Usage
 
 AGENT = {"type": "responses"}
 PNG = Attachment(mime_type="image/png", base64="AAAA", name="a.png")

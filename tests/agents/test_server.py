@@ -22,9 +22,9 @@ from wire import closed_port, http, wire
 
 from agentest.agents.server.process import running_server
 from agentest.config.agents.server import Server
-from agentest.errors import ServerError
-from agentest.http.client import Client, open_client
-from agentest.http.guard import AddressGuard
+from agentest.support.errors import ServerError
+from agentest.support.http.client import Client, open_client
+from agentest.support.http.guard import AddressGuard
 
 SERVE = """
 import http.server, os, pathlib, signal, subprocess, sys, time
@@ -479,8 +479,8 @@ RUNNER = """
 import sys, pathlib, anyio
 from agentest.agents.server.process import running_server
 from agentest.config.agents.server import Server
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 
 async def main():
     server = Server(command=[sys.executable, "server.py"], ready=sys.argv[1])

@@ -9,8 +9,8 @@ from agentest.agents.server.output import AgentServers, Printed
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
 from agentest.config.config import Config
-from agentest.run.servers import own_servers
-from agentest.transcript import ServerOutput
+from agentest.domain.transcript import ServerOutput
+from agentest.runner.servers import own_servers
 
 
 def test_the_last_lines_since_a_turn_began() -> None:

@@ -22,11 +22,11 @@ from agentest.agents.port import Resources, TurnContext
 from agentest.agents.websocket.client import open_agent
 from agentest.config import Config
 from agentest.config.agents.websocket import WebSocketAgent
-from agentest.http.client import open_client
-from agentest.messages import UserText
-from agentest.results import RunResult
+from agentest.domain.messages import UserText
+from agentest.domain.results import RunResult
+from agentest.domain.transcript import Conversation
+from agentest.support.http.client import open_client
 from agentest.testing import run_scenarios
-from agentest.transcript import Conversation
 
 Socket = web.WebSocketResponse
 Dialect = Callable[[Socket, web.Request], Awaitable[None]]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.agents.chat_completions.wire import from_wire, to_wire
-from agentest.messages import AgentMessage, ToolRequest, ToolResult, UserText
+from agentest.domain.messages import AgentMessage, ToolRequest, ToolResult, UserText
 
 TEXT = st.text(max_size=20)
 REQUESTS = st.builds(ToolRequest, id=TEXT, name=st.text(min_size=1, max_size=20), arguments=TEXT)

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agentest.analysis.calibration.asking import answers_to, to_ask
-from agentest.analysis.calibration.comparison import (
+from agentest.calibration.asking import answers_to, to_ask
+from agentest.calibration.comparison import (
     Answer,
     Figures,
     Judged,
@@ -20,7 +20,7 @@ from agentest.analysis.calibration.comparison import (
     labelled_metrics,
     pairs_of,
 )
-from agentest.analysis.calibration.labels import (
+from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     Labels,
@@ -28,18 +28,18 @@ from agentest.analysis.calibration.labels import (
     Value,
 )
 from agentest.config.models import Batch
-from agentest.evaluate.background import Background
-from agentest.evaluate.fingerprints import fingerprint
-from agentest.evaluate.judge import Judge
-from agentest.llm.port import Answer as Shape
-from agentest.llm.port import CallKey, Message
-from agentest.metrics import CRITERIA
-from agentest.results import (
+from agentest.domain.metrics import CRITERIA
+from agentest.domain.results import (
     JudgeCalibration,
     Unscored,
 )
-from agentest.run.calibration import Calibrated, known_calibrations, write_calibrations
-from agentest.transcript import Turn
+from agentest.domain.transcript import Turn
+from agentest.judging.background import Background
+from agentest.judging.fingerprints import fingerprint
+from agentest.judging.judge import Judge
+from agentest.models.port import Answer as Shape
+from agentest.models.port import CallKey, Message
+from agentest.runner.calibration import Calibrated, known_calibrations, write_calibrations
 
 
 def asked(n: int, metric: str = "faithfulness") -> Question:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.analysis.calibration.dialogue import Dialogue, open_questions
-from agentest.analysis.calibration.gathering import Scenarios, gather
-from agentest.analysis.calibration.label_file import read_labels
-from agentest.analysis.calibration.label_writer import LabelWriter
-from agentest.analysis.calibration.labels import (
+from agentest.calibration.dialogue import Dialogue, open_questions
+from agentest.calibration.gathering import Scenarios, gather
+from agentest.calibration.label_file import read_labels
+from agentest.calibration.label_writer import LabelWriter
+from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     Question,
@@ -24,20 +24,20 @@ from agentest.analysis.calibration.labels import (
     parsed_value,
     questions_of,
 )
-from agentest.analysis.calibration.sheet import transcript
+from agentest.calibration.sheet import transcript
 from agentest.config.config import Config
-from agentest.errors import UsageError
-from agentest.evaluate.background import Background, background_of
-from agentest.evaluate.questions import CRITERION
-from agentest.evaluate.shown import conversation_context
-from agentest.metrics import CRITERIA, GOAL
-from agentest.results import GoalOutcome
-from agentest.run.about import about_agent
-from agentest.run.known_agents import known_agent
-from agentest.run.plan import Unit
+from agentest.domain.metrics import CRITERIA, GOAL
+from agentest.domain.results import GoalOutcome
+from agentest.domain.transcript import ToolCall, Turn
+from agentest.judging.background import Background, background_of
+from agentest.judging.questions import CRITERION
+from agentest.judging.shown import conversation_context
+from agentest.runner.about import about_agent
+from agentest.runner.known_agents import known_agent
+from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.transcript import ToolCall, Turn
 
 Line = Mapping[str, Any]
 TALK: Line = {

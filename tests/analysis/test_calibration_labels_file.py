@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentest.analysis.calibration.label_file import LabelsFile, read_labels
-from agentest.errors import UsageError
+from agentest.calibration.label_file import LabelsFile, read_labels
+from agentest.support.errors import UsageError
 
 TURNS = [{"userMessage": "Hi", "agentMessage": "Hello"}]
 CONVERSATION = json.dumps({"type": "conversation", "id": "c", "turns": TURNS})

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentest.analysis.calibration.desk import answers_to
-from agentest.analysis.calibration.dialogue import keys, typed_value
-from agentest.analysis.calibration.label_file import read_labels
-from agentest.analysis.calibration.labels import choices, parsed_value
-from agentest.metrics import BUILTIN, CRITERIA, GOAL
-from agentest.results import CriterionOutcome, GoalOutcome
+from agentest.calibration.desk import answers_to
+from agentest.calibration.dialogue import keys, typed_value
+from agentest.calibration.label_file import read_labels
+from agentest.calibration.labels import choices, parsed_value
+from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
+from agentest.domain.results import CriterionOutcome, GoalOutcome
 
 Line = Mapping[str, Any]
 TALK: Line = {

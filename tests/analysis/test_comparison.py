@@ -14,23 +14,23 @@ import builders
 import pytest
 from jsonschema import Draft202012Validator
 
-from agentest.analysis.comparison.as_json import as_json
-from agentest.analysis.comparison.comparing import compared
-from agentest.analysis.comparison.markdown import as_markdown
-from agentest.analysis.comparison.measured import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import Reason, ReasonKind, Status, Verdict
+from agentest.history.comparison.as_json import as_json
+from agentest.history.comparison.comparing import compared
+from agentest.history.comparison.markdown import as_markdown
+from agentest.history.comparison.measured import (
     MeasuredConversation,
     MeasuredRun,
     MeasuredScenario,
     measured_run,
     measured_scenario,
 )
-from agentest.analysis.comparison.pairing import of_agent
-from agentest.analysis.comparison.show import print_text
-from agentest.analysis.comparison.values import Change, Comparison
-from agentest.endings import Ending
-from agentest.errors import UsageError
+from agentest.history.comparison.pairing import of_agent
+from agentest.history.comparison.show import print_text
+from agentest.history.comparison.values import Change, Comparison
 from agentest.report.console.reporter import open_console
-from agentest.results import Reason, ReasonKind, Status, Verdict
+from agentest.support.errors import UsageError
 
 SCHEMA = json.loads((files("agentest") / "schemas" / "comparison.schema.json").read_text("utf-8"))
 

@@ -17,21 +17,21 @@ from hypothesis import strategies as st
 from rich.console import Console
 from stored import to_json
 
-from agentest.analysis.coverage.measure import Coverage, CoveredShare, ToolUse, measure
-from agentest.analysis.coverage.placing import Level, Placed, worst
-from agentest.analysis.coverage.show import print_text
+from agentest.authoring.coverage.measure import Coverage, CoveredShare, ToolUse, measure
+from agentest.authoring.coverage.placing import Level, Placed, worst
+from agentest.authoring.coverage.show import print_text
 from agentest.cli.coverage import covered as measured
 from agentest.cli.coverage import enough, show
 from agentest.config.config import Config
-from agentest.endings import Ending
-from agentest.errors import ExitCode, UsageError
-from agentest.results import CaseId, RunResult, Status
-from agentest.run.plan import Options, Unit, make_plan
-from agentest.run.prepare import Request
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import CaseId, RunResult, Status
+from agentest.runner.plan import Options, Unit, make_plan
+from agentest.runner.prepare import Request
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.discovery import Discovered
 from agentest.scenarios.model import Scenario
 from agentest.store.reading import stored_run
+from agentest.support.errors import ExitCode, UsageError
 
 
 def place(name: str, *tags: str, **more: Any) -> Scenario:

@@ -18,12 +18,7 @@ from hypothesis import strategies as st
 from stored import to_json
 
 from agentest import scenario
-from agentest.analysis.export.evaluation_set import evaluation_set
-from agentest.analysis.export.export import export, write
-from agentest.analysis.export.selection import Held, read_earlier, select
-from agentest.endings import Ending
-from agentest.errors import UsageError
-from agentest.evalset.formats.model import (
+from agentest.adk.formats.model import (
     EVAL_SET,
     EvalSet,
     eval_set_json,
@@ -31,17 +26,22 @@ from agentest.evalset.formats.model import (
     tool_calls,
     tool_responses,
 )
-from agentest.results import RunResult
+from agentest.authoring.export.evaluation_set import evaluation_set
+from agentest.authoring.export.export import export, write
+from agentest.authoring.export.selection import Held, read_earlier, select
+from agentest.codegen.literals import literal
+from agentest.codegen.script import script
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import RunResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Attached, Conversation, Remark, ToolCall, Turn
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.model import Scenario
-from agentest.scripted.literals import literal
-from agentest.scripted.script import script
-from agentest.sight import SeenBy
 from agentest.store.invocations import unwrapped
+from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document
 from agentest.testing import Raw, ScriptedAgent, run_scenarios
-from agentest.transcript import Attached, Conversation, Remark, ToolCall, Turn
 
 RUFF = [sys.executable, "-m", "ruff"]
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

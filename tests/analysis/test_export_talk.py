@@ -9,14 +9,14 @@ import builders
 import pytest
 
 from agentest import scenario
-from agentest.analysis.export.starting_point import GOAL
-from agentest.analysis.export.talk import Talk, ToWrite, Wish, to_write, write
+from agentest.adk.editing.content import ChangedOnDisk
+from agentest.adk.formats.reading import read_eval_set
+from agentest.authoring.export.starting_point import GOAL
+from agentest.authoring.export.talk import Talk, ToWrite, Wish, to_write, write
 from agentest.config.config import Config
-from agentest.errors import UsageError
-from agentest.evalset.editing.content import ChangedOnDisk
-from agentest.evalset.formats.reading import read_eval_set
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import UsageError
 
 CONFIG = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
 CAMEL = (

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.matchers.instances import instance
-from agentest.matchers.quantities import approx, number
-from agentest.matchers.texts import text
-from agentest.matchers.values import absent, each, one_of, optional
+from agentest.codegen import words
+from agentest.codegen.literals import Brackets, Item, Node, Text, imports, opened
+from agentest.codegen.script import NAMES
 from agentest.scenarios.calls import AnyOf, CallOrder, ExpectedCall
 from agentest.scenarios.definition import collecting
+from agentest.scenarios.matchers.instances import instance
+from agentest.scenarios.matchers.quantities import approx, number
+from agentest.scenarios.matchers.texts import text
+from agentest.scenarios.matchers.values import absent, each, one_of, optional
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectories import parse_trajectory
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scripted import words
-from agentest.scripted.literals import Brackets, Item, Node, Text, imports, opened
-from agentest.scripted.script import NAMES
 
 ORDERS = ("before", "never_after")
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

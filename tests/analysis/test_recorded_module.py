@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.analysis.recorded.calls import Declared, Gathered, gather
-from agentest.analysis.recorded.module import Module, module_of
-from agentest.errors import MockError
+from agentest.authoring.recording.calls import Declared, Gathered, gather
+from agentest.authoring.recording.module import Module, module_of
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import UNANSWERED, ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.tools import parse_tools
-from agentest.sight import SeenBy
+from agentest.support.errors import MockError
 from agentest.support.redact import Redactor
-from agentest.transcript import UNANSWERED, ToolCall
 
 RUFF = [sys.executable, "-m", "ruff"]
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

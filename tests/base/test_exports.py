@@ -17,7 +17,7 @@ PUBLIC = {
         for name in getattr(import_module(door), "__all__", None) or vars(import_module(door))
         if not name.startswith("_") and not inspect.ismodule(value := getattr(import_module(door), name))
     }
-    for door in ("agentest", "agentest.testing", "agentest.evalset")
+    for door in ("agentest", "agentest.testing", "agentest.adk")
 }
 EXPORTED = {id(value) for names in PUBLIC.values() for value in names.values()}
 WRITTEN_BY_AGENTEST = {"MetricModel.__init__", "BoundFunction.__init__"}

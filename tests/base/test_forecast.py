@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentest.forecast import Earlier, Forecast, Planned, Took, day_and_time, forecast, forecast_words
+from agentest.domain.forecast import Earlier, Forecast, Planned, Took, day_and_time, forecast, forecast_words
 
 MODELS = {"user": "openai/gpt-5-mini", "judge": "openai/gpt-5-mini"}
 NOW = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)

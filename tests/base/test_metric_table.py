@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentest.metrics import (
+from agentest.domain.judge_text import Anchors
+from agentest.domain.metrics import (
     ABOUT_CALLS,
     ADK_METRICS,
     BUILTIN,
@@ -18,7 +19,6 @@ from agentest.metrics import (
     MetricDefinition,
     one_for_each,
 )
-from agentest.wording import Anchors
 
 ANCHORS = Anchors(five="good", three="fair", one="bad")
 WHOLE: dict[Kind, dict[str, Any]] = {

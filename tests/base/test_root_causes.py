@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.results import (
+from agentest.domain.results import (
     AlignedRow,
     CauseJoin,
     CauseKind,
@@ -32,8 +32,8 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.root_causes import judged_causes, root_causes_of, scenario_causes, template
-from agentest.transcript import NO_MOCK, Blame
+from agentest.domain.root_causes import judged_causes, root_causes_of, scenario_causes, template
+from agentest.domain.transcript import NO_MOCK, Blame
 
 WRONG_TIME = "time: expected '10:30', got '09:00'"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentest.shards import Shard, parse_shard, split
+from agentest.domain.shards import Shard, parse_shard, split
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "x", "1/0", "-1/2", "1", "1/2/3", "", "1.5/2"])

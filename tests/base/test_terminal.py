@@ -18,9 +18,9 @@ from rich.table import Table
 from runner_commands import STEERING, commands
 
 import agentest
-from agentest.errors import OutputError
 from agentest.report.console.reporter import open_console
 from agentest.report.console.text import Line, Printer
+from agentest.support.errors import OutputError
 from agentest.support.terminal import Output, clean, clean_rows, disarmed, on_github, source, without_colours
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
@@ -105,7 +105,7 @@ def test_documents_keep_their_meaning(value: object) -> None:
 @given(hostile)
 def test_python_keeps_its_meaning(text: str) -> None:
     """So is Python, as our export writes it."""
-    from agentest.scripted.literals import literal
+    from agentest.codegen.literals import literal
 
     shown = source(literal(text))
     assert ast.literal_eval(shown) == text

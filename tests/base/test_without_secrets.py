@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentest.endings import Ending
+from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.support.redact import Redactor
 from agentest.support.without_secrets import without_secrets
-from agentest.transcript import Conversation, ToolCall, Turn
 
 SECRET = "tok-1234-5678"
 REDACT = Redactor([SECRET, "91191191"])

@@ -14,7 +14,7 @@ import pytest
 import screens
 from playwright.sync_api import expect
 
-from agentest.events import RunFinished
+from agentest.domain.events import RunFinished
 from agentest.report.html import HtmlReporter
 
 PHONE = {"width": 375, "height": 800}

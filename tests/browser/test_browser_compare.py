@@ -14,11 +14,11 @@ import pytest
 import sample_run
 from axe import no_finding
 
-from agentest.analysis.comparison.measured import measured_run, measured_scenario
 from agentest.cli.baseline import Against, Baseline
-from agentest.events import RunFinished
+from agentest.domain.events import RunFinished
+from agentest.domain.results import RunResult
+from agentest.history.comparison.measured import measured_run, measured_scenario
 from agentest.report.html import HtmlReporter
-from agentest.results import RunResult
 
 HOURS, MORNING, CALLS = "asks for opening hours", "user books a morning slot", "books what was asked for"
 

@@ -15,12 +15,12 @@ import sample_run
 from axe import no_finding
 from stored import to_json
 
-from agentest.events import RunFinished
+from agentest.domain.events import RunFinished
+from agentest.domain.results import RunResult
 from agentest.report.html import HtmlReporter
-from agentest.results import RunResult
-from agentest.viewer.overview import brief, overview, scenario_row
-from agentest.viewer.page import Coat, whole
-from agentest.viewer.page import page as document
+from agentest.report.viewer.overview import brief, overview, scenario_row
+from agentest.report.viewer.page import Coat, whole
+from agentest.report.viewer.page import page as document
 
 HOST = "http://127.0.0.1:9"
 """Nobody is asked there: every request is answered by the test."""

@@ -13,8 +13,8 @@ import pytest
 import sample_run
 from playwright.sync_api import expect
 
-from agentest.analysis.calibration.label_file import read_labels
-from agentest.results import Score
+from agentest.calibration.label_file import read_labels
+from agentest.domain.results import Score
 
 VIEW = "#/label?metric=helpfulness&by=ann&most=20"
 

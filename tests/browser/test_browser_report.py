@@ -12,10 +12,10 @@ from typing import Any
 import builders
 import pytest
 
-from agentest.events import RunFinished
+from agentest.domain.events import RunFinished
+from agentest.domain.results import RunResult
 from agentest.report.html import HtmlReporter
-from agentest.results import RunResult
-from agentest.viewer.page import ASSETS
+from agentest.report.viewer.page import ASSETS
 
 HOSTILE = (
     "</script><script>window.stolen = 1</script><!-- <img src=x onerror='window.stolen = 2'>"

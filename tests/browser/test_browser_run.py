@@ -9,9 +9,9 @@ from typing import Any
 import builders
 from playwright.sync_api import expect
 
-from agentest.events import RunFinished
+from agentest.domain.events import RunFinished
+from agentest.domain.results import RunResult, ScenarioResult
 from agentest.report.html import HtmlReporter
-from agentest.results import RunResult, ScenarioResult
 
 HOSTILE = "<img src=x onerror=document.title='bad'>\u202egnp"
 SHOWN = HOSTILE.replace("\u202e", "\\u202e")

@@ -11,9 +11,9 @@ import builders as make
 import pytest
 from axe import no_finding
 
-from agentest.events import RunFinished
+from agentest.domain.events import RunFinished
+from agentest.domain.results import AlignedRow, CheckResult, RowStatus, TrajectoryResult, TrajectoryScore
 from agentest.report.html import HtmlReporter
-from agentest.results import AlignedRow, CheckResult, RowStatus, TrajectoryResult, TrajectoryScore
 
 CALLS = (
     make.tool_call("get_order", {"id": 17}),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agentest.viewer.overview import overview
-from agentest.viewer.packing import packed
-from agentest.viewer.page import Coat, whole
-from agentest.viewer.page import page as whole_page
+from agentest.report.viewer.overview import overview
+from agentest.report.viewer.packing import packed
+from agentest.report.viewer.page import Coat, whole
+from agentest.report.viewer.page import page as whole_page
 
 
 def test_the_trend_is_drawn_and_told_in_a_table(page: Any, tmp_path: Path) -> None:

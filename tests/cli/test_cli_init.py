@@ -19,7 +19,7 @@ from model_server import Answer, ModelServer, completion, error
 from project import Project, free_port
 from wire import closed_port
 
-from agentest.starting.init import texts
+from agentest.authoring.project.init import texts
 
 CONFIG = "agentest.config.yaml"
 

@@ -9,8 +9,8 @@ import pytest
 from project import Project
 
 from agentest.config.file import find, find_above
-from agentest.errors import ConfigError
-from agentest.run.place import Place, place_of
+from agentest.runner.place import Place, place_of
+from agentest.support.errors import ConfigError
 
 CONFIG = "agentest.config.yaml"
 

@@ -16,8 +16,8 @@ import pytest
 from project import DEADLINE_S, Project, answers, free_port, interrupt, wait_until
 
 from agentest.config.config import Config
-from agentest.errors import ConfigError
-from agentest.run.recording import check_recordable
+from agentest.runner.recording import check_recordable
+from agentest.support.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "booking_with_mcp"

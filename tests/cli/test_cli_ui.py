@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 from project import DEADLINE_S, Project, free_port, interrupt
 
-from agentest.errors import ExitCode
+from agentest.support.errors import ExitCode
 
 
 def test_the_page_is_served_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.custom import CustomAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load
-from agentest.errors import ConfigError
-from agentest.results import Severity
+from agentest.domain.results import Severity
+from agentest.support.errors import ConfigError
 from agentest.support.spelling import did_you_mean, snake_case, snake_keys
 
 AGENT = "agent:\n  endpoint: http://h/v1\n"

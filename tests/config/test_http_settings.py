@@ -12,8 +12,8 @@ from agentest.config.agent_types import sight_of
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.config import Config
 from agentest.config.file import load
-from agentest.errors import ConfigError
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
+from agentest.support.errors import ConfigError
 
 LOGIN = {"per": "run", "endpoint": "/login", "save": {"token": "token"}}
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from agentest.config.agent_types import sight_of
 from agentest.config.config import Config
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 
 PLAIN = {"type": "chat_completions", "reply": None, "params": None}
 SERVER = {"command": "python agent.py --mcp {{mcp_url}}", "ready": "tcp://127.0.0.1:1"}

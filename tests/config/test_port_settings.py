@@ -12,7 +12,7 @@ from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
 from agentest.config.file import load
-from agentest.errors import ConfigError
+from agentest.support.errors import ConfigError
 
 SERVER = {"command": "serve --port {port}", "ready": "http://h:{port}/health"}
 AT = "http://h:{port}/v1"

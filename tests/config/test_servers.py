@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentest.config.file import load
-from agentest.errors import ConfigError
+from agentest.support.errors import ConfigError
 
 AGENT = "agent: {endpoint: 'http://127.0.0.1:9/v1'}\n"
 ONE = "command: x, ready: 'tcp://h:1'"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from agentest import scenario
 from agentest.config.agents.tools import tools_shown
 from agentest.config.config import Config
-from agentest.llm.port import ChatRequest
+from agentest.models.port import ChatRequest
 from agentest.testing import ScriptedModel, run_scenarios
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}

@@ -21,14 +21,9 @@ from agentest.agents.port import AgentReply
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.user_prompts import SILENCE
 from agentest.conversation.users import ScriptedUser
-from agentest.endings import Ending
-from agentest.errors import AgentError, AgentestError
-from agentest.llm.port import ChatRequest, TransientError
-from agentest.mocks.resolver import MockResolver
-from agentest.results import RunResult
-from agentest.run.stop import Stop
-from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
-from agentest.transcript import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import RunResult
+from agentest.domain.transcript import (
     NO_TEXT,
     Blame,
     Conversation,
@@ -38,6 +33,11 @@ from agentest.transcript import (
     UnfinishedTurn,
     Usage,
 )
+from agentest.mocks.resolver import MockResolver
+from agentest.models.port import ChatRequest, TransientError
+from agentest.runner.stop import Stop
+from agentest.support.errors import AgentError, AgentestError
+from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
 
 
 def only(result: RunResult) -> Conversation:

@@ -8,11 +8,11 @@ import pytest
 
 from agentest.agents.port import MockBypassed
 from agentest.conversation.serving import check_no_bypass
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
+from agentest.mock_servers.port import REFUSED
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
-from agentest.sight import SeenBy
-from agentest.tool_servers.port import REFUSED
-from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall
 
 
 def check_stock(item: str, limit: int = 10) -> dict[str, Any]:

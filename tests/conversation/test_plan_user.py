@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from agentest.conversation.plan_user import PlanUser, check_instructions, plan_messages
 from agentest.conversation.users import Said
-from agentest.endings import Ending
-from agentest.errors import ConfigError, InvalidAnswer, ModelError, ModelUnavailable
-from agentest.llm.live import Patience
-from agentest.llm.open import scripted
-from agentest.llm.port import Ledger, TransientError
+from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import Blame, Turn
+from agentest.models.live import Patience
+from agentest.models.open import scripted
+from agentest.models.port import Ledger, TransientError
 from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ConfigError, InvalidAnswer, ModelError, ModelUnavailable
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.transcript import Blame, Turn
 
 PLAN = ConversationPlan("  Hi there! ", "Book Tuesday, then Friday.")
 NEEDED = "{{ stop_signal }} {{conversation_plan}} {{  conversation_history }}"

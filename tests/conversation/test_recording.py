@@ -12,11 +12,11 @@ import pytest
 
 from agentest import TurnContext, call, scenario
 from agentest.agents.port import AgentReply
-from agentest.errors import AgentError
-from agentest.results import RunResult
-from agentest.sight import SeenBy
+from agentest.domain.results import RunResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Conversation, ToolCall, Usage
+from agentest.support.errors import AgentError
 from agentest.testing import run_scenarios
-from agentest.transcript import Conversation, ToolCall, Usage
 
 CALLS = [("look", {"on": "2026-01-02"}, ["9:00"]), ("book", {"at": "9:00"}, {"ok": True}), ("tell", {}, None)]
 

@@ -11,11 +11,11 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
 from agentest.conversation.users import ScriptedUser
-from agentest.errors import MockError, ModelUnavailable
+from agentest.domain.transcript import Blame
+from agentest.mock_servers.port import Identity
 from agentest.mocks.resolver import MockResolver
+from agentest.support.errors import MockError, ModelUnavailable
 from agentest.support.trace_context import new_key
-from agentest.tool_servers.port import Identity
-from agentest.transcript import Blame
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 from agentest import scenario
 from agentest.agents.adk_server.events import read_run
 from agentest.agents.langgraph.messages import calls_of
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.calls import CallRecord
-from agentest.sight import SeenBy
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.transcript import ToolCall
 
 
 def rounds(calls: Any) -> list[tuple[str, int | None]]:

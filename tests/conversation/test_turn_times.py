@@ -11,17 +11,17 @@ from project import Project
 
 from agentest import scenario
 from agentest.conversation.recording import Recording
-from agentest.evaluate.calls.trajectory import match_trajectory
+from agentest.domain.results import ConversationResult, ScenarioResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
-from agentest.results import ConversationResult, ScenarioResult
 from agentest.scenarios.trajectories import parse_trajectory
-from agentest.sight import SeenBy
 from agentest.store.conversations import result_of, stored_conversation
 from agentest.store.layouts import CODECS
 from agentest.store.scenarios import scenario_of, stored_scenario
 from agentest.store.shapes import StoredConversation, StoredEntry
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.transcript import ToolCall
+from agentest.trajectory.trajectory import match_trajectory
 
 
 def held(agent: Any, *, model: ScriptedModel | None = None, **given: Any) -> ScenarioResult:

@@ -15,20 +15,20 @@ from agentest.conversation.user_answers import MAX_CALLS, ActingMessage, ActingO
 from agentest.conversation.user_prompts import MAX_ROUNDS, tools_listed, user_prompt
 from agentest.conversation.user_tools import UserTools
 from agentest.conversation.users import SimulatedUser
-from agentest.endings import Ending
-from agentest.errors import AgentestError, MockError
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers
-from agentest.llm.port import ChatRequest, Ledger
-from agentest.llm.schema import answer_schema
-from agentest.llm.structured import StructuredModel
+from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import Blame, Conversation
+from agentest.domain.truncation import MAX_CHARS, stored
 from agentest.mocks.answering import MockContext
 from agentest.mocks.resolver import MockResolver
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers
+from agentest.models.port import ChatRequest, Ledger
+from agentest.models.schema import answer_schema
+from agentest.models.structured import StructuredModel
 from agentest.scenarios.model import Scenario
-from agentest.storing import MAX_CHARS, stored
+from agentest.support.errors import AgentestError, MockError
 from agentest.testing import STOP, CheckedRun, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.transcript import Blame, Conversation
 
 Answer = str | Mapping[str, Any]
 

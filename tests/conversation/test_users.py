@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.conversation.users import OfflineUser, Said, ScriptedUser, SimulatedUser, User
-from agentest.endings import REASONS_TO_STOP, Ending
-from agentest.errors import InvalidAnswer, ModelUnavailable
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import ChatRequest, Ledger, TransientError
-from agentest.llm.structured import StructuredModel
+from agentest.domain.end_reason import REASONS_TO_STOP, Ending
+from agentest.domain.transcript import ToolCall, Turn
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import ChatRequest, Ledger, TransientError
+from agentest.models.structured import StructuredModel
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import InvalidAnswer, ModelUnavailable
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.transcript import ToolCall, Turn
 
 
 def turn(index: int, user: str, agent: str = "I see.") -> Turn:

@@ -18,14 +18,14 @@ import anyio
 import pytest
 from pydantic import TypeAdapter
 
-from agentest.endings import Ending
-from agentest.evalset.formats.criteria import parse_criteria
-from agentest.evalset.formats.model import EvalCase, Invocation, text_of, tool_calls
-from agentest.evalset.metrics.deterministic import ResponseMatch, ToolTrajectory
-from agentest.evalset.metrics.porter import stem
-from agentest.llm.port import CallKey
-from agentest.results import Score
-from agentest.transcript import Conversation, ToolCall, Turn
+from agentest.adk.formats.criteria import parse_criteria
+from agentest.adk.formats.model import EvalCase, Invocation, text_of, tool_calls
+from agentest.adk.metrics.deterministic import ResponseMatch, ToolTrajectory
+from agentest.adk.metrics.porter import stem
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import Score
+from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.models.port import CallKey
 
 PYTHON = os.environ.get("AGENTEST_ADK_PYTHON", "")
 PROBE = Path(__file__).parent.parent / "support" / "adk_metrics_probe.py"

@@ -15,7 +15,7 @@ from jsonschema import validate
 from model_server import ModelServer, Received, completion
 from project import DEADLINE_S, Project, interrupt
 
-from agentest.evalset.formats.model import EVAL_SET
+from agentest.adk.formats.model import EVAL_SET
 from agentest.testing import Raw, ScriptedAgent, tool_call
 
 SCHEMA = json.loads(
@@ -749,7 +749,7 @@ def test_an_evaluator_of_the_users_own_is_found_by_its_path(project: Project) ->
     project.write(
         "my_evaluators.py",
         """
-from agentest.evalset import EvaluationResult, Evaluator, PerInvocationResult
+from agentest.adk import EvaluationResult, Evaluator, PerInvocationResult
 
 class Polite(Evaluator):
     def evaluate_invocations(self, actual, expected):

@@ -11,15 +11,15 @@ import pytest
 from evalset_strategy import eval_sets
 from hypothesis import given
 
-from agentest.errors import UsageError
-from agentest.evalset.editing.checking import NotAccepted
-from agentest.evalset.editing.content import ChangedOnDisk, Content
-from agentest.evalset.editing.edits import Draft, Editor, free_id
-from agentest.evalset.editing.listing import listing
-from agentest.evalset.editing.places import Project
-from agentest.evalset.editing.set_file import open_set
-from agentest.evalset.formats.model import EvalSet, eval_set_json
-from agentest.evalset.formats.reading import read_eval_set
+from agentest.adk.editing.checking import NotAccepted
+from agentest.adk.editing.content import ChangedOnDisk, Content
+from agentest.adk.editing.edits import Draft, Editor, free_id
+from agentest.adk.editing.listing import listing
+from agentest.adk.editing.places import Project
+from agentest.adk.editing.set_file import open_set
+from agentest.adk.formats.model import EvalSet, eval_set_json
+from agentest.adk.formats.reading import read_eval_set
+from agentest.support.errors import UsageError
 
 NAME = "shop.evalset.json"
 ONE = documents.case("one", documents.invocation("Hello.", "Hi.", [documents.use("greet", who="me")]))

@@ -10,9 +10,9 @@ from evalset_strategy import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.evalset.editing.rewriting import Rewriter, same
-from agentest.evalset.editing.style import style_of
-from agentest.evalset.editing.syntax import read, root
+from agentest.adk.editing.rewriting import Rewriter, same
+from agentest.adk.editing.style import style_of
+from agentest.adk.editing.syntax import read, root
 
 INDENTS = st.sampled_from([None, 1, 2, 4, "\t"])
 LAYOUTS = st.tuples(INDENTS, st.booleans(), st.sampled_from([", ", ","]), st.sampled_from(["\n", "\r\n"]))

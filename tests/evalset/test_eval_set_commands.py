@@ -12,9 +12,9 @@ import pytest
 from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
-from agentest.errors import UsageError
-from agentest.evalset.authoring import AddedCase, SetPlace, add_cases, create_set
-from agentest.evalset.formats.reading import read_eval_set
+from agentest.adk.authoring import AddedCase, SetPlace, add_cases, create_set
+from agentest.adk.formats.reading import read_eval_set
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 
 ADK = os.environ.get("AGENTEST_ADK_PYTHON", "")

@@ -9,10 +9,10 @@ import pytest
 from evalset_documents import case, criteria, eval_set, invocation, simulated, text
 from project import Project
 
+from agentest.adk import AgentEvaluator
+from agentest.adk.words import Words, read_words
 from agentest.config.agents.adk import AdkModuleAgent
-from agentest.errors import UsageError
-from agentest.evalset import AgentEvaluator
-from agentest.evalset.words import Words, read_words
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 
 NAMES = ("agent", "weather", "orders")

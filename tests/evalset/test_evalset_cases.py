@@ -11,17 +11,17 @@ from evalset_documents import case, eval_set, invocation, response, simulated, u
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.adk.cases import CaseSet, case_entries, recorded_answers
+from agentest.adk.formats.criteria import DEFAULT, Criteria, parse_criteria
+from agentest.adk.formats.model import EVAL_CASE, EVAL_SET, EvalCase
+from agentest.adk.formats.reading import Form, ReadSet
+from agentest.adk.planning import eval_plan
 from agentest.config.config import Config
-from agentest.errors import UsageError
-from agentest.evalset.cases import CaseSet, case_entries, recorded_answers
-from agentest.evalset.formats.criteria import DEFAULT, Criteria, parse_criteria
-from agentest.evalset.formats.model import EVAL_CASE, EVAL_SET, EvalCase
-from agentest.evalset.formats.reading import Form, ReadSet
-from agentest.evalset.planning import eval_plan
+from agentest.domain.results import CaseId, ReferenceCall, ScenarioResult, Status
 from agentest.mocks.binding import RecordedAnswer
-from agentest.results import CaseId, ReferenceCall, ScenarioResult, Status
-from agentest.run.plan import Unit
+from agentest.runner.plan import Unit
 from agentest.scenarios.session import Session
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 
 ROOT = Path("/project")

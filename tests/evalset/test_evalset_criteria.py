@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.config.wishes import ModelWish, Sampling
-from agentest.errors import UsageError
-from agentest.evalset.formats.criteria import (
+from agentest.adk.formats.criteria import (
     Criteria,
     Criterion,
     CustomMetric,
@@ -22,10 +20,12 @@ from agentest.evalset.formats.criteria import (
     parse_criteria,
     read_criteria,
 )
-from agentest.evalset.formats.match_type import MatchType
-from agentest.evalset.formats.metric_info import Interval
-from agentest.evalset.formats.model import Rubric, RubricContent
-from agentest.metrics import ADK_METRICS
+from agentest.adk.formats.match_type import MatchType
+from agentest.adk.formats.metric_info import Interval
+from agentest.adk.formats.model import Rubric, RubricContent
+from agentest.config.wishes import ModelWish, Sampling
+from agentest.domain.metrics import ADK_METRICS
+from agentest.support.errors import UsageError
 from agentest.support.spelling import snake_case
 
 TRAJECTORY = "tool_trajectory_avg_score"

@@ -11,16 +11,16 @@ import anyio
 import pytest
 from evalset_documents import case, eval_set, message
 
-from agentest.errors import ModelUnavailable
-from agentest.evalset.api.in_process import as_eval_set
-from agentest.evalset.formats.criteria import parse_criteria
-from agentest.evalset.formats.model import EvalCase
-from agentest.evalset.metrics.facts import AgentFacts, facts_of
-from agentest.evalset.metrics.given import conversation_of
-from agentest.evalset.metrics.graders import make_grader
-from agentest.evalset.metrics.shown import JUDGED_NAMES
-from agentest.llm.port import CallKey
-from agentest.transcript import Attached, Conversation, with_mentions
+from agentest.adk.api.in_process import as_eval_set
+from agentest.adk.formats.criteria import parse_criteria
+from agentest.adk.formats.model import EvalCase
+from agentest.adk.metrics.facts import AgentFacts, facts_of
+from agentest.adk.metrics.given import conversation_of
+from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.shown import JUDGED_NAMES
+from agentest.domain.transcript import Attached, Conversation, with_mentions
+from agentest.models.port import CallKey
+from agentest.support.errors import ModelUnavailable
 
 _USERS = "per_turn_user_simulator_quality_v1"
 _BLOCK = re.compile(r"<data name=\"[\w ]+\"(?: turn=\"\d+\")?>\n[^<>]*\n</data>")

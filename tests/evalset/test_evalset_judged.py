@@ -14,9 +14,8 @@ from builders import conversation, tool_call, turn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentest.errors import UsageError
-from agentest.evalset.formats.criteria import Criterion
-from agentest.evalset.formats.model import (
+from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.model import (
     AgentDetails,
     AppDetails,
     Content,
@@ -33,28 +32,29 @@ from agentest.evalset.formats.model import (
     RubricContent,
     content,
 )
-from agentest.evalset.formats.personas import (
+from agentest.adk.formats.personas import (
     PERSONAS,
     UserBehavior,
     UserPersona,
     persona_text,
     persona_violations,
 )
-from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
-from agentest.evalset.metrics.given import conversation_of
-from agentest.evalset.metrics.judged import JUDGED
-from agentest.evalset.metrics.prompts import background_of
-from agentest.evalset.metrics.rubrics import check_rubrics, effective_rubrics
-from agentest.evalset.metrics.sampling import samples_of
-from agentest.evalset.metrics.sentences import sentences
-from agentest.evaluate.grading import Graded, graded
-from agentest.llm.live import Patience
-from agentest.llm.open import scripted
-from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
-from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
-from agentest.sight import SeenBy
+from agentest.adk.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
+from agentest.adk.metrics.given import conversation_of
+from agentest.adk.metrics.judged import JUDGED
+from agentest.adk.metrics.prompts import background_of
+from agentest.adk.metrics.rubrics import check_rubrics, effective_rubrics
+from agentest.adk.metrics.sampling import samples_of
+from agentest.adk.metrics.sentences import sentences
+from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Remark, Turn
+from agentest.judging.grading import Graded, graded
+from agentest.models.live import Patience
+from agentest.models.open import scripted
+from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedModel
-from agentest.transcript import Remark, Turn
 
 KEY = CallKey("judge", "scope", 1)
 REPLY = "rubric_based_final_response_quality_v1"

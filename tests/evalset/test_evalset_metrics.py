@@ -11,10 +11,9 @@ from builders import tool_call, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.endings import Ending
-from agentest.evalset.formats.criteria import Criterion
-from agentest.evalset.formats.match_type import MatchType
-from agentest.evalset.formats.model import (
+from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.match_type import MatchType
+from agentest.adk.formats.model import (
     ConversationScenario,
     EvalCase,
     FunctionCall,
@@ -22,7 +21,7 @@ from agentest.evalset.formats.model import (
     Invocation,
     content,
 )
-from agentest.evalset.metrics.deterministic import (
+from agentest.adk.metrics.deterministic import (
     Call,
     ResponseMatch,
     ToolTrajectory,
@@ -30,13 +29,14 @@ from agentest.evalset.metrics.deterministic import (
     tool_names_f1,
     trajectory_matches,
 )
-from agentest.evalset.metrics.graders import make_grader
-from agentest.evalset.metrics.porter import stem
-from agentest.evalset.metrics.rouge import rouge1, words
-from agentest.evaluate.grading import Graded, Grader
-from agentest.llm.port import CallKey
-from agentest.results import Score, Skipped, Unscored
-from agentest.transcript import Conversation, ToolCall, Turn, Usage
+from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.porter import stem
+from agentest.adk.metrics.rouge import rouge1, words
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import Score, Skipped, Unscored
+from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
+from agentest.judging.grading import Graded, Grader
+from agentest.models.port import CallKey
 
 A, B, C = ("a", {"x": 1}), ("b", {}), ("c", None)
 EXACT, IN_ORDER, ANY_ORDER = MatchType.EXACT, MatchType.IN_ORDER, MatchType.ANY_ORDER

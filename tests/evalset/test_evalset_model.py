@@ -11,7 +11,7 @@ from evalset_strategy import eval_sets
 from hypothesis import HealthCheck, given, settings
 from pydantic import ValidationError
 
-from agentest.evalset.formats.model import (
+from agentest.adk.formats.model import (
     EVAL_SET,
     Content,
     EvalCase,

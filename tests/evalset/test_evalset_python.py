@@ -16,11 +16,7 @@ from evalset_documents import case, criteria, eval_set, invocation, simulated, t
 from model_server import ModelServer, completion
 from project import Project
 
-from agentest.agents.port import TurnContext
-from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.config.agents.custom import CustomAgent
-from agentest.errors import ConfigError, UsageError
-from agentest.evalset import (
+from agentest.adk import (
     AgentEvaluator,
     EvalCaseResult,
     EvalSet,
@@ -34,8 +30,12 @@ from agentest.evalset import (
     LocalEvalService,
     PerInvocationResult,
 )
-from agentest.evalset.formats.model import EVAL_SET, text_of
-from agentest.results import Status
+from agentest.adk.formats.model import EVAL_SET, text_of
+from agentest.agents.port import TurnContext
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.agents.custom import CustomAgent
+from agentest.domain.results import Status
+from agentest.support.errors import ConfigError, UsageError
 from agentest.testing import Raw, ScriptedAgent, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -472,7 +472,7 @@ async def test_an_evaluator_is_found_by_its_import_path(project: Project) -> Non
     """`custom_metrics` takes `pkg.module.name` and `pkg.module:name`; a given evaluator comes first."""
     project.write(
         "users_metrics.py",
-        "from agentest.evalset import EvaluationResult\ndef all(*_):\n    return EvaluationResult(4)\n",
+        "from agentest.adk import EvaluationResult\ndef all(*_):\n    return EvaluationResult(4)\n",
     )
     for path in ("users_metrics.all", "users_metrics:all"):
         given = {"criteria": {"all": 4}, "custom_metrics": {"all": {"code_config": {"name": path}}}}
@@ -767,7 +767,7 @@ async def test_tools_of_the_service_are_mocks() -> None:
 
 def test_the_names_of_the_package_are_all_there() -> None:
     """Everything that the package offers can be imported; other names are refused as attributes are."""
-    import agentest.evalset as package
+    import agentest.adk as package
 
     for name in package.__all__:
         assert getattr(package, name).__name__ == name

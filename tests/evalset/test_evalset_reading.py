@@ -12,8 +12,7 @@ from evalset_strategy import eval_sets, json_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.errors import UsageError
-from agentest.evalset.formats.model import (
+from agentest.adk.formats.model import (
     Content,
     EvalCase,
     EvalSet,
@@ -25,15 +24,16 @@ from agentest.evalset.formats.model import (
     text_of,
     tool_calls,
 )
-from agentest.evalset.formats.reading import (
+from agentest.adk.formats.reading import (
     Form,
     ReadSet,
     read_eval_set,
     read_session,
     select,
 )
-from agentest.evalset.formats.targets import FoundSets, find_eval_sets, parse_target
-from agentest.evalset.migrate import migrate
+from agentest.adk.formats.targets import FoundSets, find_eval_sets, parse_target
+from agentest.adk.migrate import migrate
+from agentest.support.errors import UsageError
 
 TURN = {"user_content": {"parts": [{"text": "Where is parcel 7?"}]}}
 CAMEL_TURN = {"userContent": {"parts": [{"text": "Where is parcel 7?"}]}}

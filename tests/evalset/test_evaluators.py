@@ -14,8 +14,7 @@ from evalset_documents import case, eval_set, invocation, text, use
 from model_server import ModelServer, completion
 from project import Project
 
-from agentest.errors import ConfigError, UsageError
-from agentest.evalset import (
+from agentest.adk import (
     AgentEvaluator,
     EvalMetric,
     EvalStatus,
@@ -33,7 +32,8 @@ from agentest.evalset import (
     SafetyEvaluatorV1,
     TrajectoryEvaluator,
 )
-from agentest.results import Status
+from agentest.domain.results import Status
+from agentest.support.errors import ConfigError, UsageError
 from agentest.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -446,9 +446,7 @@ async def test_an_evaluator_that_cannot_be_used_is_refused(given: tuple[Any, Any
 
 def test_a_refused_evaluator_is_exit_status_2(project: Project) -> None:
     """On the command line: the file, the metric, what is expected; and nothing is run."""
-    project.write(
-        "users_own.py", "from agentest.evalset import Evaluator\nclass Empty(Evaluator):\n    pass\n"
-    )
+    project.write("users_own.py", "from agentest.adk import Evaluator\nclass Empty(Evaluator):\n    pass\n")
     project.write("a.test.json", text(SEARCH))
     metric = {"code_config": {"name": "users_own.Empty"}}
     project.write("test_config.json", text({"criteria": {"own": {}}, "custom_metrics": {"own": metric}}))

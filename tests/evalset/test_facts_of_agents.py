@@ -8,14 +8,14 @@ from typing import Any
 
 from evalset_documents import case, eval_set, invocation
 
+from agentest.adk.cases import CaseSet
+from agentest.adk.formats.criteria import parse_criteria
+from agentest.adk.formats.model import EVAL_SET
+from agentest.adk.formats.reading import Form, ReadSet
+from agentest.adk.metrics.facts import AgentFacts
+from agentest.adk.planning import eval_plan
 from agentest.config.config import Config
-from agentest.evalset.cases import CaseSet
-from agentest.evalset.formats.criteria import parse_criteria
-from agentest.evalset.formats.model import EVAL_SET
-from agentest.evalset.formats.reading import Form, ReadSet
-from agentest.evalset.metrics.facts import AgentFacts
-from agentest.evalset.planning import eval_plan
-from agentest.run.plan import Unit
+from agentest.runner.plan import Unit
 from agentest.scenarios.tools import parse_tools
 
 APP = {

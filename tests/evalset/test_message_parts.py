@@ -10,22 +10,22 @@ from evalset_documents import case, eval_set, invocation
 from pydantic import TypeAdapter
 from wire import http, wire
 
+from agentest.adk import EvalCaseResult, EvalSet, LocalEvalService
+from agentest.adk.formats.messages import user_message
+from agentest.adk.formats.model import EVAL_SET, Blob, Content, Part, invocation_json
 from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.chat_completions.attachments import content_of
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.errors import CannotSend
-from agentest.evalset import EvalCaseResult, EvalSet, LocalEvalService
-from agentest.evalset.formats.messages import user_message
-from agentest.evalset.formats.model import EVAL_SET, Blob, Content, Part, invocation_json
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
+from agentest.domain.transcript import Attached, Blame, Conversation
 from agentest.mocks.resolver import MockResolver
+from agentest.support.errors import CannotSend
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 from agentest.testing import ScriptedAgent
-from agentest.transcript import Attached, Blame, Conversation
 
 pytestmark = pytest.mark.anyio
 PNG, BYTES = "iVBORw==", b"\x89PNG"

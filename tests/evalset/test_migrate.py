@@ -16,15 +16,15 @@ from evalset_strategy import eval_sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.errors import UsageError
-from agentest.evalset.cases import case_entries
-from agentest.evalset.formats.model import EVAL_SET, EvalSet, eval_set_json
-from agentest.evalset.formats.reading import read_eval_set
-from agentest.evalset.migrate import migrate
-from agentest.evalset.planning import case_sets
-from agentest.llm.port import CallKey
-from agentest.results import ScenarioResult
-from agentest.transcript import Conversation, ToolCall
+from agentest.adk.cases import case_entries
+from agentest.adk.formats.model import EVAL_SET, EvalSet, eval_set_json
+from agentest.adk.formats.reading import read_eval_set
+from agentest.adk.migrate import migrate
+from agentest.adk.planning import case_sets
+from agentest.domain.results import ScenarioResult
+from agentest.domain.transcript import Conversation, ToolCall
+from agentest.models.port import CallKey
+from agentest.support.errors import UsageError
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 names = st.sampled_from(["look", "pay"])

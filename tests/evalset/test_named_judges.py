@@ -16,7 +16,7 @@ from model_server import Answer, ModelServer, Received, completion, model_keys
 from project import Project
 from test_cli_eval import SCHEMA
 
-from agentest.evalset import LocalEvalService
+from agentest.adk import LocalEvalService
 from agentest.testing import ScriptedAgent
 
 PRICE = case("price", invocation("How much is it?", "It is ten euros."))

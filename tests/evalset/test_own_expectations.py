@@ -10,13 +10,13 @@ import pytest
 from evalset_documents import case, criteria, eval_set, invocation, simulated, text
 from project import Project
 
-from agentest.errors import UsageError
-from agentest.evalset.cases import CaseSet, case_entries
-from agentest.evalset.formats.criteria import parse_criteria
-from agentest.evalset.formats.model import EvalCase
-from agentest.evalset.formats.reading import read_eval_set
-from agentest.evalset.migrate import migrate
-from agentest.run.plan import Unit
+from agentest.adk.cases import CaseSet, case_entries
+from agentest.adk.formats.criteria import parse_criteria
+from agentest.adk.formats.model import EvalCase
+from agentest.adk.formats.reading import read_eval_set
+from agentest.adk.migrate import migrate
+from agentest.runner.plan import Unit
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, tool_call
 
 F1 = criteria(tool_trajectory_f1=0.5)

@@ -9,14 +9,14 @@ from evalset_documents import case, invocation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.evalset.formats.criteria import parse_criteria
-from agentest.evalset.formats.model import EVAL_CASE, Rubric, RubricContent
-from agentest.evalset.formats.rubric_text import RubricParts, rubrics_of, split_rubric
-from agentest.evalset.metrics.base import rubric_lines
-from agentest.evalset.metrics.graders import make_grader
-from agentest.evalset.metrics.rubrics import RubricAnswer, combined, rubric_answers
-from agentest.evalset.metrics.sampling import Sampled
-from agentest.results import Score
+from agentest.adk.formats.criteria import parse_criteria
+from agentest.adk.formats.model import EVAL_CASE, Rubric, RubricContent
+from agentest.adk.formats.rubric_text import RubricParts, rubrics_of, split_rubric
+from agentest.adk.metrics.base import rubric_lines
+from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
+from agentest.adk.metrics.sampling import Sampled
+from agentest.domain.results import Score
 
 REFUND = (
     "The response must: (1) confirm the order ID and item being refunded, (2) state the refund amount and "

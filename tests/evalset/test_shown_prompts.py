@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.model import EvalCase, Invocation, content
+from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.shown import JUDGED_NAMES
 from agentest.cli.prompts import prompts
-from agentest.errors import UsageError
-from agentest.evalset.formats.criteria import Criterion
-from agentest.evalset.formats.model import EvalCase, Invocation, content
-from agentest.evalset.metrics.graders import make_grader
-from agentest.evalset.metrics.shown import JUDGED_NAMES
+from agentest.support.errors import UsageError
 
 
 @pytest.mark.parametrize("metric", JUDGED_NAMES)

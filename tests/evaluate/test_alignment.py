@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import call
-from agentest.evaluate.calls.alignment import MOST_ROWS
-from agentest.evaluate.calls.trajectory import match_trajectory
-from agentest.results import AlignedRow, RowStatus, TrajectoryResult
+from agentest.domain.results import AlignedRow, RowStatus, TrajectoryResult
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectories import parse_trajectory
 from agentest.scenarios.trajectory import Trajectory
-from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall
+from agentest.trajectory.alignment import MOST_ROWS
+from agentest.trajectory.trajectory import match_trajectory
 
 MODES = ("strict", "unordered", "contains", "in_order", "within")
 

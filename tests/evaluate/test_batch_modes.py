@@ -13,12 +13,8 @@ from agentest import Criterion, scenario
 from agentest.cli.prompts import prompts
 from agentest.config.config import Config
 from agentest.config.models import Batch
-from agentest.errors import UsageError
-from agentest.evaluate.answers import CriterionAnswer, criterion_result
-from agentest.evaluate.prompts import SYSTEM
-from agentest.llm.port import ChatReply, ChatRequest
-from agentest.metrics import BUILTIN
-from agentest.results import (
+from agentest.domain.metrics import BUILTIN
+from agentest.domain.results import (
     DECIDED,
     NO_MODEL,
     ConversationResult,
@@ -31,8 +27,12 @@ from agentest.results import (
     Status,
     Unscored,
 )
-from agentest.run.estimate import estimate
-from agentest.run.plan import Unit
+from agentest.judging.answers import CriterionAnswer, criterion_result
+from agentest.judging.prompts import SYSTEM
+from agentest.models.port import ChatReply, ChatRequest
+from agentest.runner.estimate import estimate
+from agentest.runner.plan import Unit
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 MODES = ("off", "turn", "conversation")

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from referencing.exceptions import Unresolvable
 
 from agentest import scenario
-from agentest.errors import ScenarioError
-from agentest.evaluate.checks import check_reply, checked_first_token, checked_reply
-from agentest.reasons import check_status
-from agentest.results import CheckResult, Status
+from agentest.domain.reasons import check_status
+from agentest.domain.results import CheckResult, Status
+from agentest.domain.transcript import Turn
+from agentest.judging.checks import check_reply, checked_first_token, checked_reply
 from agentest.scenarios.expectations import Expect, parse_expect
+from agentest.support.errors import ScenarioError
 from agentest.testing import ScriptedAgent, run_scenarios
-from agentest.transcript import Turn
 
 
 def checked(expect: dict[str, Any], reply: str, latency_ms: float = 0.0) -> tuple[CheckResult, ...]:

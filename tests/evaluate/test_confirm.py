@@ -10,11 +10,7 @@ from model_server import Answer, ModelServer, Received, completion, error
 
 from agentest import Criterion, scenario
 from agentest.config import Config
-from agentest.errors import ConfigError
-from agentest.evaluate.confirm import ConfirmedJudge, confirmed_judge
-from agentest.evaluate.judge import Judge
-from agentest.llm.providers import ModelSpec, resolve_confirming
-from agentest.results import (
+from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
     RunResult,
@@ -23,6 +19,10 @@ from agentest.results import (
     Status,
     Unscored,
 )
+from agentest.judging.confirm import ConfirmedJudge, confirmed_judge
+from agentest.judging.judge import Judge
+from agentest.models.providers import ModelSpec, resolve_confirming
+from agentest.support.errors import ConfigError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 MODES = (False, "turn", "conversation")

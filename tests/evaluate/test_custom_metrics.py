@@ -14,15 +14,15 @@ import pytest
 from pydantic import BaseModel
 
 from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, scenario
-from agentest.errors import ConfigError, ModelError
-from agentest.evaluate.custom import Metric, evaluate_metric
-from agentest.evaluate.inputs import ConversationInput, TurnInput
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
-from agentest.llm.structured import StructuredModel
-from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
+from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
+from agentest.judging.custom import Metric, evaluate_metric
+from agentest.judging.inputs import ConversationInput, TurnInput
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
+from agentest.models.structured import StructuredModel
+from agentest.support.errors import ConfigError, ModelError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 KEY = CallKey("judge", "s", 1, 0, "m")

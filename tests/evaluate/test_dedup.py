@@ -13,15 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.evaluate.dedup import Group, deduplicate, group_by_label, settle
-from agentest.evaluate.dedup_prompts import MOST_FAILURES
-from agentest.evaluate.evaluation import labelled_failures
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import ChatRequest, Ledger, TransientError
-from agentest.llm.structured import StructuredModel
-from agentest.results import (
+from agentest.domain.results import (
     Deduplication,
     LabelledFailure,
     Score,
@@ -31,6 +23,14 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
+from agentest.judging.dedup import Group, deduplicate, group_by_label, settle
+from agentest.judging.dedup_prompts import MOST_FAILURES
+from agentest.judging.evaluation import labelled_failures
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import ChatRequest, Ledger, TransientError
+from agentest.models.structured import StructuredModel
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 

@@ -9,9 +9,9 @@ from typing import Any
 from builders import conversation, conversation_result, labelled_failure, tool_call, turn
 from project import Project
 
-from agentest.evaluate.dedup import group_by_label
-from agentest.evaluate.examples import with_examples
-from agentest.results import ConversationResult, ErrorExample, LabelledFailure
+from agentest.domain.results import ConversationResult, ErrorExample, LabelledFailure
+from agentest.judging.dedup import group_by_label
+from agentest.judging.examples import with_examples
 from agentest.support.redact import Redactor
 from agentest.testing import ScriptedAgent
 from agentest.testing import tool_call as called

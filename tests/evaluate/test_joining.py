@@ -10,15 +10,15 @@ import anyio
 import builders
 import pytest
 
-from agentest.errors import ModelError
-from agentest.evaluate.joining import GROUPS_PER_CALL, MOST_GROUPS, Joining, worth_joining
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import ChatRequest, Ledger
-from agentest.llm.structured import StructuredModel
-from agentest.results import CauseJoin, ErrorGroup, Severity
-from agentest.root_causes import JudgedCause, judged_causes, root_causes_of
+from agentest.domain.results import CauseJoin, ErrorGroup, Severity
+from agentest.domain.root_causes import JudgedCause, judged_causes, root_causes_of
+from agentest.judging.joining import GROUPS_PER_CALL, MOST_GROUPS, Joining, worth_joining
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import ChatRequest, Ledger
+from agentest.models.structured import StructuredModel
+from agentest.support.errors import ModelError
 from agentest.testing import ScriptedModel
 
 

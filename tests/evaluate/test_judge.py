@@ -14,19 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.errors import ModelUnavailable
-from agentest.evaluate.answers import ANSWERS, CriterionAnswer, criterion_result, score_of
-from agentest.evaluate.judge import Judge
-from agentest.evaluate.questions import metric_question
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
-from agentest.llm.reader import Unreadable, read
-from agentest.llm.schema import answer_schema
-from agentest.llm.structured import StructuredModel
-from agentest.metrics import BUILTIN, NO_FAILURE
-from agentest.results import (
+from agentest.domain.metrics import BUILTIN, NO_FAILURE
+from agentest.domain.results import (
     CriterionOutcome,
     Evidence,
     GoalOutcome,
@@ -36,7 +25,18 @@ from agentest.results import (
     Status,
     Unscored,
 )
+from agentest.judging.answers import ANSWERS, CriterionAnswer, criterion_result, score_of
+from agentest.judging.judge import Judge
+from agentest.judging.questions import metric_question
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
+from agentest.models.reader import Unreadable, read
+from agentest.models.schema import answer_schema
+from agentest.models.structured import StructuredModel
 from agentest.scenarios.criteria import Criterion
+from agentest.support.errors import ModelUnavailable
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 KEY = CallKey("judge", "s", 1, 0)

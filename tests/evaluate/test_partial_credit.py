@@ -9,11 +9,10 @@ import builders as make
 import pytest
 
 from agentest import Scenario, ScriptedTurn, scenario
-from agentest.confidence import intervals
-from agentest.evaluate.partial_credit import NO_TRAJECTORY, partial_credit
-from agentest.metrics import TRAJECTORY_METRICS
-from agentest.reasons import counted_trajectories
-from agentest.results import (
+from agentest.domain.confidence import intervals
+from agentest.domain.metrics import TRAJECTORY_METRICS
+from agentest.domain.reasons import counted_trajectories
+from agentest.domain.results import (
     ConversationResult,
     Deduplication,
     ReasonKind,
@@ -25,10 +24,11 @@ from agentest.results import (
     TrajectoryScore,
     Unscored,
 )
+from agentest.domain.transcript import Blame
+from agentest.domain.verdict import averages, decide
+from agentest.judging.partial_credit import NO_TRAJECTORY, partial_credit
 from agentest.scenarios.trajectories import parse_trajectory
 from agentest.scenarios.trajectory import Trajectory
-from agentest.transcript import Blame
-from agentest.verdict import averages, decide
 
 HALF = TrajectoryScore(met=0.5, precision=1.0, recall=0.5)
 WHOLE = TrajectoryScore(met=1.0, precision=1.0, recall=1.0)

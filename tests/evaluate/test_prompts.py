@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.evaluate.answers import ANSWERS, CriterionAnswer
-from agentest.evaluate.background import Background
-from agentest.evaluate.dedup_prompts import dedup_messages
-from agentest.evaluate.prompts import judge_messages, own_words, question, shown_prompts
-from agentest.evaluate.shown import block, conversation_context, turn_context
-from agentest.llm.port import joined
-from agentest.llm.schema import answer_schema
-from agentest.metrics import BUILTIN, NO_FAILURE, Kind
-from agentest.results import LabelledFailure
+from agentest.domain.metrics import BUILTIN, NO_FAILURE, Kind
+from agentest.domain.results import LabelledFailure
+from agentest.domain.transcript import Attached, Remark, ToolCall, Turn, with_mentions
+from agentest.judging.answers import ANSWERS, CriterionAnswer
+from agentest.judging.background import Background
+from agentest.judging.dedup_prompts import dedup_messages
+from agentest.judging.prompts import judge_messages, own_words, question, shown_prompts
+from agentest.judging.shown import block, conversation_context, turn_context
+from agentest.models.port import joined
+from agentest.models.schema import answer_schema
 from agentest.scenarios.model import Scenario
 from agentest.support.data_blocks import escaped
 from agentest.support.templates import fill, placeholders
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.transcript import Attached, Remark, ToolCall, Turn, with_mentions
 
 INJECTIONS = [
     "</data>",

@@ -9,13 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agentest.evalset.metrics.hallucinations import sentence_labels
-from agentest.evalset.metrics.rubrics import rubric_answers
-from agentest.evalset.metrics.safety import PolicyAnswer
-from agentest.evalset.metrics.whole import Goals
-from agentest.evaluate.answers import ANSWERS, CriterionAnswer
-from agentest.evaluate.dedup import Groups
-from agentest.llm.schema import answer_schema
+from agentest.adk.metrics.hallucinations import sentence_labels
+from agentest.adk.metrics.rubrics import rubric_answers
+from agentest.adk.metrics.safety import PolicyAnswer
+from agentest.adk.metrics.whole import Goals
+from agentest.judging.answers import ANSWERS, CriterionAnswer
+from agentest.judging.dedup import Groups
+from agentest.models.schema import answer_schema
 
 _MADE = (
     *ANSWERS.values(),
@@ -27,7 +27,7 @@ _MADE = (
     rubric_answers(2),
 )
 """Shapes of the modules that have them, and such as are made when they are needed."""
-_ROOMS = ("agentest.evaluate.", "agentest.evalset.metrics.")
+_ROOMS = ("agentest.judging.", "agentest.adk.metrics.")
 
 
 def _shapes(of: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:

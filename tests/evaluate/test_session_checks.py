@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 import pytest
 
-from agentest.evaluate.session_checks import checked_session, checked_state, compared_keys
-from agentest.matchers.showing import beginning, shown
-from agentest.matchers.texts import text
-from agentest.matchers.values import absent, optional
+from agentest.domain.results import CheckResult
+from agentest.domain.transcript import Remark, StateChange, Turn
+from agentest.judging.session_checks import checked_session, checked_state, compared_keys
 from agentest.report.session_state import state_rows
-from agentest.results import CheckResult
 from agentest.scenarios.expectations import parse_expect
-from agentest.transcript import Remark, StateChange, Turn
+from agentest.scenarios.matchers.showing import beginning, shown
+from agentest.scenarios.matchers.texts import text
+from agentest.scenarios.matchers.values import absent, optional
 
 STATE = {"cart": [{"item": "notebook", "n": 2}], "open": True, "n": 1, "nothing": None}
 REMARKS = (

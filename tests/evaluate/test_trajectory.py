@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import call
-from agentest.evaluate.calls.trajectory import match_trajectory, matched_trajectory
-from agentest.results import TrajectoryResult
+from agentest.domain.results import TrajectoryResult
+from agentest.domain.transcript import ToolCall, call_text
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectories import parse_trajectory
 from agentest.scenarios.trajectory import Trajectory
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.transcript import ToolCall, call_text
+from agentest.trajectory.trajectory import match_trajectory, matched_trajectory
 
 names = st.sampled_from("ab")
 args = st.dictionaries(st.sampled_from("xy"), st.sampled_from([1, 2, True, [1], [2]]), max_size=2)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from agentest.evaluate.calls.trajectory import match_trajectory
-from agentest.results import RowStatus, TrajectoryResult
+from agentest.domain.results import RowStatus, TrajectoryResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.scenarios.alternatives import paths_of
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.trajectory import Trajectory
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
+from agentest.trajectory.trajectory import match_trajectory
 
 TOOLS = ("a", "b", "r_c")
 PATTERNS: tuple[ToolName, ...] = ("*", "[ab]", "r_*", re.compile("a|b"))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from agentest import call
-from agentest.evaluate.calls.trajectory import match_trajectory
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text
 from agentest.scenarios.trajectories import parse_trajectory
-from agentest.sight import SeenBy
-from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text
+from agentest.trajectory.trajectory import match_trajectory
 
 PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNTOLD, seen_by=SeenBy.AGENT)
 

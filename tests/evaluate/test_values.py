@@ -15,8 +15,8 @@ from dirty_equals import AnyThing, Contains, IsPartialDict, IsPositive, IsStr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.matchers.comparison import PredicateFailed, equal
-from agentest.matchers.showing import shown
+from agentest.scenarios.matchers.comparison import PredicateFailed, equal
+from agentest.scenarios.matchers.showing import shown
 from agentest.support.json_text import safe_repr
 
 json_values = st.recursive(

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentest.evaluate.background import Background
-from agentest.evaluate.shown import conversation_context, turn_context
-from agentest.sight import SeenBy
-from agentest.transcript import (
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import (
     ARGUMENTS_UNTOLD,
     NO_TEXT,
     UNANSWERED,
@@ -22,6 +20,8 @@ from agentest.transcript import (
     Turn,
     with_mentions,
 )
+from agentest.judging.background import Background
+from agentest.judging.shown import conversation_context, turn_context
 
 BACKGROUND = Background(
     goal="Get the money back.",

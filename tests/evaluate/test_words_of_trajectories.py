@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agentest import any_of, before, call, exactly, never_after
-from agentest.evaluate.calls.trajectory import match_trajectory
-from agentest.results import TrajectoryResult
+from agentest.domain.results import TrajectoryResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.scenarios.trajectories import parse_trajectory
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
+from agentest.trajectory.trajectory import match_trajectory
 
 
 def made(text: str, at: int = 0) -> ToolCall:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.sight import SeenBy
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation
 from agentest.testing import run_scenarios
-from agentest.transcript import Blame, Conversation
 
 SHOPS = Path(__file__).parent / "objects"
 PACKAGES = {

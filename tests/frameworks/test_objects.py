@@ -20,10 +20,10 @@ import yaml
 from project import Project
 
 from agentest import scenario
-from agentest.errors import ConfigError
-from agentest.sight import SeenBy
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation, ToolCall, Usage
+from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
-from agentest.transcript import Blame, Conversation, ToolCall, Usage
 
 ROOT = Path(__file__).parent.parent.parent
 SHOPS = Path(__file__).parent / "objects"

@@ -21,10 +21,10 @@ from agentest.agents.port import AgentReply, TurnContext
 from agentest.agents.server.process import running_server
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
-from agentest.errors import AgentError, AgentUnreachable, ConfigError, ServerError
-from agentest.http.client import open_client
-from agentest.http.guard import ALLOW_METADATA, AddressGuard, RefusedAddress
-from agentest.messages import UserText
+from agentest.domain.messages import UserText
+from agentest.support.errors import AgentError, AgentUnreachable, ConfigError, ServerError
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import ALLOW_METADATA, AddressGuard, RefusedAddress
 
 REFUSED = [
     "169.254.169.254",

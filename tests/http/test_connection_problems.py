@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from agentest.http.retries import describe
+from agentest.support.http.retries import describe
 
 
 def untrusted() -> ssl.SSLCertVerificationError:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.http.sse import Event, EventParser, events
+from agentest.support.http.sse import Event, EventParser, events
 
 
 def parse(*pieces: bytes) -> list[str]:

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentest.errors import ModelError, ModelUnavailable
-from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
-from agentest.llm.recording.answers import MeasuringLedger, Recorder, Replay
-from agentest.llm.recording.cassette import Cassettes, recorded_models, recorded_named_models
-from agentest.llm.recording.cassette_file import cassette_path, digest
-from agentest.llm.recording.tape import CassetteError, Mode
-from agentest.results import ModelUsage
+from agentest.domain.results import ModelUsage
+from agentest.domain.transcript import Usage
+from agentest.models.port import Answered, Answers, CallKey, Ledger, Question
+from agentest.models.recording.answers import MeasuringLedger, Recorder, Replay
+from agentest.models.recording.cassette import Cassettes, recorded_models, recorded_named_models
+from agentest.models.recording.cassette_file import cassette_path, digest
+from agentest.models.recording.tape import CassetteError, Mode
+from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.moments import shown_moment
 from agentest.support.redact import Redactor
-from agentest.transcript import Usage
 
 SCOPE = "'books a slot' @ 'default'"
 OTHER = "'books a slot' @ 'second'"

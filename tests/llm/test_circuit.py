@@ -8,9 +8,9 @@ from fake_time import run
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agentest.errors import ModelUnavailable
-from agentest.llm.circuit import Circuit
-from agentest.llm.port import TransientError
+from agentest.models.circuit import Circuit
+from agentest.models.port import TransientError
+from agentest.support.errors import ModelUnavailable
 
 MODEL = "openai/gpt-5-mini"
 UNREACHABLE = TransientError("503")

@@ -14,9 +14,9 @@ from fake_time import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.http.retries import MAX_RETRY_AFTER_S
-from agentest.llm.limits import Limiter, Place, estimate_tokens
-from agentest.llm.rate_headers import hold_from_headers
+from agentest.models.limits import Limiter, Place, estimate_tokens
+from agentest.models.rate_headers import hold_from_headers
+from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 NONE_LEFT = "x-ratelimit-remaining-requests"

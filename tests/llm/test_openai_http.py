@@ -13,13 +13,13 @@ import pytest
 from model_server import RESET, Answer, ModelServer, Received, completion, error
 from project import free_port
 
-from agentest.errors import ModelUnavailable
-from agentest.http.bodies import MAX_BODY_BYTES
-from agentest.http.client import open_client
-from agentest.llm.adapters.openai import OpenAIChatModel, completions_url, usage_of
-from agentest.llm.port import CallKey, ChatReply, ChatRequest, Level, RequestRefused, TransientError
-from agentest.llm.providers import ModelSpec
-from agentest.transcript import Usage
+from agentest.domain.transcript import Usage
+from agentest.models.adapters.openai import OpenAIChatModel, completions_url, usage_of
+from agentest.models.port import CallKey, ChatReply, ChatRequest, Level, RequestRefused, TransientError
+from agentest.models.providers import ModelSpec
+from agentest.support.errors import ModelUnavailable
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.client import open_client
 
 KEY = "sk-very-secret-0123456789"
 SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentest.errors import ModelError, ModelUnavailable
-from agentest.llm.budget import Budget, BudgetExhausted
-from agentest.llm.circuit import Circuit
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import (
+from agentest.models.budget import Budget, BudgetExhausted
+from agentest.models.circuit import Circuit
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import (
     CallKey,
     ChatReply,
     ChatRequest,
@@ -29,6 +28,7 @@ from agentest.llm.port import (
     RequestRefused,
     TransientError,
 )
+from agentest.support.errors import ModelError, ModelUnavailable
 
 UNREACHABLE = TransientError("503: no upstream")
 NOBODY_THERE = TransientError("connection refused", misaddressed=True)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agentest.config.config import Config
-from agentest.errors import ConfigError
-from agentest.llm.providers import ModelSpec, litellm_name, resolve
-from agentest.run.plan import Options
-from agentest.run.prepare import Request, prepare
+from agentest.models.providers import ModelSpec, litellm_name, resolve
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Request, prepare
+from agentest.support.errors import ConfigError
 
 KEYS = {
     "OPENAI_API_KEY": "sk-openai",

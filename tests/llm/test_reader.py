@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from agentest.evaluate.answers import BinaryAnswer, ScaleAnswer
-from agentest.llm.reader import Unreadable, _objects, read
+from agentest.judging.answers import BinaryAnswer, ScaleAnswer
+from agentest.models.reader import Unreadable, _objects, read
 
 
 class Line(BaseModel):

@@ -11,10 +11,10 @@ from model_server import ModelServer, Received, completion
 from pydantic import BaseModel
 
 from agentest.config.config import Config
-from agentest.llm.gates import LocalGates
-from agentest.llm.open import ModelTerms, open_models
-from agentest.llm.port import CallKey
-from agentest.llm.providers import ModelSpec, resolve
+from agentest.models.gates import LocalGates
+from agentest.models.open import ModelTerms, open_models
+from agentest.models.port import CallKey
+from agentest.models.providers import ModelSpec, resolve
 
 
 def spec_of(environ: dict[str, str] | None = None, **keys: Any) -> ModelSpec:

@@ -13,18 +13,18 @@ from anyio.lowlevel import checkpoint
 from model_server import RESET, Answer, ModelServer, Received, completion, error
 from pydantic import BaseModel
 
-from agentest.errors import InvalidAnswer, ModelUnavailable
-from agentest.http.client import open_client
-from agentest.llm.adapters.openai import OpenAIChatModel
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import Answered, CallKey, Ledger, Question
-from agentest.llm.providers import ModelSpec
-from agentest.llm.schema import answer_schema
-from agentest.llm.structured import StructuredModel
-from agentest.results import ModelUsage
-from agentest.transcript import Usage
+from agentest.domain.results import ModelUsage
+from agentest.domain.transcript import Usage
+from agentest.models.adapters.openai import OpenAIChatModel
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import Answered, CallKey, Ledger, Question
+from agentest.models.providers import ModelSpec
+from agentest.models.schema import answer_schema
+from agentest.models.structured import StructuredModel
+from agentest.support.errors import InvalidAnswer, ModelUnavailable
+from agentest.support.http.client import open_client
 
 
 class Rating(BaseModel):

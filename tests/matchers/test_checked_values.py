@@ -10,8 +10,8 @@ import pytest
 from dirty_equals import IsPositive, IsStr
 
 from agentest import absent, approx, call, each, instance, number, one_of, optional
-from agentest.matchers.checking import check_expected
-from agentest.matchers.values import Each
+from agentest.scenarios.matchers.checking import check_expected
+from agentest.scenarios.matchers.values import Each
 
 
 def cyclic(kind: type) -> Any:

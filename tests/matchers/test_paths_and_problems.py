@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentest import absent, approx, each, instance, number, one_of, optional
-from agentest.matchers.paths import MISSING, argument, arguments_hold, not_expected
-from agentest.matchers.problems import argument_problems, value_problems
+from agentest.scenarios.matchers.paths import MISSING, argument, arguments_hold, not_expected
+from agentest.scenarios.matchers.problems import argument_problems, value_problems
 
 GIVEN = {
     "amount": {"value": 5, "currency": "EUR"},

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import absent, approx, each, instance, number, one_of, optional, text
-from agentest.matchers.checking import check_expected
-from agentest.matchers.comparison import PredicateFailed, equal, is_plain
-from agentest.matchers.paths import arguments_hold
-from agentest.matchers.problems import argument_problems, value_problems
+from agentest.scenarios.matchers.checking import check_expected
+from agentest.scenarios.matchers.comparison import PredicateFailed, equal, is_plain
+from agentest.scenarios.matchers.paths import arguments_hold
+from agentest.scenarios.matchers.problems import argument_problems, value_problems
 
 Wish = tuple[Any, ...]
 NOTHING = object()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.calls import CallRecord
 from agentest.mocks.resolver import MockResolver
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
 
 CALLER, AGENT, SERVER, SPANS = SeenBy.CALLER, SeenBy.AGENT, SeenBy.MOCK_SERVER, SeenBy.SPANS
 UNTOLD: Any = None

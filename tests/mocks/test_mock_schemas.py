@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from agentest import scenario, sequence
-from agentest.messages import ToolSpec
+from agentest.domain.messages import ToolSpec
 from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
 
 

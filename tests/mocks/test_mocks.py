@@ -23,7 +23,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentest import scenario, sequence
-from agentest.errors import (
+from agentest.domain.transcript import Blame, Conversation, ToolCall
+from agentest.mocks.answering import MockContext
+from agentest.mocks.binding import RecordedAnswer
+from agentest.mocks.resolver import MockResolver
+from agentest.scenarios.session import Session
+from agentest.support.errors import (
     AgentError,
     AgentestError,
     MockError,
@@ -31,12 +36,7 @@ from agentest.errors import (
     ToolError,
     UnmockedToolError,
 )
-from agentest.mocks.answering import MockContext
-from agentest.mocks.binding import RecordedAnswer
-from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.session import Session
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
-from agentest.transcript import Blame, Conversation, ToolCall
 
 
 def resolver(

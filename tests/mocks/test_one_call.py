@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.calls import CallRecord
 from agentest.mocks.one_call import alike, is_called, tool_called
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
 
 AGENT, SERVER, SPANS = SeenBy.AGENT, SeenBy.MOCK_SERVER, SeenBy.SPANS
 

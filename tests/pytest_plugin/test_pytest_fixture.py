@@ -9,10 +9,10 @@ from unittest import SkipTest
 
 import pytest
 
-from agentest.errors import UsageError
 from agentest.pytest_plugin.fixture import Agentest
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import UsageError
 from agentest.testing import ScenarioErrored, ScenarioFailed, ScriptedAgent
 
 

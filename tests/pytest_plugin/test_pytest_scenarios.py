@@ -17,8 +17,8 @@ from project import clean_environment, free_port, interrupt, wait_until
 from agentest.agents.chat_completions import client
 from agentest.pytest_plugin import background, session
 from agentest.report import json as json_report
-from agentest.store.kept.finding import kept_runs
-from agentest.store.kept.verdicts import latest_verdicts
+from agentest.store.runs.finding import kept_runs
+from agentest.store.runs.verdicts import latest_verdicts
 from agentest.testing import ScriptedAgent
 
 pytest_plugins = ["pytester"]
@@ -468,13 +468,13 @@ def says(text):
     return scenario("own", turns=[{"user_message": "Hi", "expect": {"contains": text}}])
 
 def test_passes(agentest):
-    agentest.run(says("Hello")).check()
+    agentest.runner(says("Hello")).check()
 
 def test_fails(agentest):
-    agentest.run(says("Goodbye")).check()
+    agentest.runner(says("Goodbye")).check()
 
 def test_is_skipped(agentest):
-    agentest.run(scenario("own", turns=["Hi"], skip="not yet")).check()
+    agentest.runner(scenario("own", turns=["Hi"], skip="not yet")).check()
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -491,7 +491,7 @@ def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: Scr
     assert len(agent.requests) == 3
     result.stdout.fnmatch_lines(
         [
-            '>       agentest.run(says("Goodbye")).check()',
+            '>       agentest.runner(says("Goodbye")).check()',
             "E       *ScenarioFailed: 1 of 1 scenarios did not pass",
             "E               ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
         ]

@@ -11,14 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from agentest.report import github
-from agentest.report.alignments import MOST_ROWS, side_by_side
-from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import Look, Printer
-from agentest.report.github_annotations import annotation_lines
-from agentest.report.junit_case import CaseTexts
-from agentest.report.stories import Transcripts
-from agentest.results import (
+from agentest.domain.results import (
     AlignedRow,
     CheckResult,
     ConversationResult,
@@ -28,6 +21,13 @@ from agentest.results import (
     TrajectoryResult,
     TrajectoryScore,
 )
+from agentest.report import github
+from agentest.report.alignments import MOST_ROWS, side_by_side
+from agentest.report.console.scenario import scenario_lines
+from agentest.report.console.text import Look, Printer
+from agentest.report.github_annotations import annotation_lines
+from agentest.report.junit_case import CaseTexts
+from agentest.report.stories import Transcripts
 from agentest.store.layouts import CODECS
 
 PLENTY = 1024 * 1024

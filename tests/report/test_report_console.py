@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import agentest
-from agentest.endings import Ending
-from agentest.events import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.events import (
     ConversationFinished,
     RunFinished,
     RunStarted,
@@ -22,10 +22,7 @@ from agentest.events import (
     ScenarioStarted,
     TurnFinished,
 )
-from agentest.report.console.reporter import ConsoleReporter, make_console_reporter
-from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import Look, Printer
-from agentest.results import (
+from agentest.domain.results import (
     CheckResult,
     ConversationResult,
     Deduplication,
@@ -46,11 +43,8 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.support.terminal import clean
-from agentest.support.text import shortened
-from agentest.testing import ScriptedAgent, run_scenarios, tool_call
-from agentest.totals import totals_of
-from agentest.transcript import (
+from agentest.domain.scenario_stats import totals_of
+from agentest.domain.transcript import (
     Blame,
     Conversation,
     Failure,
@@ -60,7 +54,13 @@ from agentest.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.verdict import averages, decide, skipped_metrics, with_failing_groups
+from agentest.domain.verdict import averages, decide, skipped_metrics, with_failing_groups
+from agentest.report.console.reporter import ConsoleReporter, make_console_reporter
+from agentest.report.console.scenario import scenario_lines
+from agentest.report.console.text import Look, Printer
+from agentest.support.terminal import clean
+from agentest.support.text import shortened
+from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
 CHECKED = ToolCall("check_availability", {"date": "2026-01-06"}, {"slots": ["09:00"]}, True, 0)

@@ -11,15 +11,9 @@ from typing import Any
 import builders as make
 from rich.console import Console
 
-from agentest.endings import Ending
-from agentest.outcomes import criterion_message, missed_goals
-from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.github import SUMMARY_LIMIT, summary
-from agentest.report.github_annotations import annotation, annotation_lines
-from agentest.report.junit import document
-from agentest.report.junit_case import CaseTexts
-from agentest.report.stories import Transcripts
-from agentest.results import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.goal_outcome import criterion_message, missed_goals
+from agentest.domain.results import (
     DECIDED,
     NO_MODEL,
     ConversationResult,
@@ -33,7 +27,13 @@ from agentest.results import (
     Status,
     TrajectoryResult,
 )
-from agentest.transcript import Conversation
+from agentest.domain.transcript import Conversation
+from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.github import SUMMARY_LIMIT, summary
+from agentest.report.github_annotations import annotation, annotation_lines
+from agentest.report.junit import document
+from agentest.report.junit_case import CaseTexts
+from agentest.report.stories import Transcripts
 
 MET, VIOLATED, UNTOLD = CriterionOutcome.MET, CriterionOutcome.VIOLATED, CriterionOutcome.CANNOT_TELL
 CARD, VOUCHER = "Never asks for the full card number", "Offers a voucher"

@@ -20,13 +20,13 @@ from builders import (
 )
 from rich.console import Console
 
-from agentest.repeat import Repeat
+from agentest.domain.repeat import Repeat
+from agentest.domain.results import ConversationResult, RunResult
+from agentest.domain.transcript import Blame
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.figures import limits, percent
 from agentest.report.github import summary
 from agentest.report.stories import Transcripts
-from agentest.results import ConversationResult, RunResult
-from agentest.transcript import Blame
 
 
 def told(result: RunResult, console: Console | None = None) -> str:

@@ -36,7 +36,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runner_commands import parsed
 
-from agentest.events import RunFinished, ScenarioFinished
+from agentest.domain.events import RunFinished, ScenarioFinished
+from agentest.domain.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
+from agentest.domain.transcript import Blame
 from agentest.report import github
 from agentest.report.github import (
     SUMMARY_LIMIT,
@@ -45,9 +47,7 @@ from agentest.report.github import (
 )
 from agentest.report.github_annotations import annotation, annotation_lines, repository_path
 from agentest.report.stories import Transcripts
-from agentest.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.support.terminal import clean, in_command
-from agentest.transcript import Blame
 
 PLENTY = SUMMARY_LIMIT
 texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"])) | st.sampled_from(

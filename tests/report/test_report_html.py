@@ -16,14 +16,14 @@ import report_file
 import stored
 from report_file import ReportFile
 
-from agentest.events import RunFinished, WantedReport
+from agentest.domain.events import RunFinished, WantedReport
+from agentest.domain.results import CaseId, RunResult, ScenarioResult, Severity, Status
+from agentest.domain.transcript import Blame
 from agentest.report.html import HtmlReporter
 from agentest.report.registry import Setting, make_reporters
-from agentest.results import CaseId, RunResult, ScenarioResult, Severity, Status
 from agentest.store.conversations import conversation_json
-from agentest.store.kept.record import RunKind, RunRecord, with_end, write_record
+from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
 from agentest.support.json_text import encoded
-from agentest.transcript import Blame
 
 FAILING = builders.failing_conversation
 HOSTILE = "</script><!--<script>\u2028\u202e\ud800 & \"' \x00" + "W" * 50_000

@@ -31,11 +31,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from agentest.events import Event
+from agentest.domain.events import Event
+from agentest.domain.results import CaseId, Figure, Reason, ReasonKind, RunResult, RunWarning, Status, Verdict
 from agentest.report.junit import JUnitReporter, document
 from agentest.report.junit_case import CaseTexts
 from agentest.report.xml_text import element, in_rows
-from agentest.results import CaseId, Figure, Reason, ReasonKind, RunResult, RunWarning, Status, Verdict
 
 texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"])) | st.sampled_from(
     [

@@ -8,7 +8,7 @@ import pytest
 from builders import conversation_result, scenario_result, verdict
 from rich.console import Console
 
-from agentest.events import (
+from agentest.domain.events import (
     ConversationFinished,
     ConversationHeld,
     ConversationStarted,
@@ -18,12 +18,12 @@ from agentest.events import (
     ScenarioStarted,
     TimePassed,
 )
+from agentest.domain.results import ModelUsage, Status
 from agentest.report.console.live import live_lines
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.console.text import Printer
 from agentest.report.progress import Progress
 from agentest.report.pulse import PulseReporter
-from agentest.results import ModelUsage, Status
 from agentest.support.text import about
 
 

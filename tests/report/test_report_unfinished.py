@@ -17,10 +17,7 @@ from builders import (
 )
 from rich.console import Console
 
-from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.github import GitHubReporter
-from agentest.report.unfinished import ended_early_text, unfinished_text
-from agentest.results import (
+from agentest.domain.results import (
     ConversationResult,
     Reason,
     ReasonKind,
@@ -29,6 +26,9 @@ from agentest.results import (
     Status,
     Verdict,
 )
+from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.github import GitHubReporter
+from agentest.report.unfinished import ended_early_text, unfinished_text
 
 STOPPED = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted: after 0 of 3 conversations")
 BROKEN = Reason(Status.ERRORED, ReasonKind.MODEL, "the judge's model does not answer")

@@ -15,11 +15,11 @@ from builders import (
     turn_evaluation,
 )
 
-from agentest.confidence import intervals, pass_rate, run_pass_hat_k, run_pass_rate
-from agentest.results import CaseId, ConversationResult, Figure
+from agentest.domain.confidence import intervals, pass_rate, run_pass_hat_k, run_pass_rate
+from agentest.domain.results import CaseId, ConversationResult, Figure
+from agentest.domain.transcript import Blame
+from agentest.domain.verdict import averages
 from agentest.support.statistics.intervals import wilson
-from agentest.transcript import Blame
-from agentest.verdict import averages
 
 
 def passing(count: int, failing: int = 0) -> list[ConversationResult]:

@@ -13,18 +13,18 @@ from builders import turn
 from stored import to_json
 
 from agentest import ScenarioError, scenario
-from agentest.analysis.calibration.label_file import read_labels
-from agentest.analysis.calibration.labels import content_id
-from agentest.analysis.export.export import Form, export
+from agentest.adk.formats.reading import read_eval_set
+from agentest.authoring.export.export import Form, export
+from agentest.calibration.label_file import read_labels
+from agentest.calibration.labels import content_id
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
-from agentest.errors import ConfigError
-from agentest.evalset.formats.reading import read_eval_set
-from agentest.evaluate.background import KnownAgent, background_of
-from agentest.evaluate.prompts import SYSTEM
-from agentest.evaluate.shown import turn_context
+from agentest.judging.background import KnownAgent, background_of
+from agentest.judging.prompts import SYSTEM
+from agentest.judging.shown import turn_context
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ConfigError
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_document
 from agentest.support.moments import shown_date, without_moments

@@ -10,8 +10,8 @@ from project import Project
 
 from agentest import scenario
 from agentest.config.config import Config
-from agentest.results import RunResult
-from agentest.run.about import about_agent
+from agentest.domain.results import RunResult
+from agentest.runner.about import about_agent
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, arun_scenarios
 

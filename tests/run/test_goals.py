@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.endings import Ending
-from agentest.results import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import (
     CheckResult,
     ConversationResult,
     GoalOutcome,
@@ -18,9 +18,9 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.run.goals import disagreements
+from agentest.domain.transcript import Conversation, Turn
+from agentest.runner.goals import disagreements
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.transcript import Conversation, Turn
 
 BOOKS = {"match_mode": "contains", "expected": ["book"]}
 WITHIN = {"match_mode": "within", "expected": ["book"]}

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.endings import Ending
-from agentest.evalset.metrics.prompts import user_messages
-from agentest.evaluate.background import Background
-from agentest.evaluate.dedup_prompts import dedup_messages
-from agentest.evaluate.questions import criterion_question, joint_messages, metric_question
-from agentest.evaluate.shown import conversation_context, turn_context
-from agentest.llm.port import Message
-from agentest.results import ConversationResult, CriterionOutcome, CriterionResult, LabelledFailure
-from agentest.run.tool_lines import KnownTool, tool_lines
-from agentest.run.user_check import check_messages
+from agentest.adk.metrics.prompts import user_messages
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import ConversationResult, CriterionOutcome, CriterionResult, LabelledFailure
+from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
+from agentest.judging.background import Background
+from agentest.judging.dedup_prompts import dedup_messages
+from agentest.judging.questions import criterion_question, joint_messages, metric_question
+from agentest.judging.shown import conversation_context, turn_context
+from agentest.models.port import Message
+from agentest.runner.tool_lines import KnownTool, tool_lines
+from agentest.runner.user_check import check_messages
 from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.model import Scenario
-from agentest.transcript import Conversation, Remark, ToolCall, Turn
 
 BLOCK = re.compile(r'<data name="[\w ]+"(?: turn="\d+")?>\n[^<>]*\n</data>')
 HOSTILE = (

@@ -9,9 +9,9 @@ import pytest
 
 from agentest.config.config import Config
 from agentest.config.wishes import ModelWish, Sampling
-from agentest.errors import ConfigError
-from agentest.llm.providers import ModelSpec, resolve
-from agentest.run.named_models import Configured, named_models
+from agentest.models.providers import ModelSpec, resolve
+from agentest.runner.named_models import Configured, named_models
+from agentest.support.errors import ConfigError
 
 COLD = Sampling(temperature=0.0)
 

@@ -10,12 +10,12 @@ import pytest
 from project import Project
 
 from agentest import scenario
-from agentest.errors import ScenarioError
-from agentest.events import ConversationFinished, Event
-from agentest.llm.port import ChatRequest
-from agentest.results import RunResult, Status
-from agentest.run.stop import Stop
+from agentest.domain.events import ConversationFinished, Event
+from agentest.domain.results import RunResult, Status
+from agentest.models.port import ChatRequest
+from agentest.runner.stop import Stop
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ScenarioError
 from agentest.testing import ScriptedAgent, ScriptedModel, arun_scenarios
 
 

@@ -14,8 +14,8 @@ from jsonschema import validate
 from project import Project, free_port
 
 from agentest import scenario
-from agentest.results import ScenarioResult, Status
-from agentest.results.warnings import WarningCode
+from agentest.domain.results import ScenarioResult, Status
+from agentest.domain.results.warnings import WarningCode
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads(

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from agentest import ConversationMetric, QuantitativeMetric
 from agentest.config.config import Config
-from agentest.errors import ConfigError
-from agentest.metrics import BUILTIN
-from agentest.results import ScenarioResult, Status
-from agentest.run.measures import load_custom_metrics
-from agentest.run.plan import Options, Plan, Unit, make_plan, slugify
+from agentest.domain.metrics import BUILTIN
+from agentest.domain.results import ScenarioResult, Status
+from agentest.runner.measures import load_custom_metrics
+from agentest.runner.plan import Options, Plan, Unit, make_plan, slugify
 from agentest.scenarios.discovery import BrokenFile, Discovered
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ConfigError
 
 ROOT = Path("/project")
 

@@ -6,8 +6,8 @@ import anyio
 import fake_time
 import pytest
 
-from agentest.events import TimePassed
-from agentest.run.pulse import awaited, ticking
+from agentest.domain.events import TimePassed
+from agentest.runner.pulse import awaited, ticking
 
 
 def test_time_passes_every_thirty_seconds_while_a_block_lasts() -> None:

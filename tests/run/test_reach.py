@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agentest.errors import ConfigError
-from agentest.run.plan import Options
-from agentest.run.prepare import Prepared, Request, prepare
-from agentest.run.reach import check_reach, unreachable
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Prepared, Request, prepare
+from agentest.runner.reach import check_reach, unreachable
+from agentest.support.errors import ConfigError
 
 NODES = ["10.0.0.7"]
 OWN = {"command": "x {port}", "ready": "tcp://localhost:{port}"}

@@ -22,19 +22,19 @@ from project import Project
 from stored import to_json
 
 from agentest import scenario
-from agentest.errors import ConfigError, ScenarioError
-from agentest.events import ConversationFinished, Event, Noted, RunStarted, ScenarioStarted
-from agentest.llm.port import ChatRequest
-from agentest.repeat import Repeat, parse_repeat
+from agentest.domain.events import ConversationFinished, Event, Noted, RunStarted, ScenarioStarted
+from agentest.domain.repeat import Repeat, parse_repeat
+from agentest.domain.results import ConversationResult, RunResult, ScenarioResult, Status
+from agentest.domain.transcript import Blame
+from agentest.models.port import ChatRequest
 from agentest.report.repeats import decided
-from agentest.results import ConversationResult, RunResult, ScenarioResult, Status
-from agentest.run.schedule import Schedule, undecidable
-from agentest.run.stop import Stop
+from agentest.runner.schedule import Schedule, undecidable
+from agentest.runner.stop import Stop
 from agentest.scenarios.model import Scenario
 from agentest.store.reading import read_results
-from agentest.store.runs import run_of
+from agentest.store.run_results import run_of
+from agentest.support.errors import ConfigError, ScenarioError
 from agentest.testing import Options, ScriptedAgent, ScriptedModel, arun_scenarios
-from agentest.transcript import Blame
 
 YES = [{"user_message": "hi", "expect": {"contains": "yes"}}]
 RATE = {"pass_rate": 0.8}

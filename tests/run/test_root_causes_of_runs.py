@@ -12,20 +12,20 @@ import builders
 import pytest
 
 from agentest import call, scenario
-from agentest.errors import UsageError
-from agentest.evaluate.joining import MOST_GROUPS
-from agentest.llm.gate import LocalGate
-from agentest.llm.limits import Limiter
-from agentest.llm.live import LiveAnswers
-from agentest.llm.port import ChatReply, ChatRequest, Ledger
-from agentest.llm.structured import StructuredModel
-from agentest.results import ErrorGroup, RunResult, ScenarioResult, Severity, Status
-from agentest.root_causes import root_causes
-from agentest.run.joined_causes import JoinedCauses, joined_causes
-from agentest.run.plan import Options
+from agentest.domain.results import ErrorGroup, RunResult, ScenarioResult, Severity, Status
+from agentest.domain.root_causes import root_causes
+from agentest.domain.transcript import Usage
+from agentest.judging.joining import MOST_GROUPS
+from agentest.models.gate import LocalGate
+from agentest.models.limits import Limiter
+from agentest.models.live import LiveAnswers
+from agentest.models.port import ChatReply, ChatRequest, Ledger
+from agentest.models.structured import StructuredModel
+from agentest.runner.joined_causes import JoinedCauses, joined_causes
+from agentest.runner.plan import Options
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
-from agentest.transcript import Usage
 
 BOOKING = [call("create_booking", time="10:30")]
 

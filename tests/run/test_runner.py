@@ -8,8 +8,7 @@ from typing import Any
 import anyio
 
 from agentest import QualitativeMetric, QuantitativeMetric, call, scenario, sequence
-from agentest.errors import ModelUnavailable
-from agentest.events import (
+from agentest.domain.events import (
     ConversationFinished,
     Event,
     RunFinished,
@@ -17,9 +16,10 @@ from agentest.events import (
     ScenarioFinished,
     TurnFinished,
 )
-from agentest.llm.port import ChatRequest, TransientError
-from agentest.results import Status, Unscored
-from agentest.run.stop import Stop
+from agentest.domain.results import Status, Unscored
+from agentest.models.port import ChatRequest, TransientError
+from agentest.runner.stop import Stop
+from agentest.support.errors import ModelUnavailable
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
 
 

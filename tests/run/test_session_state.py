@@ -16,9 +16,9 @@ from stored import read_json
 
 from agentest import scenario
 from agentest.agents.port import TurnContext
-from agentest.results import ScenarioResult, Status
+from agentest.domain.results import ScenarioResult, Status
+from agentest.domain.transcript import state_changes
 from agentest.testing import ScriptedAgent, run_scenarios
-from agentest.transcript import state_changes
 
 SCHEMA = json.loads(
     (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from agentest.endings import Ending
-from agentest.results import ConversationResult, TurnEvaluation
-from agentest.run.sharing import Sharing
-from agentest.transcript import Conversation, ToolCall, Turn, Usage
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import ConversationResult, TurnEvaluation
+from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
+from agentest.runner.sharing import Sharing
 
 
 def call(**more: object) -> ToolCall:

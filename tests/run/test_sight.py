@@ -17,9 +17,9 @@ from stored import read_json
 from agentest import scenario
 from agentest.config.agent_types import AGENT_TYPES, sight_of
 from agentest.config.config import Config
-from agentest.errors import ConfigError
-from agentest.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
-from agentest.sight import SeenBy, Sight
+from agentest.domain.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
+from agentest.domain.tool_visibility import SeenBy, Sight
+from agentest.support.errors import ConfigError
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 SCHEMA = json.loads(

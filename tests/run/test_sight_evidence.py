@@ -21,10 +21,10 @@ from agentest.config.config import Config
 from agentest.config.ways_to_see import ways_to_mock, ways_to_see
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.messages import Message, UserText
+from agentest.domain.messages import Message, UserText
+from agentest.domain.results import ReasonKind, ScenarioResult, Status
+from agentest.domain.tool_visibility import Sight
 from agentest.mocks.resolver import MockResolver
-from agentest.results import ReasonKind, ScenarioResult, Status
-from agentest.sight import Sight
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads(

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from stored import to_json
 
 from agentest import call, scenario
-from agentest.evaluate.evaluator import ScenarioEvaluator
-from agentest.events import ConversationFinished, Event
-from agentest.results import ConversationResult, RunResult, TrajectoryResult
-from agentest.run.sources import FinishedConversations
+from agentest.domain.events import ConversationFinished, Event
+from agentest.domain.results import ConversationResult, RunResult, TrajectoryResult
+from agentest.domain.transcript import Remark, StateChange
+from agentest.domain.truncation import MAX_CHARS, shortened, shortened_value, stored
+from agentest.judging.evaluator import ScenarioEvaluator
+from agentest.runner.sources import FinishedConversations
 from agentest.store.reading import conversations_of, read_results
-from agentest.storing import MAX_CHARS, shortened, shortened_value, stored
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.testing import agent as fakes
-from agentest.transcript import Remark, StateChange
 
 LONG = 2 * MAX_CHARS
 SAID = f"… ({LONG} characters, shortened)"

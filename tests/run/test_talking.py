@@ -12,13 +12,13 @@ import pytest
 import tool_agents
 from project import Project, free_port
 
-from agentest.endings import Ending
-from agentest.errors import UsageError
+from agentest.domain.end_reason import Ending
 from agentest.mocks.attending import Given
-from agentest.run.by_hand import CallSeen, Desk, NotNow, Visitor
-from agentest.run.prepare import Request
-from agentest.run.talk_choice import FREE, Choice, choices, chosen_talk
-from agentest.run.talking import STOPPED, Happening, Held, Replied, Spoke, Talking
+from agentest.runner.by_hand import CallSeen, Desk, NotNow, Visitor
+from agentest.runner.prepare import Request
+from agentest.runner.talk_choice import FREE, Choice, choices, chosen_talk
+from agentest.runner.talking import STOPPED, Happening, Held, Replied, Spoke, Talking
+from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, tool_call
 
 SCENARIO = 'scenario("books", goal="Book.", tools={"find": sequence({"n": 1}, {"n": 2}), "fail": raises})'

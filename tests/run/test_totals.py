@@ -15,9 +15,9 @@ from builders import (
     unfinished_turn,
 )
 
-from agentest.results import SlowTurn, Totals
-from agentest.totals import KEPT_SLOWEST, totals_of
-from agentest.transcript import TimeSpent, Usage
+from agentest.domain.results import SlowTurn, Totals
+from agentest.domain.scenario_stats import KEPT_SLOWEST, totals_of
+from agentest.domain.transcript import TimeSpent, Usage
 
 
 def test_nothing() -> None:

@@ -11,9 +11,9 @@ from evalset_documents import case, eval_set, invocation, response, text, use
 from project import Project
 
 from agentest import scenario
-from agentest.evalset import AgentEvaluator, EvaluationFailed
-from agentest.results import Status
-from agentest.run.plan import Options
+from agentest.adk import AgentEvaluator, EvaluationFailed
+from agentest.domain.results import Status
+from agentest.runner.plan import Options
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
 LONDON = {

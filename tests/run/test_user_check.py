@@ -12,16 +12,16 @@ from project import Project
 
 from agentest import scenario
 from agentest.conversation.user_prompts import user_prompt
-from agentest.endings import REASONS_TO_STOP, Ending
-from agentest.errors import ModelUnavailable
-from agentest.events import Event, TurnFinished
-from agentest.llm.port import ChatRequest
-from agentest.results import RunResult, Status
-from agentest.run.user_check import Role, check_messages
+from agentest.domain.end_reason import REASONS_TO_STOP, Ending
+from agentest.domain.events import Event, TurnFinished
+from agentest.domain.results import RunResult, Status
+from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.models.port import ChatRequest
+from agentest.runner.user_check import Role, check_messages
 from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ModelUnavailable
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.transcript import Conversation, ToolCall, Turn
 
 INVENTED, KEPT = "invented facts", "kept its role"
 BOOK = scenario("book", goal="Book a cut.", knowledge=["I am Ada."])

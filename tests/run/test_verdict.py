@@ -13,10 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.endings import Ending
-from agentest.llm.port import ChatRequest, TransientError
-from agentest.reasons import trajectory_status
-from agentest.results import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.reasons import trajectory_status
+from agentest.domain.results import (
     DECIDED,
     NO_MODEL,
     CheckResult,
@@ -40,10 +39,8 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.run.stop import Stop
-from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
-from agentest.transcript import Blame, Conversation, Failure, Turn, UnfinishedTurn
-from agentest.verdict import (
+from agentest.domain.transcript import Blame, Conversation, Failure, Turn, UnfinishedTurn
+from agentest.domain.verdict import (
     averages,
     conversation_passed,
     conversation_status,
@@ -53,6 +50,9 @@ from agentest.verdict import (
     skipped_metrics,
     turn_verdict,
 )
+from agentest.models.port import ChatRequest, TransientError
+from agentest.runner.stop import Stop
+from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
 
 HELD = TrajectoryResult(matched=True, summary="as expected")
 MISSED = TrajectoryResult(matched=False, summary="expected calls are missing: book")

@@ -24,7 +24,7 @@ from agentest import (
     scenario,
     sequence,
 )
-from agentest.results import (
+from agentest.domain.results import (
     Reason,
     ReasonKind,
     RunResult,
@@ -34,7 +34,7 @@ from agentest.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.run.verdict_warnings import questioned
+from agentest.runner.verdict_warnings import questioned
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 SCHEMA = json.loads(

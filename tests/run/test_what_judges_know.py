@@ -15,12 +15,12 @@ from openapi_documents import document, operation, parameter
 
 from agentest import scenario
 from agentest.config.config import Config
-from agentest.llm.port import ChatRequest
-from agentest.metrics import BUILTIN
-from agentest.results import ConversationResult, Score
-from agentest.run.about import about_agent
-from agentest.run.known_tools import known_tools, read_beside, served_beside
-from agentest.run.tool_lines import MOST_CHARS, KnownTool, tool_lines
+from agentest.domain.metrics import BUILTIN
+from agentest.domain.results import ConversationResult, Score
+from agentest.models.port import ChatRequest
+from agentest.runner.about import about_agent
+from agentest.runner.known_tools import known_tools, read_beside, served_beside
+from agentest.runner.tool_lines import MOST_CHARS, KnownTool, tool_lines
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 

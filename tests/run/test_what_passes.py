@@ -1,6 +1,6 @@
 """No scenario passes while one of its conversations does not, whatever judges answer.
 
-The oracle says in its own words what passing means; it shares no code with `agentest.verdict`.
+The oracle says in its own words what passing means; it shares no code with `agentest.domain.verdict`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.llm.port import ChatRequest, TransientError
-from agentest.results import ScenarioResult, Status
+from agentest.domain.results import ScenarioResult, Status
+from agentest.models.port import ChatRequest, TransientError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 SEVERITIES = ("low", "medium", "high", "critical")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentest.run.plan import Options
-from agentest.run.ports import (
+from agentest.runner.plan import Options
+from agentest.runner.ports import (
     in_worker,
     known_ports,
     per_worker_part,
@@ -19,7 +19,7 @@ from agentest.run.ports import (
     with_known_ports,
     with_ports,
 )
-from agentest.run.prepare import Prepared, Request, prepare
+from agentest.runner.prepare import Prepared, Request, prepare
 
 OWN = {"command": "x {port}", "ready": "tcp://h:{port}"}
 AGENTS: dict[str, dict[str, Any]] = {

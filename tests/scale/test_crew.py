@@ -11,8 +11,8 @@ from crew_lab import Fate, Lab, passed, running, unit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentest.errors import UsageError
-from agentest.results import Status
+from agentest.domain.results import Status
+from agentest.support.errors import UsageError
 
 
 def held(results: Any) -> dict[str, list[str]]:

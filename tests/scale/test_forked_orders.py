@@ -13,8 +13,8 @@ import pytest
 from anyio import to_thread
 from project import DEADLINE_S
 
-from agentest.errors import UsageError
-from agentest.scale.forked import _ENDED, _NEWS, _ORDER, ForkedWorkers
+from agentest.support.errors import UsageError
+from agentest.workers.forked import _ENDED, _NEWS, _ORDER, ForkedWorkers
 
 
 @pytest.fixture

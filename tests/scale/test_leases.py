@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_lab import DELAY_S, Lab, Model, Worker, in_lab
 
-from agentest.errors import ModelUnavailable
-from agentest.llm.budget import BudgetExhausted
-from agentest.llm.port import TransientError
+from agentest.models.budget import BudgetExhausted
+from agentest.models.port import TransientError
+from agentest.support.errors import ModelUnavailable
 
 UNREACHABLE = TransientError("503: no upstream")
 REVOKED = ModelUnavailable("401: no such key", permanent=True)

@@ -3,9 +3,9 @@
 import pickle
 from dataclasses import fields
 
-from agentest.scale.links import packed
-from agentest.sight import Approval, SeenBy
-from agentest.transcript import ToolCall
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.workers.links import packed
 
 
 def test_no_field_of_a_call_is_lost() -> None:

@@ -11,9 +11,9 @@ import fake_time
 import pytest
 
 from agentest.agents.server.output import Printed
-from agentest.scale.links import packed
-from agentest.scale.printed import LinesPrinted, PrintedDesk, PrintedHere
-from agentest.transcript import ServerOutput
+from agentest.domain.transcript import ServerOutput
+from agentest.workers.links import packed
+from agentest.workers.printed import LinesPrinted, PrintedDesk, PrintedHere
 
 
 class Wire:

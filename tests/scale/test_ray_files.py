@@ -8,14 +8,14 @@ from pathlib import Path
 
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
-from agentest.run.plan import Plan
-from agentest.run.prepare import Prepared, Request
-from agentest.scale.ray.environment import needed_variables
-from agentest.scale.ray.files import Files, files_of
+from agentest.runner.plan import Plan
+from agentest.runner.prepare import Prepared, Request
+from agentest.workers.ray.environment import needed_variables
+from agentest.workers.ray.files import Files, files_of
 
 PRINTING = """
 import os, subprocess, threading
-from agentest.scale.ray.outputs import RedactedOutput
+from agentest.workers.ray.outputs import RedactedOutput
 key = "-----BEGIN KEY-----\\nfirst-line-of-it\\nsecond-line-of-it\\n-----END KEY-----"
 RedactedOutput([key, "single-line-of-it"])
 print("printed:", key, "and single-line-of-it", flush=True)

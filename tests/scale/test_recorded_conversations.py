@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentest.errors import ModelUnavailable
-from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
-from agentest.llm.recording.answers import MeasuringLedger, Recorder, Replay
-from agentest.llm.recording.cassette import Cassettes
-from agentest.llm.recording.tape import CassetteError, Mode, Tape
-from agentest.results import ModelUsage
-from agentest.scale.links import packed
-from agentest.scale.recorded import PagesTape, RecordingDesk
-from agentest.scale.usage import SendingLedger, UsageDesk
+from agentest.domain.results import ModelUsage
+from agentest.domain.transcript import Usage
+from agentest.models.port import Answered, Answers, CallKey, Ledger, Question
+from agentest.models.recording.answers import MeasuringLedger, Recorder, Replay
+from agentest.models.recording.cassette import Cassettes
+from agentest.models.recording.tape import CassetteError, Mode, Tape
+from agentest.support.errors import ModelUnavailable
 from agentest.support.redact import Redactor
-from agentest.transcript import Usage
+from agentest.workers.links import packed
+from agentest.workers.recorded import PagesTape, RecordingDesk
+from agentest.workers.usage import SendingLedger, UsageDesk
 
 SCOPE = "'books a slot' @ 'default'"
 SECRET = "hunter2-hunter2"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 
-from agentest.llm.port import CallKey, Ledger
-from agentest.results import ModelUsage
-from agentest.scale.links import packed
-from agentest.scale.usage import SendingLedger, UsageDesk
-from agentest.transcript import Usage
+from agentest.domain.results import ModelUsage
+from agentest.domain.transcript import Usage
+from agentest.models.port import CallKey, Ledger
+from agentest.workers.links import packed
+from agentest.workers.usage import SendingLedger, UsageDesk
 
 SCOPE = "'books a slot' @ 'default'"
 FIRST, SECOND = CallKey("user", SCOPE, 1, 0), CallKey("judge", SCOPE, 2, 0)

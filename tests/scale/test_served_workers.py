@@ -13,13 +13,13 @@ from anyio.lowlevel import checkpoint
 from project import Project, interrupt, wait_until
 from stock_agent import StockAgent
 
-from agentest.scale.guests import Guests
-from agentest.scale.hosts import HostedConversations
-from agentest.scale.links import Link
+from agentest.mock_servers.names import Names, names_of
+from agentest.mock_servers.port import Addresses, How, Identity, RealAnswer, ServedAnswer, ServedCall, Stay
+from agentest.mock_servers.registry import Group, Registry
 from agentest.support.trace_context import new_key
-from agentest.tool_servers.names import Names, names_of
-from agentest.tool_servers.port import Addresses, How, Identity, RealAnswer, ServedAnswer, ServedCall, Stay
-from agentest.tool_servers.registry import Group, Registry
+from agentest.workers.guests import Guests
+from agentest.workers.hosts import HostedConversations
+from agentest.workers.links import Link
 
 
 class Conversation:

@@ -21,17 +21,17 @@ from agentest.cli.engines import within_limits
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.config.wishes import ModelWish
-from agentest.llm.providers import ModelSpec
-from agentest.results import Unscored
-from agentest.run.file_descriptors import RESERVE, fitted, make_room
-from agentest.run.plan import Options, Plan, Unit
-from agentest.run.prepare import Prepared, Request
-from agentest.scale.links import Link, packed
-from agentest.scale.shares import cores, worker_count
+from agentest.domain.results import Unscored
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.models.providers import ModelSpec
+from agentest.runner.file_descriptors import RESERVE, fitted, make_room
+from agentest.runner.plan import Options, Plan, Unit
+from agentest.runner.prepare import Prepared, Request
 from agentest.scenarios.model import Scenario
-from agentest.sight import SeenBy
 from agentest.support.redact import Redactor
-from agentest.transcript import ToolCall
+from agentest.workers.links import Link, packed
+from agentest.workers.shares import cores, worker_count
 
 HERE = Path()
 

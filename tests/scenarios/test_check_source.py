@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.errors import ScenarioError
 from agentest.scenarios.check_source import flaw_of
+from agentest.support.errors import ScenarioError
 
 WANTED = "Done."
 

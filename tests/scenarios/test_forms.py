@@ -26,9 +26,9 @@ from agentest import (
     optional,
     text,
 )
-from agentest.matchers.comparison import equal, may_be_absent
-from agentest.matchers.showing import shown
 from agentest.scenarios.forms import from_data, word_from_data
+from agentest.scenarios.matchers.comparison import equal, may_be_absent
+from agentest.scenarios.matchers.showing import shown
 from agentest.scenarios.trajectories import parse_trajectories, parse_trajectory
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.writing import as_data

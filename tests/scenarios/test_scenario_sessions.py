@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentest import Session, scenario
-from agentest.errors import ScenarioError
 from agentest.scenarios.expectations import ExpectedRemark, parse_expect
+from agentest.support.errors import ScenarioError
 
 
 def test_a_session_in_both_spellings() -> None:

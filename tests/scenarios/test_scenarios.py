@@ -13,13 +13,13 @@ import pytest
 from pydantic import BaseModel
 
 from agentest import call, scenario, sequence
-from agentest.errors import ScenarioError
-from agentest.metrics import BUILTIN
+from agentest.domain.metrics import BUILTIN
 from agentest.mocks.binding import BoundFunction, MockSequence
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.discovery import discover
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.errors import ScenarioError
 
 HERE = str(Path(__file__).resolve())
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.results import (
+from agentest.domain.results import (
     AlignedRow,
     ConversationResult,
     ErrorGroup,
@@ -23,12 +23,12 @@ from agentest.results import (
     Score,
     TrajectoryResult,
 )
+from agentest.domain.transcript import Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 from agentest.store import lines, shapes
 from agentest.store.conversations import result_of, stored_conversation
 from agentest.store.layouts import CODECS, NOT_STORED
 from agentest.store.shapes import StoredConversation
 from agentest.support.json_text import encoded
-from agentest.transcript import Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 
 SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))["$defs"]
 texts = st.text(max_size=5)

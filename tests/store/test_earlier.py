@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from builders import conversation_result, events, run_result, scenario_result
 
+from agentest.domain.results import ModelUsage, RunResult
 from agentest.report.json import JsonReporter
-from agentest.results import ModelUsage, RunResult
 from agentest.store.earlier import earlier_of_kind, earlier_run
 from agentest.store.journal import Journal
-from agentest.store.kept.record import RunKind, RunRecord, read_record, with_end, write_record
+from agentest.store.runs.record import RunKind, RunRecord, read_record, with_end, write_record
 
 
 def some_run(*, comparison: bool = False) -> RunResult:

@@ -35,15 +35,15 @@ from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
 from stored import read_json, to_json
 
-from agentest.errors import UsageError
-from agentest.events import ConversationFinished, Event, RunFinished
+from agentest.domain.events import ConversationFinished, Event, RunFinished
+from agentest.domain.results import CaseId, Reference, ReferenceCall, RunResult, ScenarioResult
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
-from agentest.results import CaseId, Reference, ReferenceCall, RunResult, ScenarioResult
 from agentest.store.journal import Journal
 from agentest.store.late_file import LateFile
 from agentest.store.reading import conversations_of, read_results
-from agentest.store.runs import entries
+from agentest.store.run_results import entries
+from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed
 from agentest.testing import ScriptedAgent
 
@@ -471,7 +471,7 @@ from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import GitHubReporter
 from agentest.report.json import JsonReporter
 from agentest.store.journal import Journal
-from agentest.results import ConversationResult
+from agentest.domain.results import ConversationResult
 
 folder = Path(sys.argv[1])
 journal = Journal(folder / "journal.jsonl")

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from builders import run_result, scenario_result
 
-from agentest.errors import UsageError
-from agentest.results import Status
-from agentest.store.kept.finding import (
+from agentest.domain.results import Status
+from agentest.store.runs.finding import (
     check_readable,
     complete_runs,
     kept_runs,
@@ -19,8 +18,9 @@ from agentest.store.kept.finding import (
     latest_unfinished,
     run_file,
 )
-from agentest.store.kept.folder import JOURNAL, RESULTS, new_run_folder, prune, publish
-from agentest.store.kept.record import Ended, RunKind, RunRecord, read_record, with_end, write_record
+from agentest.store.runs.folder import JOURNAL, RESULTS, new_run_folder, prune, publish
+from agentest.store.runs.record import Ended, RunKind, RunRecord, read_record, with_end, write_record
+from agentest.support.errors import UsageError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import builders
 
-from agentest.results import ReasonKind, RunResult, ScenarioResult, Status
+from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.store.journal import Journal
-from agentest.store.kept.finding import latest_unfinished
-from agentest.store.kept.folder import JOURNAL, new_run_folder
-from agentest.store.kept.record import RunKind, RunRecord, with_end, write_record
-from agentest.store.kept.verdicts import Tried, latest_verdicts
+from agentest.store.runs.finding import latest_unfinished
+from agentest.store.runs.folder import JOURNAL, new_run_folder
+from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
+from agentest.store.runs.verdicts import Tried, latest_verdicts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

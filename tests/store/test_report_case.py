@@ -9,9 +9,8 @@ import builders as b
 import pytest
 from stored import to_json
 
-from agentest.events import RunFinished, RunStarted, ScenarioFinished
-from agentest.report.console.reporter import make_console_reporter
-from agentest.results import (
+from agentest.domain.events import RunFinished, RunStarted, ScenarioFinished
+from agentest.domain.results import (
     CaseId,
     MetricResult,
     Reference,
@@ -23,7 +22,8 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.transcript import Conversation, Turn
+from agentest.domain.transcript import Conversation, Turn
+from agentest.report.console.reporter import make_console_reporter
 
 CASE = CaseId("orders", "lookup")
 INVOCATION = {"userContent": {"role": "user", "parts": [{"text": "Is Tuesday free?"}]}}

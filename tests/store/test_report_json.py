@@ -36,10 +36,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from stored import read_json, to_json
 
-from agentest.endings import Ending
-from agentest.events import RunFinished, ScenarioFinished
-from agentest.report.json import JsonReporter
-from agentest.results import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.events import RunFinished, ScenarioFinished
+from agentest.domain.results import (
     CheckResult,
     ErrorExample,
     ErrorGroup,
@@ -56,12 +55,13 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
+from agentest.domain.transcript import Blame, TimeSpent
+from agentest.report.json import JsonReporter
 from agentest.store.layouts import CODECS
 from agentest.store.scenarios import scenario_of
 from agentest.store.shapes import StoredEntry
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
-from agentest.transcript import Blame, TimeSpent
 
 SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text(encoding="utf-8"))
 METRIC_FORMS: dict[str, MetricResult] = {

@@ -14,11 +14,11 @@ import stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.errors import UsageError
-from agentest.events import RunStarted
-from agentest.results import RunResult
+from agentest.domain.events import RunStarted
+from agentest.domain.results import RunResult
 from agentest.store.journal import Journal
-from agentest.store.kept.reading import RunIndex
+from agentest.store.runs.reading import RunIndex
+from agentest.support.errors import UsageError
 from agentest.version import __version__
 
 

@@ -10,7 +10,7 @@ import sample_run
 import stored
 from jsonschema import validate
 
-from agentest.results import RunResult
+from agentest.domain.results import RunResult
 
 SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
 

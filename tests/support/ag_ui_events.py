@@ -17,12 +17,12 @@ from agentest.agents.port import Resources
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
-from agentest.messages import UserText
+from agentest.domain.messages import UserText
+from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.session import Session
-from agentest.transcript import Conversation
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 
 Event = dict[str, Any]
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentest.confidence import with_figures
-from agentest.endings import Ending
-from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
-from agentest.results import (
+from agentest.domain.confidence import with_figures
+from agentest.domain.end_reason import Ending
+from agentest.domain.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.domain.results import (
     ConversationResult,
     Deduplication,
     ErrorGroup,
@@ -30,9 +30,9 @@ from agentest.results import (
     TurnEvaluation,
     Verdict,
 )
-from agentest.sight import Sight
-from agentest.totals import totals_of
-from agentest.transcript import (
+from agentest.domain.scenario_stats import totals_of
+from agentest.domain.tool_visibility import Sight
+from agentest.domain.transcript import (
     Blame,
     Conversation,
     Failure,
@@ -42,7 +42,7 @@ from agentest.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.verdict import averages, decide, metric_verdicts, skipped_metrics
+from agentest.domain.verdict import averages, decide, metric_verdicts, skipped_metrics
 
 TIME = TimeSpent(total_ms=1000.0, agent_ms=120.5, user_ms=200.0, tools_ms=1.5, judges_ms=600.0)
 """Where the time of a conversation went; 78 ms were our own."""

@@ -20,26 +20,28 @@ from fake_time import run
 
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
-from agentest.errors import UsageError
-from agentest.events import Event, Noted
-from agentest.llm.gates import LocalGates
-from agentest.llm.recording.answers import MeasuringLedger
-from agentest.results import ScenarioResult, Status
-from agentest.run.about import AboutAgent
-from agentest.run.connections import Connections
-from agentest.run.engines import in_order
-from agentest.run.plan import Plan, Unit
-from agentest.run.prepare import Prepared, Request
-from agentest.run.session import Session
-from agentest.run.settings import Settings
-from agentest.run.sources import Origin
-from agentest.run.stop import Stop
-from agentest.scale.crew import Crew
-from agentest.scale.desks import Desks
-from agentest.scale.fleet import OnDisconnect, OnMessage
-from agentest.scale.lease_desk import LeaseDesk
-from agentest.scale.links import packed
-from agentest.scale.messages import (
+from agentest.domain.events import Event, Noted
+from agentest.domain.results import ScenarioResult, Status
+from agentest.models.gates import LocalGates
+from agentest.models.recording.answers import MeasuringLedger
+from agentest.runner.about import AboutAgent
+from agentest.runner.connections import Connections
+from agentest.runner.engines import in_order
+from agentest.runner.plan import Plan, Unit
+from agentest.runner.prepare import Prepared, Request
+from agentest.runner.session import Session
+from agentest.runner.settings import Settings
+from agentest.runner.sources import Origin
+from agentest.runner.stop import Stop
+from agentest.scenarios.model import Scenario
+from agentest.support.errors import UsageError
+from agentest.support.redact import Redactor
+from agentest.workers.crew import Crew
+from agentest.workers.desks import Desks
+from agentest.workers.fleet import OnDisconnect, OnMessage
+from agentest.workers.lease_desk import LeaseDesk
+from agentest.workers.links import packed
+from agentest.workers.messages import (
     CannotStart,
     Close,
     Closed,
@@ -55,8 +57,6 @@ from agentest.scale.messages import (
     StopRun,
     TurnClosed,
 )
-from agentest.scenarios.model import Scenario
-from agentest.support.redact import Redactor
 
 _END = object()
 LONGEST_S = 4000.0

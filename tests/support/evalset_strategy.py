@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentest.evalset.formats import model as m
-from agentest.evalset.formats.personas import UserBehavior, UserPersona
+from agentest.adk.formats import model as m
+from agentest.adk.formats.personas import UserBehavior, UserPersona
 
 texts = st.text(max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

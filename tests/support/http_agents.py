@@ -16,11 +16,11 @@ from agentest.agents.port import Agent
 from agentest.config.config import Config
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
+from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.session import Session
-from agentest.transcript import Conversation
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Routes = dict[str, Handler]

@@ -14,18 +14,18 @@ from anyio.abc import TaskGroup
 from fake_time import run
 from pydantic import BaseModel
 
-from agentest.errors import ModelError
-from agentest.llm.budget import Budget
-from agentest.llm.gate import LocalGate
-from agentest.llm.gates import LocalGates
-from agentest.llm.live import LiveAnswers, Patience
-from agentest.llm.port import CallKey, ChatReply, ChatRequest, Ledger, Question
-from agentest.llm.providers import ModelSpec
-from agentest.scale.lease_desk import LeaseCounter, LeaseDesk
-from agentest.scale.lease_messages import Wanted
-from agentest.scale.leases import LeasedGates
-from agentest.scale.links import packed
-from agentest.transcript import Usage
+from agentest.domain.transcript import Usage
+from agentest.models.budget import Budget
+from agentest.models.gate import LocalGate
+from agentest.models.gates import LocalGates
+from agentest.models.live import LiveAnswers, Patience
+from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
+from agentest.models.providers import ModelSpec
+from agentest.support.errors import ModelError
+from agentest.workers.lease_desk import LeaseCounter, LeaseDesk
+from agentest.workers.lease_messages import Wanted
+from agentest.workers.leases import LeasedGates
+from agentest.workers.links import packed
 
 DELAY_S = 0.002
 """What a message takes from one process to another."""

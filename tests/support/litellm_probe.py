@@ -77,9 +77,9 @@ CASES: dict[str, tuple[str, Answer]] = {
 
 async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
     """One attempt at a case, as the adapter tells it."""
-    from agentest.errors import ModelError
-    from agentest.llm.port import CallKey, ChatRequest, Level
-    from agentest.llm.providers import ModelSpec
+    from agentest.models.port import CallKey, ChatRequest, Level
+    from agentest.models.providers import ModelSpec
+    from agentest.support.errors import ModelError
 
     schema = {"type": "object", "properties": {"value": {"type": "integer"}}, "required": ["value"]}
     asked = [{"role": "system", "content": "You judge."}, {"role": "user", "content": "How was it?"}]
@@ -109,10 +109,10 @@ async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
 async def laddered(adapter: Any) -> dict[str, Any]:
     """A whole question with everything above the adapter, through `open_models`."""
     from agentest.config.config import Config
-    from agentest.evaluate.answers import ScaleAnswer
-    from agentest.llm.open import ModelTerms, open_models
-    from agentest.llm.port import CallKey
-    from agentest.llm.providers import resolve
+    from agentest.judging.answers import ScaleAnswer
+    from agentest.models.open import ModelTerms, open_models
+    from agentest.models.port import CallKey
+    from agentest.models.providers import resolve
 
     def script(received: Received) -> Answer:
         if "output_format" in received.body or "output_config" in received.body:
@@ -143,9 +143,9 @@ async def laddered(adapter: Any) -> dict[str, Any]:
 async def unknown(adapter: Any) -> dict[str, Any]:
     """What becomes of a provider that does not exist, and of all that do."""
     from agentest.config.wishes import ModelWish
-    from agentest.errors import ConfigError
-    from agentest.llm.open import ModelTerms, open_models
-    from agentest.llm.providers import ModelSpec
+    from agentest.models.open import ModelTerms, open_models
+    from agentest.models.providers import ModelSpec
+    from agentest.support.errors import ConfigError
 
     litellm, refused = await adapter.load(), []
     for name in (str(getattr(each, "value", each)) for each in litellm.provider_list):
@@ -166,7 +166,7 @@ async def unknown(adapter: Any) -> dict[str, Any]:
 
 async def cases() -> dict[str, Any]:
     """Every case of the adapter, one after the other."""
-    from agentest.llm.adapters import litellm_adapter
+    from agentest.models.adapters import litellm_adapter
 
     told = {name: await attempt(litellm_adapter, *case) for name, case in CASES.items()}
     return {**told, "ladder": await laddered(litellm_adapter), "unknown": await unknown(litellm_adapter)}

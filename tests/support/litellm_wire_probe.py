@@ -36,12 +36,12 @@ async def asked(
 ) -> dict[str, Any]:
     """Ask a judge question after question; from the configuration down, nothing is stubbed but the server."""
     from agentest.config.config import Config
-    from agentest.errors import ModelError
-    from agentest.evaluate.answers import ScaleAnswer
-    from agentest.evaluate.prompts import judge_messages
-    from agentest.llm.open import ModelTerms, open_models
-    from agentest.llm.port import CallKey
-    from agentest.llm.providers import resolve
+    from agentest.judging.answers import ScaleAnswer
+    from agentest.judging.prompts import judge_messages
+    from agentest.models.open import ModelTerms, open_models
+    from agentest.models.port import CallKey
+    from agentest.models.providers import resolve
+    from agentest.support.errors import ModelError
 
     with ModelServer(script=script) as server:
         options = {"base_url": server.origin + path, "api_key": key}

@@ -13,13 +13,13 @@ import httpx
 
 from agentest.config.agents.mock_servers import McpMock
 from agentest.conversation.serving import Served
-from agentest.http.client import Client, open_client
+from agentest.mock_servers.mcp.server import open_mcp_server
+from agentest.mock_servers.opening import Opening
+from agentest.mock_servers.port import Addresses, Identity
+from agentest.mock_servers.registry import Group, Registry
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
-from agentest.tool_servers.mcp.server import open_mcp_server
-from agentest.tool_servers.opening import Opening
-from agentest.tool_servers.port import Addresses, Identity
-from agentest.tool_servers.registry import Group, Registry
+from agentest.support.http.client import Client, open_client
 
 KEY = "0123456789abcdef01234567"
 """The conversation under way."""

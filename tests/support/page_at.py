@@ -11,8 +11,8 @@ from pathlib import Path
 
 import stored
 
-from agentest.results import RunResult
-from agentest.store.kept.folder import RESULTS, new_run_folder
+from agentest.domain.results import RunResult
+from agentest.store.runs.folder import RESULTS, new_run_folder
 from agentest.support.json_text import json_document
 from agentest.web.app import serving
 from agentest.web.project import Project

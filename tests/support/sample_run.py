@@ -8,9 +8,8 @@ from typing import Any
 
 import builders
 
-from agentest.endings import Ending
-from agentest.evaluate.calls.trajectory import match_trajectory
-from agentest.results import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import (
     CaseId,
     CheckResult,
     ConversationResult,
@@ -30,10 +29,11 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Attached, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn
 from agentest.scenarios.trajectories import parse_trajectory
-from agentest.sight import SeenBy
 from agentest.store.invocations import turn_invocation
-from agentest.transcript import Attached, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn
+from agentest.trajectory.trajectory import match_trajectory
 
 FILE = "scenarios/booking.sim.py"
 HOSTILE_NAME = "<script>window.stolen = 1</script> \u202egnp.exe"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentest.results import RunResult
+from agentest.domain.results import RunResult
 from agentest.store.document import document, kept_conversations
 from agentest.store.layouts import CODECS
 from agentest.store.reading import read_results

@@ -20,11 +20,11 @@ from agentest.agents.probing import Finding, Look
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
+from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
-from agentest.transcript import Conversation, ToolCall
+from agentest.support.http.client import open_client
+from agentest.support.http.guard import AddressGuard
 
 _SSE = ("content-type: text/event-stream",)
 

@@ -15,15 +15,15 @@ from openapi_documents import SHOP, written
 from agentest import scenario
 from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
 from agentest.conversation.serving import Served
-from agentest.http.client import open_client
+from agentest.domain.transcript import ToolCall
+from agentest.mock_servers.mcp.server import open_mcp_server
+from agentest.mock_servers.opening import Opening
+from agentest.mock_servers.port import Addresses, Identity
+from agentest.mock_servers.registry import Group, Registry
+from agentest.mock_servers.rest.server import open_rest_server
 from agentest.mocks.resolver import MockResolver
-from agentest.tool_servers.mcp.server import open_mcp_server
-from agentest.tool_servers.opening import Opening
-from agentest.tool_servers.port import Addresses, Identity
-from agentest.tool_servers.registry import Group, Registry
-from agentest.tool_servers.rest.server import open_rest_server
-from agentest.tool_servers.traces.server import open_traces_server
-from agentest.transcript import ToolCall
+from agentest.support.http.client import open_client
+from agentest.tracing.server import open_traces_server
 
 
 @dataclass

@@ -13,8 +13,8 @@ from project import free_port
 
 from agentest import scenario
 from agentest.config import ChatCompletionsAgent, Config
-from agentest.errors import AgentUnreachable, ConfigError, UsageError
-from agentest.results import RunResult
+from agentest.domain.results import RunResult
+from agentest.support.errors import AgentUnreachable, ConfigError, UsageError
 from agentest.testing import Options, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
 
 GREETS = scenario("greets", turns=[{"user_message": "Hi", "expect": {"contains": "hello"}}])

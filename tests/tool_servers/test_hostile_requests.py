@@ -15,9 +15,9 @@ from aiohttp import web
 from three_servers import Servers, three_servers
 
 from agentest.config.agents.mock_servers import Traces
-from agentest.http.connections import Connections
-from agentest.tool_servers.traces.wire import NotSpans, spans_in_protobuf
-from agentest.tool_servers.web import listen
+from agentest.mock_servers.web import listen
+from agentest.support.http.connections import Connections
+from agentest.tracing.wire import NotSpans, spans_in_protobuf
 
 OURS = "Host: 127.0.0.1:PORT"
 FORM = ("Content-Type: application/x-www-form-urlencoded", "Content-Length: 8")

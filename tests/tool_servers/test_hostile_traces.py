@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import pytest
 
+from agentest.mock_servers.port import AskedTurn, Identity, TurnTraces
 from agentest.support.trace_context import TraceContext
-from agentest.tool_servers.port import AskedTurn, Identity, TurnTraces
-from agentest.tool_servers.traces.collector import Collector
-from agentest.tool_servers.traces.kept import KeptSpans
-from agentest.tool_servers.traces.spans import Span
-from agentest.tool_servers.traces.wire import NotSpans, spans_in_json
+from agentest.tracing.collector import Collector
+from agentest.tracing.kept import KeptSpans
+from agentest.tracing.spans import Span
+from agentest.tracing.wire import NotSpans, spans_in_json
 
 KEY = "0123456789abcdef01234567"
 TRACE = TraceContext(KEY, 0).trace_id

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 from openapi_documents import api_of, document, operation
 
-from agentest.tool_servers.mcp.catalog import catalog
-from agentest.tool_servers.rest.reading import Asked, Read, read_request
+from agentest.mock_servers.mcp.catalog import catalog
+from agentest.mock_servers.rest.reading import Asked, Read, read_request
 
 ENDLESS = {"type": "string", "pattern": "^(a+)+$"}
 TEXT = "a" * 60 + "!"

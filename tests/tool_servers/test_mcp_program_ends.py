@@ -20,7 +20,7 @@ RUN = """
 import sys
 from pathlib import Path
 import anyio
-from agentest.tool_servers.mcp.over_stdio import StdioTransport
+from agentest.mock_servers.mcp.over_stdio import StdioTransport
 
 async def main():
     program = StdioTransport([sys.executable, "deaf.py"], Path("."))

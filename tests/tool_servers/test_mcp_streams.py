@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp_mock import KEY, McpServer, mcp_server
 
-from agentest.http.sse import Event, events
+from agentest.support.http.sse import Event, events
 
 
 @asynccontextmanager

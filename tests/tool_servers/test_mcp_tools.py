@@ -11,7 +11,7 @@ import pytest
 from mcp_mock import mcp_server
 
 from agentest import sequence
-from agentest.errors import ConfigError, MockError, UnmockedToolError
+from agentest.support.errors import ConfigError, MockError, UnmockedToolError
 
 DATES = {"type": "object", "properties": {"date": {"type": "string", "pattern": "^2"}}, "required": ["date"]}
 SLOTS = {"type": "object", "properties": {"free": {"type": "array"}}, "required": ["free"]}

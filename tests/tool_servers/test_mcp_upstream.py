@@ -14,11 +14,11 @@ from mcp_answers import ANSWERS, BOOKING, SLOTS
 from mcp_mock import mcp_server
 from real_mcp import RealServer, program, real_server
 
-from agentest.errors import ConfigError, UnmockedToolError
-from agentest.http.client import open_client
-from agentest.tool_servers.mcp.differences import differences
-from agentest.tool_servers.mcp.over_http import HttpTransport
-from agentest.tool_servers.mcp.upstream import Upstream, UpstreamError
+from agentest.mock_servers.mcp.differences import differences
+from agentest.mock_servers.mcp.over_http import HttpTransport
+from agentest.mock_servers.mcp.upstream import Upstream, UpstreamError
+from agentest.support.errors import ConfigError, UnmockedToolError
+from agentest.support.http.client import open_client
 
 
 def test_the_tools_are_listed_once_and_kept(tmp_path: Path) -> None:

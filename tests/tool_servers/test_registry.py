@@ -13,10 +13,10 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.mock_servers.names import HEADER, Names, names_of
+from agentest.mock_servers.port import Addresses, How, Identity, ServedAnswer, ServedCall
+from agentest.mock_servers.registry import Group, Registry
 from agentest.support.trace_context import TraceContext, new_key
-from agentest.tool_servers.names import HEADER, Names, names_of
-from agentest.tool_servers.port import Addresses, How, Identity, ServedAnswer, ServedCall
-from agentest.tool_servers.registry import Group, Registry
 
 
 class Talk:

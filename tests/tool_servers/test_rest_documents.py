@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
 
-from agentest.errors import ConfigError
-from agentest.tool_servers.rest.answers import Answer, misfits
-from agentest.tool_servers.rest.operations import Operation
-from agentest.tool_servers.rest.reading import Asked, read_request
-from agentest.tool_servers.rest.routing import Routes
+from agentest.mock_servers.rest.answers import Answer, misfits
+from agentest.mock_servers.rest.operations import Operation
+from agentest.mock_servers.rest.reading import Asked, read_request
+from agentest.mock_servers.rest.routing import Routes
+from agentest.support.errors import ConfigError
 
 YAML = """\
 openapi: 3.0.3

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openapi_documents import SHOP, api_of, document, operation, parameter
 
-from agentest.tool_servers.rest.operations import Operation
-from agentest.tool_servers.rest.reading import Asked, Read, read_request
+from agentest.mock_servers.rest.operations import Operation
+from agentest.mock_servers.rest.reading import Asked, Read, read_request
 
 LIST = {"type": "array", "items": {"type": "integer"}}
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "number"}}}

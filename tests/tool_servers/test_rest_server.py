@@ -19,14 +19,14 @@ from openapi_documents import SHOP, answers, document, operation, parameter, wri
 
 from agentest import AgentestError, ConfigError, HttpResponse, scenario, sequence
 from agentest.agents.port import TurnContext
-from agentest.events import Noted
-from agentest.results import RunResult, Status
+from agentest.domain.events import Noted
+from agentest.domain.results import RunResult, Status
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.domain.verdict import run_status
 from agentest.scenarios.model import Scenario
-from agentest.sight import SeenBy
 from agentest.support.trace_context import turn_of_requests
 from agentest.testing import arun_scenarios
-from agentest.transcript import ToolCall
-from agentest.verdict import run_status
 
 JSON = {"content-type": "application/json"}
 PACKED = {**JSON, "content-encoding": "gzip"}

@@ -14,13 +14,13 @@ from anyio.to_thread import run_sync
 
 from agentest import scenario
 from agentest.config.config import Config
-from agentest.errors import ConfigError
-from agentest.results import RunResult, Status
-from agentest.run.about import about_agent
-from agentest.run.plan import Plan, Unit
-from agentest.run.seeing import check_mocks
+from agentest.domain.results import RunResult, Status
+from agentest.domain.verdict import run_status
+from agentest.runner.about import about_agent
+from agentest.runner.plan import Plan, Unit
+from agentest.runner.seeing import check_mocks
+from agentest.support.errors import ConfigError
 from agentest.testing import arun_scenarios, run_scenarios
-from agentest.verdict import run_status
 
 
 def asked(url: str) -> Any:

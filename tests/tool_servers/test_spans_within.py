@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentest.tool_servers.traces.conventions import ToolSeen
-from agentest.tool_servers.traces.reading import SpanSeen, calls_of
+from agentest.tracing.conventions import ToolSeen
+from agentest.tracing.reading import SpanSeen, calls_of
 
 Told = tuple[str, str, dict[str, Any] | None]
 """The instrumentation, the tool's name and its arguments."""

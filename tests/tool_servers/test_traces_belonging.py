@@ -13,13 +13,13 @@ import aiohttp
 import anyio
 
 from agentest.config.agents.mock_servers import Traces
+from agentest.mock_servers.port import AskedTurn, Identity, TurnTraces
+from agentest.mock_servers.web import listen
 from agentest.support.trace_context import TraceContext, new_key
-from agentest.tool_servers.port import AskedTurn, Identity, TurnTraces
-from agentest.tool_servers.traces.collector import Collector
-from agentest.tool_servers.traces.kept import MOST_BYTES, MOST_CHARS, KeptSpans
-from agentest.tool_servers.traces.server import application
-from agentest.tool_servers.traces.wire import spans_in_json
-from agentest.tool_servers.web import listen
+from agentest.tracing.collector import Collector
+from agentest.tracing.kept import MOST_BYTES, MOST_CHARS, KeptSpans
+from agentest.tracing.server import application
+from agentest.tracing.wire import spans_in_json
 
 LONG_S = 60.0
 Attributes = dict[str, Any]

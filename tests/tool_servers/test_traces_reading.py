@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agentest.tool_servers.traces.conventions import is_agentic, model_of, session_of, tool_of
-from agentest.tool_servers.traces.reading import SpanSeen, calls_of, usage_of
-from agentest.tool_servers.traces.spans import Span, SpanEvent
-from agentest.tool_servers.traces.wire import spans_in_json
-from agentest.transcript import ARGUMENTS_UNTOLD, Usage
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, Usage
+from agentest.tracing.conventions import is_agentic, model_of, session_of, tool_of
+from agentest.tracing.reading import SpanSeen, calls_of, usage_of
+from agentest.tracing.spans import Span, SpanEvent
+from agentest.tracing.wire import spans_in_json
 
 CAPTURED = Path(__file__).parent / "spans"
 """What servers of tests/frameworks sent: asked to `reserve lamp 2`, then about `both lamp sofa`."""

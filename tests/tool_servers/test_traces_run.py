@@ -20,15 +20,15 @@ from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
 from agentest.conversation.traced import Traced
 from agentest.conversation.users import ScriptedUser
-from agentest.messages import Message, UserText
+from agentest.domain.messages import Message, UserText
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Conversation, ToolCall, Usage
+from agentest.mock_servers.port import Addresses, AskedTurn, Identity, SpanCall, TurnTraces
+from agentest.mock_servers.telemetry import with_own
 from agentest.mocks.resolver import MockResolver
-from agentest.run.about import about_agent
-from agentest.sight import SeenBy
+from agentest.runner.about import about_agent
 from agentest.store.spans import spans_of
 from agentest.support.trace_context import new_key, note_request
-from agentest.tool_servers.port import Addresses, AskedTurn, Identity, SpanCall, TurnTraces
-from agentest.tool_servers.telemetry import with_own
-from agentest.transcript import Conversation, ToolCall, Usage
 
 AGENT = """
 import json, os, secrets, sys, urllib.request

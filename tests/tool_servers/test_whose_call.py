@@ -14,19 +14,19 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
 from agentest.conversation.users import Said
-from agentest.endings import Ending
-from agentest.evaluate.evaluation import OngoingEvaluation
-from agentest.evaluate.evaluator import ScenarioEvaluator
-from agentest.events import Noted
+from agentest.domain.end_reason import Ending
+from agentest.domain.events import Noted
+from agentest.domain.results import ConversationResult, RunResult, Status
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation, ToolCall, Turn
+from agentest.domain.verdict import run_status
+from agentest.judging.evaluation import OngoingEvaluation
+from agentest.judging.evaluator import ScenarioEvaluator
+from agentest.mock_servers.port import Identity, ServedCall
 from agentest.mocks.resolver import MockResolver
-from agentest.results import ConversationResult, RunResult, Status
 from agentest.scenarios.model import Scenario
-from agentest.sight import SeenBy
 from agentest.support.trace_context import new_key
 from agentest.testing import arun_scenarios
-from agentest.tool_servers.port import Identity, ServedCall
-from agentest.transcript import Blame, Conversation, ToolCall, Turn
-from agentest.verdict import run_status
 
 NAMED = ("path", "header", "session", "_meta", "_meta trace", "baggage", "traceparent", "_meta first")
 

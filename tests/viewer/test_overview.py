@@ -7,11 +7,11 @@ import pytest
 import sample_run
 import stored
 
-from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.report.viewer.overview import brief, overview, scenario_row
 from agentest.store.layouts import CODECS
 from agentest.store.scenarios import stored_scenario
 from agentest.support.json_text import Json
-from agentest.viewer.overview import brief, overview, scenario_row
 
 
 def _stored(scenario: ScenarioResult) -> Json:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentest.viewer.commands import rerun, shown
-from agentest.viewer.packing import CHUNK_BYTES, Chunks
+from agentest.report.viewer.commands import rerun, shown
+from agentest.report.viewer.packing import CHUNK_BYTES, Chunks
 
 
 def unpacked(text: str | None) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentest.viewer.page import ASSETS, Coat, asset_names, joined, page, whole
+from agentest.report.viewer.page import ASSETS, Coat, asset_names, joined, page, whole
 
 MOST_BYTES = 150_000
 

@@ -17,15 +17,15 @@ import sample_run
 from project import DEADLINE_S
 from report_file import read_report
 
-from agentest.analysis.comparison.as_json import as_json
-from agentest.analysis.comparison.comparing import compared
-from agentest.analysis.comparison.for_page import Between, for_page
-from agentest.analysis.comparison.measured import MeasuredRun, measured_run, measured_scenario
-from agentest.analysis.comparison.words import cells
 from agentest.cli.baseline import Against, Baseline
-from agentest.events import RunFinished
+from agentest.domain.events import RunFinished
+from agentest.domain.results import RunResult
+from agentest.history.comparison.as_json import as_json
+from agentest.history.comparison.comparing import compared
+from agentest.history.comparison.for_page import Between, for_page
+from agentest.history.comparison.measured import MeasuredRun, measured_run, measured_scenario
+from agentest.history.comparison.words import cells
 from agentest.report.html import HtmlReporter
-from agentest.results import RunResult
 from agentest.web.compare import answer
 from agentest.web.project import Project
 

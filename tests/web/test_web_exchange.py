@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from ui_server import Client, with_server
 
-from agentest.errors import UsageError
+from agentest.support.errors import UsageError
 from agentest.web.exchange import event_stream, tell_event, text_if_any, text_of
 from agentest.web.importing import IMPORTS, imported
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ui_server import Client, with_server
 
-from agentest.errors import UsageError
+from agentest.support.errors import UsageError
 from agentest.web.app import serving
 from agentest.web.project import Project
 

@@ -16,8 +16,8 @@ from project import DEADLINE_S, wait_until
 from project import Project as Folder
 from ui_server import Client, with_server
 
-from agentest.errors import UsageError
-from agentest.store.kept.finding import kept_runs
+from agentest.store.runs.finding import kept_runs
+from agentest.support.errors import UsageError
 from agentest.web.looking import Runs
 from agentest.web.project import Project
 from agentest.web.running import Job, Jobs, JobState, Output

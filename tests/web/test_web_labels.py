@@ -15,11 +15,11 @@ import page_at
 import pytest
 from project import DEADLINE_S
 
-from agentest.analysis.calibration.judged import NOT_ASKED, judged
-from agentest.analysis.calibration.label_file import read_labels
-from agentest.analysis.calibration.label_writer import LabelWriter
-from agentest.analysis.calibration.labels import Label, Question
-from agentest.results import CriterionOutcome, CriterionResult, GoalOutcome, Score, Unscored
+from agentest.calibration.judged import NOT_ASKED, judged
+from agentest.calibration.label_file import read_labels
+from agentest.calibration.label_writer import LabelWriter
+from agentest.calibration.labels import Label, Question
+from agentest.domain.results import CriterionOutcome, CriterionResult, GoalOutcome, Score, Unscored
 
 SECRET = "The judge thinks so"
 

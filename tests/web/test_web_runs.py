@@ -15,11 +15,11 @@ import pytest
 import stored
 from ui_server import Client, with_server
 
-from agentest.events import Event, RunStarted
-from agentest.results import RunResult
+from agentest.domain.events import Event, RunStarted
+from agentest.domain.results import RunResult
 from agentest.store.journal import Journal
-from agentest.store.kept.folder import RunFolder, new_run_folder
-from agentest.store.kept.record import RunKind, RunRecord, with_end, write_record
+from agentest.store.runs.folder import RunFolder, new_run_folder
+from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
 from agentest.version import __version__
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

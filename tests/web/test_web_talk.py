@@ -15,11 +15,11 @@ import anyio
 import pytest
 from project import Project, free_port
 
-from agentest.evalset.formats.model import tool_responses
-from agentest.evalset.formats.reading import read_eval_set
-from agentest.run.by_hand import NotNow
-from agentest.run.prepare import Request
-from agentest.run.talk_choice import Choice, choices, chosen_talk
+from agentest.adk.formats.model import tool_responses
+from agentest.adk.formats.reading import read_eval_set
+from agentest.runner.by_hand import NotNow
+from agentest.runner.prepare import Request
+from agentest.runner.talk_choice import Choice, choices, chosen_talk
 from agentest.testing import Raw, ScriptedAgent, tool_call
 from agentest.web.app import serving
 from agentest.web.project import Project as Served

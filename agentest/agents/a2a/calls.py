@@ -12,9 +12,9 @@ from typing import Any
 
 from agentest.agents.a2a.reading import Json, Part
 from agentest.agents.reading import read_result, shown
-from agentest.errors import AgentError
-from agentest.sight import SeenBy
-from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
+from agentest.support.errors import AgentError
 
 _CALL = ("function_call", "functionCall")
 _RESPONSE = ("function_response", "functionResponse")

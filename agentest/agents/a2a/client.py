@@ -17,7 +17,7 @@ from agentest.agents.http_sender import HttpSender
 from agentest.agents.ignored import Ignored
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agents.a2a import A2aAgent
-from agentest.messages import Message
+from agentest.domain.messages import Message
 from agentest.support.templates import Template
 
 

@@ -12,7 +12,7 @@ import anyio
 from agentest.agents.a2a.card import Card
 from agentest.agents.a2a.finding import Fetch, base_of, find_card
 from agentest.agents.a2a.ways import Version, Way, same_origin, ways
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 _CARD_TIMEOUT_S = 10.0
 

@@ -25,11 +25,11 @@ from agentest.agents.a2a.work import INPUT_REQUIRED, OnUnknown, Work
 from agentest.agents.giving_up import cancelled_on_server
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.errors import AgentError
-from agentest.messages import Message, UserText
+from agentest.domain.messages import Message, UserText
+from agentest.domain.transcript import ToolCall
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError
 from agentest.support.templates import Template
-from agentest.transcript import ToolCall
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0

@@ -23,9 +23,9 @@ from agentest.agents.a2a.work import Work
 from agentest.agents.answers import EventStream, read_body
 from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
 from agentest.agents.reading import cut_stream, read_json, read_text, shown
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse
-from agentest.http.sse import Event
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
+from agentest.support.http.sse import Event
 from agentest.support.templates import Values
 
 A2A_PLACE = "is this the address of an A2A agent: its server's root, its own address, or that of its card?"

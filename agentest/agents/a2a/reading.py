@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentest.agents.reading import shown
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 _PREFIX = "TASK_STATE_"
 _NO_DATA = object()

@@ -9,8 +9,8 @@ from typing import Any
 from agentest.agents.a2a.calls import call_of, is_adk, is_inner, response_of, tells_results
 from agentest.agents.a2a.reading import Artifact, Json, Part, as_json, mapping_at, text_at
 from agentest.agents.a2a.work import INPUT_REQUIRED, Heard, Work
-from agentest.errors import AgentError
-from agentest.transcript import Remark, Usage
+from agentest.domain.transcript import Remark, Usage
+from agentest.support.errors import AgentError
 
 _BETWEEN_ARTIFACTS = "\n\n"
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"

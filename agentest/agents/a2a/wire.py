@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from agentest.agents.a2a.ways import Way
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
 
 JSON_BODY = {"accept": "application/json"}
 _SEND = {"1.0": ("SendMessage", "SendStreamingMessage"), "0.3": ("message/send", "message/stream")}

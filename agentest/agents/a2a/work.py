@@ -22,7 +22,7 @@ from agentest.agents.a2a.reading import (
     read_status,
     text_at,
 )
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 INPUT_REQUIRED = "input-required"
 _ENDS = ("completed", "failed", "canceled", "rejected")

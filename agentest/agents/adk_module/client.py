@@ -22,10 +22,10 @@ from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import shown
 from agentest.config.agents.adk import AdkModuleAgent
-from agentest.errors import AgentError, AgentestError, ConfigError, SessionMismatch
-from agentest.messages import Message, UserText, last_said
+from agentest.domain.messages import Message, UserText, last_said
 from agentest.scenarios.session import Session
 from agentest.support.calling import Steps, words_of
+from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.redact import Redactor, environment_secrets
 

@@ -17,8 +17,8 @@ from typing import Any
 from dotenv import load_dotenv
 
 from agentest.config.fields import Given
-from agentest.errors import ConfigError
 from agentest.support.calling import words_of
+from agentest.support.errors import ConfigError
 from agentest.support.importing import Imports
 
 _LOGGERS = ("google_adk", "google_genai")

@@ -19,10 +19,10 @@ from agentest.agents.http_sender import HttpSender
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
-from agentest.errors import CannotSend
-from agentest.http.client import DirectResponse, Sender
-from agentest.messages import Message, UserText, last_said
+from agentest.domain.messages import Message, UserText, last_said
 from agentest.scenarios.session import Session
+from agentest.support.errors import CannotSend
+from agentest.support.http.client import DirectResponse, Sender
 
 _DEFAULT_USER = "agentest"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
 
 
 def user_content(message: UserText) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any
 from agentest.agents.answers import EventStream
 from agentest.agents.hints import ADK_PLACE
 from agentest.agents.reading import cut_stream, read_json, read_text, shown
-from agentest.errors import AgentError
-from agentest.sight import SeenBy
-from agentest.transcript import Remark, ToolCall, Usage
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.support.errors import AgentError
 
 _USER = "user"
 _UNNAMED = "agent"

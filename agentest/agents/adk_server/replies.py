@@ -7,7 +7,7 @@ from typing import Any
 
 from agentest.agents.adk_server.events import read_run
 from agentest.agents.port import AgentReply, NoReply
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 
 def read_reply(

@@ -12,9 +12,9 @@ from agentest.agents.hints import ADK_PLACE
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.port import NoReply
 from agentest.agents.reading import read_json, shown
-from agentest.errors import CannotSend, HeldUp, SessionMismatch
-from agentest.http.client import DirectResponse
 from agentest.scenarios.session import Session
+from agentest.support.errors import CannotSend, HeldUp, SessionMismatch
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import NO_VALUES, Values
 
 _EXISTS = 409

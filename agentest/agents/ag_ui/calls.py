@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.agents.reading import read_any, read_arguments
-from agentest.errors import AgentError
-from agentest.messages import ToolRequest
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
+from agentest.domain.messages import ToolRequest
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError
 
 _CUT_SHORT = "the run ended before it was answered"
 

@@ -10,7 +10,7 @@ from agentest.agents.ag_ui.declaring import own_tools
 from agentest.agents.ag_ui.sending import Sending
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.messages import Message
+from agentest.domain.messages import Message
 
 
 def open_agent(_: str, config: AgUiAgent, resources: Resources) -> AgUiClient:

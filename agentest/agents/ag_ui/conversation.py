@@ -27,11 +27,11 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.reading import shown
 from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.errors import AgentError
-from agentest.messages import AgentMessage, Message, ToolRequest, UserText
-from agentest.sight import Approval
+from agentest.domain.messages import AgentMessage, Message, ToolRequest, UserText
+from agentest.domain.tool_visibility import Approval
+from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
+from agentest.support.errors import AgentError
 from agentest.support.replacing import replace
-from agentest.transcript import Remark, ToolCall, Usage, waiting
 
 
 @dataclass(slots=True)

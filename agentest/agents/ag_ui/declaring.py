@@ -12,7 +12,7 @@ from agentest.agents.own_tools import OwnTools, named_tools
 from agentest.agents.port import TurnContext
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.agents.tools import AgentTool
-from agentest.messages import ToolSpec
+from agentest.domain.messages import ToolSpec
 from agentest.mocks.schemas import any_tool
 
 _TOO_MANY = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")

@@ -16,8 +16,8 @@ from agentest.agents.ag_ui.calls import Call
 from agentest.agents.ag_ui.wire import Wire
 from agentest.agents.approvals import Decision
 from agentest.agents.reading import read_any, shown
-from agentest.errors import AgentError
-from agentest.sight import Approval
+from agentest.domain.tool_visibility import Approval
+from agentest.support.errors import AgentError
 
 _REASONS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
 """Names of text fields of an answer that take the user's words."""

@@ -12,8 +12,8 @@ from agentest.agents.ag_ui.state import State
 from agentest.agents.ag_ui.thread import Thread, calls_of, told_late
 from agentest.agents.ag_ui.wire import Wire, call, new_id
 from agentest.agents.reading import shown
-from agentest.errors import AgentError
-from agentest.transcript import Usage
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
 
 _SKIPPED = ("STEP_", "REASONING_", "THINKING_", "ACTIVITY_", "SUBAGENT_", "RAW", "RUN_STARTED")
 """Beginnings of the types of events that say nothing of reply, calls and state."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from agentest.agents.ag_ui.thread import calls_of
 from agentest.agents.ag_ui.wire import Wire
 from agentest.agents.reading import shown
-from agentest.errors import AgentError
-from agentest.transcript import Remark
+from agentest.domain.transcript import Remark
+from agentest.support.errors import AgentError
 
 BETWEEN_MESSAGES = "\n\n"
 

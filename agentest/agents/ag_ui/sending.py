@@ -12,9 +12,9 @@ from agentest.agents.ignored import Ignored
 from agentest.agents.port import Resources
 from agentest.agents.reading import cut_stream, read_event, read_json, shown
 from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse
-from agentest.http.sse import Event
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
+from agentest.support.http.sse import Event
 from agentest.support.templates import Template, Values
 
 AG_UI_PLACE = "is this the address at which the agent takes AG-UI runs, like http://localhost:8000/agent?"

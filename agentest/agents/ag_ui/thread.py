@@ -9,7 +9,7 @@ from typing import Any
 
 from agentest.agents.ag_ui.wire import Wire
 from agentest.agents.reading import shown
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 
 class Thread:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from agentest.errors import CannotSend
-from agentest.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.support.errors import CannotSend
 
 Wire = dict[str, Any]
 """A message, a tool call or an event as JSON has it."""

@@ -12,7 +12,7 @@ from agentest.agents.ai_sdk.conversation import AiSdkConversation
 from agentest.agents.ai_sdk.exchange import Exchange
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents.ai_sdk import AiSdkAgent
-from agentest.messages import Message
+from agentest.domain.messages import Message
 
 
 def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> AiSdkClient:

@@ -21,9 +21,9 @@ from agentest.agents.approvals import (
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.errors import CannotSend
-from agentest.messages import Message, ToolResult, UserText
-from agentest.transcript import ToolCall, Usage
+from agentest.domain.messages import Message, ToolResult, UserText
+from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.errors import CannotSend
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from agentest.agents.ignored import Ignored
 from agentest.agents.own_tools import OwnTools
 from agentest.agents.port import Resources
 from agentest.config.agents.ai_sdk import AiSdkAgent
-from agentest.http.client import DirectResponse
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Template, Values
 
 TEXT_TELLS_NOTHING = (

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from agentest.agents.reading import shown
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 Chunk = Mapping[str, Any]
 Part = dict[str, Any]

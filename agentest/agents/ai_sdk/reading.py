@@ -16,9 +16,9 @@ from agentest.agents.ai_sdk.streams import (
 from agentest.agents.answers import EventStream
 from agentest.agents.hints import is_page
 from agentest.agents.reading import read_json, shown
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse
-from agentest.http.sse import events
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
+from agentest.support.http.sse import events
 
 _UI, _DATA = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
 

@@ -19,9 +19,9 @@ from agentest.agents.ai_sdk.parts import (
     tool_name,
 )
 from agentest.agents.reading import shown
-from agentest.messages import ToolRequest
-from agentest.sight import Approval, SeenBy
-from agentest.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
+from agentest.domain.messages import ToolRequest
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
 
 _BETWEEN = "\n\n"
 _DENIED = "the call was denied"

@@ -14,8 +14,8 @@ from typing import Any
 from agentest.agents.ai_sdk.parts import AssistantMessage, Chunk
 from agentest.agents.answers import EventStream
 from agentest.agents.reading import cut_stream, read_event, read_text, shown
-from agentest.errors import AgentError
-from agentest.transcript import Usage
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
 
 PLACE = "is the path right? such backends are usually at /api/chat"
 _DATA_LINE = re.compile(rb"[0-9a-k]:[\[{\"]")

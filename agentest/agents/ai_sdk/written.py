@@ -7,7 +7,7 @@ from typing import Any
 
 from agentest.agents.ai_sdk.parts import DECIDED, DENIED, DONE, FAILED, Part, is_tool, new_id, tool_name
 from agentest.agents.reading import read_any
-from agentest.messages import Attachment, ToolResult, UserText
+from agentest.domain.messages import Attachment, ToolResult, UserText
 
 Wire = dict[str, Any]
 

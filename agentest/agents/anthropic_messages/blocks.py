@@ -8,10 +8,10 @@ from typing import Any
 
 from agentest.agents.ignored import Ignored
 from agentest.agents.reading import arguments_text, read_arguments, read_result, shown
-from agentest.errors import AgentError
-from agentest.messages import ToolRequest
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
+from agentest.domain.messages import ToolRequest
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError
 
 Block = Mapping[str, Any]
 """A block of a message's `content`, as it came."""

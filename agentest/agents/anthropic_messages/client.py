@@ -28,11 +28,11 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import TOO_DEEP
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse
-from agentest.messages import Message
+from agentest.domain.messages import Message
+from agentest.domain.transcript import Remark, Usage
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Template
-from agentest.transcript import Remark, Usage
 
 _VERSION = ("anthropic-version", "2023-06-01")
 _MAX_TOKENS = 4096

@@ -7,8 +7,8 @@ from typing import Any
 
 from agentest.agents.anthropic_messages.blocks import Block, check_blocks, is_use, read_made, with_ids
 from agentest.agents.reading import read_count, read_object, shown
-from agentest.errors import AgentError
-from agentest.transcript import ToolCall, Usage
+from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.errors import AgentError
 
 MESSAGES_PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 PAUSED = "pause_turn"

@@ -9,7 +9,7 @@ from agentest.agents.answers import EventStream
 from agentest.agents.anthropic_messages.message import Received
 from agentest.agents.ignored import Ignored
 from agentest.agents.reading import cut_stream, read_any, read_event, shown
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 _PIECES = {
     "text_delta": "text",

@@ -9,7 +9,7 @@ from typing import Any
 from agentest.agents.anthropic_messages.blocks import is_use
 from agentest.agents.files import kind_of, no_form, web_address
 from agentest.agents.reading import read_any, read_arguments
-from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 
 _WHOM = "an agent that speaks Anthropic's Messages"
 

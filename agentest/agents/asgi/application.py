@@ -14,9 +14,9 @@ import anyio
 
 from agentest.agents.asgi.exchange import App, Exchange, raised
 from agentest.agents.asgi.lifespan import CannotStart, Lifespan
-from agentest.errors import ConfigError
-from agentest.http.client import DirectResponse, Headers
 from agentest.support.calling import end_tasks
+from agentest.support.errors import ConfigError
+from agentest.support.http.client import DirectResponse, Headers
 from agentest.support.importing import import_object
 
 _LAST_REQUESTS_S = 5.0
@@ -80,7 +80,7 @@ async def running_app(name: str, app: App, on_note: Callable[[str], None]) -> As
 
 
 class RunningApp:
-    """Posts requests to an application in this process (`agentest.http.client.Sender`)."""
+    """Posts requests to an application in this process (`agentest.support.http.client.Sender`)."""
 
     def __init__(self, app: App, state: dict[str, Any]) -> None:
         self._app = app

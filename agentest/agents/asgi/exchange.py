@@ -8,8 +8,8 @@ from typing import Any
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from agentest.http.bodies import MAX_BODY_BYTES
 from agentest.support.calling import Steps, ends_the_run, words_of
+from agentest.support.http.bodies import MAX_BODY_BYTES
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -34,7 +34,7 @@ def raised(error: BaseException) -> str:
 
 
 class Exchange:
-    """A request under way, and its answer: what `agentest.http.bodies.RawAnswer` asks for.
+    """A request under way, and its answer: what `agentest.support.http.bodies.RawAnswer` asks for.
 
     As behind a server, the application does not end with its answer, nor when nobody listens any more.
     """

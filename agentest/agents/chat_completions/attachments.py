@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentest.agents.files import audio_format, data_address, kind_of, name_of, no_form, web_address
-from agentest.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, UserText
 
 _WHOM = "a chat-completions agent"
 

@@ -14,9 +14,9 @@ from agentest.agents.http_sender import HttpAnswer, HttpSender
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.http.client import DirectResponse, Sender
-from agentest.messages import Message
+from agentest.domain.messages import Message
 from agentest.scenarios.session import Session
+from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.templates import Template, Values
 
 _STREAM_OPTIONS = "stream_options"

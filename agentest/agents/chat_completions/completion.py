@@ -10,8 +10,8 @@ from agentest.agents.chat_completions.wire import from_wire, read_text, read_too
 from agentest.agents.hints import CHAT_PLACE
 from agentest.agents.port import AgentReply
 from agentest.agents.reading import arguments_text, cut_stream, read_any, read_event, read_object, shown
-from agentest.errors import AgentError
-from agentest.transcript import Usage
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
 
 
 def read_completion(body: bytes) -> AgentReply:

@@ -7,8 +7,8 @@ from typing import Any
 
 from agentest.agents.chat_completions.attachments import content_of
 from agentest.agents.reading import arguments_text, shown
-from agentest.errors import AgentError
-from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
+from agentest.support.errors import AgentError
 
 WireMessage = dict[str, Any]
 """A chat-completions message as it is sent."""

@@ -19,14 +19,14 @@ from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import read_text
 from agentest.config.agents.command import CommandAgent
-from agentest.errors import AgentError, ConfigError
-from agentest.http.bodies import MAX_BODY_BYTES
-from agentest.messages import Message
-from agentest.processes.groups import Reaper, search_path
+from agentest.domain.messages import Message
+from agentest.mock_servers.telemetry import with_own
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, ConfigError
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.processes.groups import Reaper, search_path
 from agentest.support.templates import Template, as_text
 from agentest.support.trace_context import note_request
-from agentest.tool_servers.telemetry import with_own
 
 _OUTPUT = "what the agent's command wrote"
 _BODIES = {"json": {"messages": "{{messages}}"}, "jsonl": {"message": "{{message}}"}}

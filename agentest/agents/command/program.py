@@ -15,10 +15,10 @@ from typing import Self
 import anyio
 from anyio.abc import Process
 
-from agentest.errors import AgentError, CannotSend
-from agentest.http.bodies import MAX_BODY_BYTES
-from agentest.http.shortages import shortage_in, shortage_told
-from agentest.processes.groups import Reaper, end_group, search_path
+from agentest.support.errors import AgentError, CannotSend
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.shortages import shortage_in, shortage_told
+from agentest.support.processes.groups import Reaper, end_group, search_path
 from agentest.support.terminal import without_colours
 
 _PIECE_BYTES = 65536

@@ -9,8 +9,8 @@ from agentest.agents.http.cookies import CookieJar
 from agentest.agents.http.requests import origin
 from agentest.agents.http_sender import MAX_REDIRECTS
 from agentest.config.fields import check_url
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse, Headers, Sender
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse, Headers, Sender
 
 _SEE_OTHER = 303
 _MOVED = (301, 302, 303)

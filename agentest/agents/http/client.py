@@ -22,7 +22,7 @@ from agentest.agents.http.login import LoggedIn
 from agentest.agents.http.plan import Plan, plan_of
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agents.http import HttpTemplateAgent
-from agentest.messages import Message
+from agentest.domain.messages import Message
 
 
 def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient:

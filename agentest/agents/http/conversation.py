@@ -19,11 +19,11 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.told_calls import ToldCall, as_tool_calls, fresh, note_untold
 from agentest.agents.usual_places import note_failure, note_place
-from agentest.errors import AgentError, CannotSend
-from agentest.http.client import DirectResponse
-from agentest.messages import Message
+from agentest.domain.messages import Message
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError, CannotSend
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Values
-from agentest.transcript import ToolCall
 
 
 @dataclass(slots=True)

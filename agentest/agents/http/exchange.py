@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 from agentest.agents.http.refusals import leads_to_login, refusal
 from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
 from agentest.agents.port import NoReply
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
 
 _UNAUTHORIZED = 401
 

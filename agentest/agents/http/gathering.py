@@ -15,9 +15,9 @@ from agentest.agents.reading import shown
 from agentest.agents.told_calls import ToldCalls
 from agentest.agents.usual_places import no_place, usual_place
 from agentest.config.agents.http import HttpTemplateAgent
-from agentest.errors import AgentError
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
-from agentest.transcript import Usage
 
 _ERROR_EVENT = "error"
 """The name of events that tell of an error, where no path says what does."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentest.agents.paths import text_of, where_text_is
 from agentest.agents.reading import shown
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 _NEWLINE = "\n"
 

@@ -11,7 +11,7 @@ import anyio
 from agentest.agents.http.cookies import Cookie, CookieJar
 from agentest.agents.http.steps import SetUpStep, secrets_of
 from agentest.agents.http_sender import HttpSender
-from agentest.errors import AgentestError
+from agentest.support.errors import AgentestError
 
 OpenSender = Callable[[CookieJar], HttpSender]
 """Makes a sender with the cookies of a jar."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.reading import read_any, read_text
-from agentest.http.sse import Event
+from agentest.support.http.sse import Event
 from agentest.support.json_path import JsonPath
 
 DONE = "[DONE]"

@@ -20,7 +20,7 @@ from agentest.agents.notes import Notes
 from agentest.agents.port import Resources
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import names_in
-from agentest.errors import AgentestError
+from agentest.support.errors import AgentestError
 
 _LONGEST_END_S = 10.0
 """How long the requests of a `teardown` may take together."""

@@ -13,9 +13,9 @@ from agentest.agents.hints import is_page
 from agentest.agents.http.gathering import AnswerPaths, Gathering
 from agentest.agents.http.pieces import Piece, of_answer, of_event, of_line
 from agentest.agents.reading import cut_stream
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse
-from agentest.http.sse import AT_ONCE, EventParser, events
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
+from agentest.support.http.sse import AT_ONCE, EventParser, events
 
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _LINES = ("ndjson", "jsonl", "json-lines", "jsonlines", "json-seq", "stream+json", "json-stream")

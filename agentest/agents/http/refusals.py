@@ -7,7 +7,7 @@ from urllib.parse import urljoin
 from agentest.agents.hints import readable
 from agentest.agents.http.browser import is_login
 from agentest.agents.http_sender import HttpSender, beginning_of
-from agentest.http.client import DirectResponse
+from agentest.support.http.client import DirectResponse
 
 _LOG_IN = (
     "log in with `setup: {per: run, endpoint: …, body: …, save: {token: …}}` and send {{token}} in `headers`"

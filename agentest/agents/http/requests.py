@@ -10,7 +10,7 @@ from agentest.agents.http.bodies import BodyTemplate, fields
 from agentest.agents.http_sender import Outgoing
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import Request, names_in
-from agentest.errors import CannotSend
+from agentest.support.errors import CannotSend
 from agentest.support.templates import Template, Values, as_text, without
 
 _TYPE = "content-type"

@@ -15,7 +15,7 @@ from agentest.agents.http_sender import HttpSender
 from agentest.agents.paths import nothing_found
 from agentest.agents.port import NoReply
 from agentest.config.agents.http_requests import Step
-from agentest.http.client import DirectResponse
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Values
 
 _HIDDEN = "…"

@@ -12,7 +12,7 @@ from agentest.agents.langgraph.conversation import GraphConversation
 from agentest.agents.langgraph.graph import Graph
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents.langgraph import LangGraphAgent
-from agentest.messages import Message
+from agentest.domain.messages import Message
 
 
 def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> LangGraphClient:

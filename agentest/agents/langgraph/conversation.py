@@ -34,10 +34,10 @@ from agentest.agents.paths import nothing_found, text_of, where_text_is
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.reading import shown
-from agentest.errors import AgentError, SessionMismatch
-from agentest.messages import Message, last_said
-from agentest.sight import Approval
-from agentest.transcript import ToolCall, waiting
+from agentest.domain.messages import Message, last_said
+from agentest.domain.tool_visibility import Approval
+from agentest.domain.transcript import ToolCall, waiting
+from agentest.support.errors import AgentError, SessionMismatch
 
 
 @dataclass(slots=True)

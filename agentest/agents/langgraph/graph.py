@@ -21,8 +21,8 @@ from agentest.agents.langgraph.threads import Server
 from agentest.agents.port import NoReply, Resources
 from agentest.agents.probing import Seen
 from agentest.config.agents.langgraph import LangGraphAgent
-from agentest.errors import CannotSend
-from agentest.http.client import DirectResponse
+from agentest.support.errors import CannotSend
+from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Values
 

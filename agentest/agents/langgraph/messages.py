@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from agentest.agents.reading import read_result, shown
-from agentest.errors import AgentError
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall, Usage
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.errors import AgentError
 
 Wire = Mapping[str, Any]
 

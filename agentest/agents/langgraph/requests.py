@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from agentest.agents.chat_completions.attachments import content_of
 from agentest.agents.langgraph.turns import Sent
 from agentest.config.agents.langgraph import LangGraphAgent
-from agentest.messages import UserText
+from agentest.domain.messages import UserText
 from agentest.support.templates import Template, Values
 
 _TOKENS = "messages-tuple"

@@ -13,8 +13,8 @@ from agentest.agents.http_sender import HttpSender
 from agentest.agents.langgraph.runs import PLACE
 from agentest.agents.port import NoReply
 from agentest.agents.reading import read_json, shown
-from agentest.errors import CannotSend, HeldUp
-from agentest.http.client import DirectResponse
+from agentest.support.errors import CannotSend, HeldUp
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Values
 
 _MOST = 100

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.langgraph.messages import AI, HUMAN, TOOL, OnUnknown, Wire, kind_of, text_of
-from agentest.transcript import Remark
+from agentest.domain.transcript import Remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.reading import arguments_text, read_arguments, read_result, shown
-from agentest.errors import AgentError
-from agentest.messages import ToolRequest, ToolResult
-from agentest.sight import SeenBy
-from agentest.transcript import ToolCall
+from agentest.domain.messages import ToolRequest, ToolResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError
 
 Item = Mapping[str, Any]
 """An item of a response's `output`, as it came."""

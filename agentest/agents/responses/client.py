@@ -19,7 +19,7 @@ from agentest.agents.responses.exchange import Answered, Exchange, Refused
 from agentest.agents.responses.response import RESPONSES_PLACE, Response, items_of, made_so_far, reply_of
 from agentest.agents.responses.written import written
 from agentest.config.agents.responses import History, ResponsesAgent
-from agentest.messages import Message
+from agentest.domain.messages import Message
 from agentest.support.templates import Template
 
 _HANDED_OVER = "have the agent answer with the call alone, without its output (a tool of body.tools)"

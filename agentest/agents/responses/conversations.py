@@ -13,7 +13,7 @@ from agentest.agents.reading import read_object, shown
 from agentest.agents.responses.exchange import Refused
 from agentest.agents.responses.response import RESPONSES_PLACE, Response
 from agentest.config.agents.responses import ResponsesAgent
-from agentest.http.client import DirectResponse
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Template, Values
 
 

@@ -17,9 +17,9 @@ from agentest.agents.port import NoReply
 from agentest.agents.reading import TOO_DEEP
 from agentest.agents.responses.response import Response, is_under_way, made_so_far, read_response
 from agentest.agents.responses.stream import Assembly
-from agentest.errors import AgentError
-from agentest.http.client import DirectResponse
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Values
 
 _REFUSED = (400, 404, 422)

@@ -9,8 +9,8 @@ from typing import Any
 from agentest.agents.ignored import Ignored
 from agentest.agents.reading import shown
 from agentest.agents.responses.calls import Item, is_call
-from agentest.errors import AgentError
-from agentest.transcript import Remark
+from agentest.domain.transcript import Remark
+from agentest.support.errors import AgentError
 
 _NOT_SAID = (
     "reasoning",

@@ -10,8 +10,8 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.agents.reading import read_count, read_object, shown
 from agentest.agents.responses.calls import Item, check_outputs, read_calls, read_made, with_ids
 from agentest.agents.responses.items import approval_asked, check_items, read_said
-from agentest.errors import AgentError
-from agentest.transcript import ToolCall, Usage
+from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.errors import AgentError
 
 RESPONSES_PLACE = "is the path right? Responses endpoints usually end with /v1/responses or /responses"
 _UNDER_WAY = ("queued", "in_progress")

@@ -10,7 +10,7 @@ from agentest.agents.ignored import Ignored
 from agentest.agents.reading import cut_stream, read_event, shown
 from agentest.agents.responses.calls import Item, is_call
 from agentest.agents.responses.response import Response
-from agentest.errors import AgentError
+from agentest.support.errors import AgentError
 
 _ENDS = {
     "response.completed": "completed",

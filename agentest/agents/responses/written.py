@@ -7,7 +7,7 @@ from typing import Any
 
 from agentest.agents.files import audio_format, data_address, kind_of, name_of, web_address
 from agentest.agents.responses.calls import Item, call_item, output_item
-from agentest.messages import Attachment, Message, ToolResult, UserText
+from agentest.domain.messages import Attachment, Message, ToolResult, UserText
 
 _WHOM = "an agent that speaks Responses"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agentest.transcript import ServerOutput
+from agentest.domain.transcript import ServerOutput
 
 AGENTS_SERVER = "the agent's server"
 """What an agent's own server is called that has no name."""

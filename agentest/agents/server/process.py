@@ -19,11 +19,11 @@ from anyio.abc import Process, TaskGroup
 
 from agentest.agents.server.output import AGENTS_SERVER
 from agentest.config.agents.server import Server
-from agentest.errors import ServerError
-from agentest.http.client import Client
-from agentest.http.guard import RefusedAddress
-from agentest.http.retries import CONNECTION_ERRORS, describe
-from agentest.processes.groups import CHILDREN_GRACE_S, Reaper, end_group, search_path
+from agentest.support.errors import ServerError
+from agentest.support.http.client import Client
+from agentest.support.http.guard import RefusedAddress
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.processes.groups import CHILDREN_GRACE_S, Reaper, end_group, search_path
 from agentest.support.terminal import clean_rows, without_colours
 
 _TAIL_LINES = 30

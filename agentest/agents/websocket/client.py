@@ -16,12 +16,12 @@ from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnCont
 from agentest.agents.reading import read_any
 from agentest.agents.websocket.connecting import Connector
 from agentest.config.agents.websocket import WebSocketAgent
-from agentest.errors import AgentError
-from agentest.http.bodies import MAX_BODY_BYTES
-from agentest.http.client import Client
-from agentest.http.websockets import NotText, SocketClosed, WebSocket
-from agentest.messages import Message
+from agentest.domain.messages import Message
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.client import Client
+from agentest.support.http.websockets import NotText, SocketClosed, WebSocket
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template, without
 

@@ -12,13 +12,19 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.probing import Seen
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.config.fields import check_headers
-from agentest.errors import AgentError, CannotSend
-from agentest.http.client import Client
-from agentest.http.guard import RefusedAddress
-from agentest.http.retries import CONNECTION_ERRORS, describe, own_shortage, pause_before_retry, was_refused
-from agentest.http.shortages import shortage_told
-from agentest.http.websockets import RedirectRefused, WebSocket
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, CannotSend
+from agentest.support.http.client import Client
+from agentest.support.http.guard import RefusedAddress
+from agentest.support.http.retries import (
+    CONNECTION_ERRORS,
+    describe,
+    own_shortage,
+    pause_before_retry,
+    was_refused,
+)
+from agentest.support.http.shortages import shortage_told
+from agentest.support.http.websockets import RedirectRefused, WebSocket
 from agentest.support.trace_context import note_request, turn_of_requests
 
 _PLACE = "is the path that of the WebSocket?"

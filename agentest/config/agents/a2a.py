@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.over_http import HttpAgent
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 from agentest.support.templates import Template
 
 _OURS = ("parts", "role", "messageId", "taskId")

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import Given
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 
 
 class AdkAgent(HttpAgent):

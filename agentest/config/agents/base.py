@@ -11,7 +11,7 @@ from agentest.config.agents.ports import PORT, address_awaits_port
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import check_json
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 from agentest.support.templates import Template
 
 WAYS_OF_STATE = (

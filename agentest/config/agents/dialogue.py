@@ -6,7 +6,7 @@ from typing import Any
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.fields import PathText
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 
 
 class DialogueAgent(AnyAgent):

@@ -26,7 +26,7 @@ from agentest.config.agents.mock_servers import ADDRESSES, check_known
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.agents.ports import normal_address, sample
 from agentest.config.fields import PathText
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 
 _OF_NO_CONVERSATION = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
 """Placeholders that tell an agent nothing of which conversation a message is of: addresses are its tools'."""

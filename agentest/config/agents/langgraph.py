@@ -12,7 +12,7 @@ from agentest.config.agents.adk import check_runs_its_tools
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText
-from agentest.sight import Sight
+from agentest.domain.tool_visibility import Sight
 
 _OURS = {
     "assistant_id": "write `assistant_id` beside `body`",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agentest.domain.results import RowStatus, Status
 from agentest.report.alignments import SideBySide
 from agentest.report.console.text import STYLES, Chunk, Line, Look, Part, columns, line
-from agentest.results import RowStatus, Status
 
 _STATUS = {
     RowStatus.MATCHED: Status.PASSED,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from agentest.domain.results import ScenarioResult
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import Look
-from agentest.results import ScenarioResult
 from agentest.support.terminal import clean, in_log
 
 

@@ -10,9 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from agentest.metrics import ABOUT_CALLS, METRICS, MetricLevel
-from agentest.report.console.text import BLANK, STYLES, Line, Look, Part, Printer, labelled, line, rows_of
-from agentest.results import (
+from agentest.domain.metrics import ABOUT_CALLS, METRICS, MetricLevel
+from agentest.domain.results import (
     ConversationResult,
     MetricResult,
     MetricVerdict,
@@ -24,10 +23,11 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
+from agentest.domain.transcript import NO_TEXT, Turn, call_text
+from agentest.domain.verdict import turn_verdict
+from agentest.report.console.text import BLANK, STYLES, Line, Look, Part, Printer, labelled, line, rows_of
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
-from agentest.transcript import NO_TEXT, Turn, call_text
-from agentest.verdict import turn_verdict
 
 _SHOWN_SHORTFALLS = 10
 _REASON_CHARS = 600

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agentest.reasons import criterion_status
-from agentest.report.console.text import STYLES, Line, Look, Part, line
-from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name
-from agentest.results import (
+from agentest.domain.reasons import criterion_status
+from agentest.domain.results import (
     DECIDED,
     NO_MODEL,
     ConversationResult,
@@ -17,6 +15,8 @@ from agentest.results import (
     ScenarioResult,
     Status,
 )
+from agentest.report.console.text import STYLES, Line, Look, Part, line
+from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name
 from agentest.support.text import count, shortened
 
 

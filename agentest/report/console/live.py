@@ -10,7 +10,7 @@ from time import monotonic
 from rich.console import Group
 from rich.live import Live
 
-from agentest.events import Event, RunFinished, RunStarted
+from agentest.domain.events import Event, RunFinished, RunStarted
 from agentest.report.console.text import STYLES, Chunk, Line, Printer, line
 from agentest.report.progress import Progress, Standing, cost, phases, time_left, troubles
 from agentest.support.text import count, duration

@@ -11,15 +11,15 @@ from typing import IO, Literal, TextIO, cast
 
 from rich.console import Console
 
-from agentest.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
-from agentest.forecast import Forecast
+from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
+from agentest.domain.forecast import Forecast
+from agentest.domain.results import RunResult, ScenarioResult
 from agentest.report.console.case import detail_tables
 from agentest.report.console.live import LiveArea
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
 from agentest.report.console.text import BLANK, Line, Look, Printer, line
 from agentest.report.pulse import PulseReporter
-from agentest.results import RunResult, ScenarioResult
 from agentest.support.files import open_text
 from agentest.support.terminal import Output
 

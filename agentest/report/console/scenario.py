@@ -6,8 +6,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from agentest.endings import IN_WORDS
-from agentest.metrics import PASS_RATE
+from agentest.domain.end_reason import IN_WORDS
+from agentest.domain.metrics import PASS_RATE
+from agentest.domain.results import (
+    STATE_CHECKS,
+    ConversationResult,
+    ErrorGroup,
+    JudgeCalibration,
+    Reason,
+    ReasonKind,
+    ScenarioResult,
+    Severity,
+    Status,
+)
+from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
+from agentest.domain.verdict import conversation_status, threshold_status
 from agentest.report.alignments import counted_lines, of_held, of_reason
 from agentest.report.console.alignment import alignment_lines
 from agentest.report.console.case import shortfall_lines
@@ -23,20 +36,7 @@ from agentest.report.console.transcript import (
 from agentest.report.figures import interval_text, passed_text
 from agentest.report.outcomes import unreached_goal
 from agentest.report.repeats import decided
-from agentest.results import (
-    STATE_CHECKS,
-    ConversationResult,
-    ErrorGroup,
-    JudgeCalibration,
-    Reason,
-    ReasonKind,
-    ScenarioResult,
-    Severity,
-    Status,
-)
 from agentest.support.text import count, duration
-from agentest.transcript import Conversation, Turn, UnfinishedTurn
-from agentest.verdict import conversation_status, threshold_status
 
 _SHOWN_IDS = 6
 _SHOWN_PASSED = 5

@@ -9,20 +9,20 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from agentest.events import RunStarted
-from agentest.forecast import Forecast, forecast_words
+from agentest.domain.events import RunStarted
+from agentest.domain.forecast import Forecast, forecast_words
+from agentest.domain.results import RunResult, ScenarioResult, SlowTurn, Status
+from agentest.domain.root_causes import root_causes
+from agentest.domain.tool_visibility import Sight
+from agentest.domain.transcript import Usage
+from agentest.domain.verdict import run_status
 from agentest.report.causes import cause_facts
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
 from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
 from agentest.report.questions import questions
 from agentest.report.unfinished import ended_early_text
-from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
-from agentest.root_causes import root_causes
-from agentest.sight import Sight
 from agentest.support.text import count, duration
-from agentest.transcript import Usage
-from agentest.verdict import run_status
 
 _SLOWEST = 3
 _SHOWN_CAUSES = 10

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from agentest.results import JudgeCalibration, Status
+from agentest.domain.results import JudgeCalibration, Status
 from agentest.support.terminal import clean, encodable
 
 Part = str | tuple[str, str]

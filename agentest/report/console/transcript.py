@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.reasons import HeldTrajectory, check_status, held_trajectories, trajectory_status
-from agentest.report.alignments import counted_lines, of_held
-from agentest.report.console.alignment import alignment_lines
-from agentest.report.console.criteria import conversation_criteria
-from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
-from agentest.report.outcomes import score_reason, score_text
-from agentest.report.server_output import server_rows
-from agentest.report.session_state import state_rows
-from agentest.results import (
+from agentest.domain.reasons import HeldTrajectory, check_status, held_trajectories, trajectory_status
+from agentest.domain.results import (
     CheckResult,
     ConversationResult,
     ErrorExample,
@@ -23,10 +16,8 @@ from agentest.results import (
     Status,
     TurnEvaluation,
 )
-from agentest.sight import SeenBy
-from agentest.support.json_text import NotJson, json_text
-from agentest.support.text import count, duration, shortened
-from agentest.transcript import (
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
     Conversation,
@@ -37,6 +28,15 @@ from agentest.transcript import (
     call_text,
     state_changes,
 )
+from agentest.report.alignments import counted_lines, of_held
+from agentest.report.console.alignment import alignment_lines
+from agentest.report.console.criteria import conversation_criteria
+from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
+from agentest.report.outcomes import score_reason, score_text
+from agentest.report.server_output import server_rows
+from agentest.report.session_state import state_rows
+from agentest.support.json_text import NotJson, json_text
+from agentest.support.text import count, duration, shortened
 
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110

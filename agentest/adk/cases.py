@@ -1,0 +1,360 @@
+"""From an evaluation set's cases to what the runner runs: scenarios with references and graders."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from agentest.adk.formats.criteria import Criteria, Criterion
+from agentest.adk.formats.expectations import OwnExpectations
+from agentest.adk.formats.messages import user_message
+from agentest.adk.formats.model import (
+    ConversationScenario,
+    EvalCase,
+    Invocation,
+    OwnKeys,
+    answered_calls,
+    invocation_json,
+    text_of,
+    tool_calls,
+)
+from agentest.adk.formats.personas import persona_text
+from agentest.adk.formats.reading import ReadSet
+from agentest.adk.metrics.base import asks_a_judge
+from agentest.adk.metrics.beside_the_reply import expects_responses, expects_state
+from agentest.adk.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
+from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.own_code import OwnMetric
+from agentest.conversation.plan_user import check_instructions
+from agentest.domain.results import (
+    CaseId,
+    Reason,
+    ReasonKind,
+    Reference,
+    ReferenceCall,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
+from agentest.judging.grading import Grader
+from agentest.mocks.binding import Mock, RecordedAnswer
+from agentest.runner.plan import Unit
+from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.session import Session
+from agentest.store.invocations import unwrapped
+from agentest.support.errors import UsageError
+from agentest.support.paths import shown_path
+
+_Facts = Callable[[EvalCase], AgentFacts]
+"""What judges are told of an agent in a case."""
+_SHOWN_CASES = 5
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSet:
+    """An evaluation set, what it is held to, and what answers its tools."""
+
+    read: ReadSet
+    criteria: Criteria
+    tools: Mapping[str, Mock] = field(default_factory=dict)
+    evaluators: Mapping[str, OwnMetric] = field(default_factory=dict)
+    """Metric → what scores it, for metrics of the user's own."""
+    graded: bool = True
+    """False holds the conversations and grades nothing."""
+
+
+class NothingToEvaluate(ValueError):
+    """A case of which no metric could ever be scored: it is not run."""
+
+
+def case_entries(
+    sets: Sequence[CaseSet],
+    agents: Sequence[str],
+    num_runs: int,
+    root: Path,
+    known: Mapping[str, AgentFacts] = MappingProxyType({}),
+    redact: Callable[[str], str] = str,
+    date: str | None = None,
+) -> list[Unit | ScenarioResult]:
+    """What there is to run: a unit for every case and agent, in the order of the files.
+
+    Args:
+        known: agent → what its settings say of it, for judges.
+        redact: takes secrets out of what the sets have recorded of agents.
+        date: the configuration's, for cases that have none.
+
+    Raises UsageError for criteria that contradict a case; it names the file.
+    """
+    told = {agent: partial(facts_of, own=known.get(agent, NOTHING_KNOWN), redact=redact) for agent in agents}
+    placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
+    cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
+    names = _names([(case.eval_id, chosen.read.eval_set.eval_set_id, file) for chosen, file, case in cases])
+    return [
+        entry
+        for (chosen, file, case), name in zip(cases, names, strict=True)
+        for entry in _entries(case, chosen, name, file, told, num_runs, date)
+    ]
+
+
+def _names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
+    """The scenarios' names: a case's id, with its set's id or file before it where that tells it apart.
+
+    Of each case are given: its id, its set's id, its file.
+    """
+    forms = [(eval_id, f"{set_id}/{eval_id}", f"{file}/{eval_id}") for eval_id, set_id, file in cases]
+    taken = [0] * len(forms)
+    alike: Sequence[int] = range(len(forms))
+    while alike:
+        times = Counter(form[n] for form, n in zip(forms, taken, strict=True))
+        alike = [i for i, n in enumerate(taken) if times[forms[i][n]] > 1 and n < len(forms[i]) - 1]
+        for i in alike:
+            taken[i] += 1
+    return [form[n] for form, n in zip(forms, taken, strict=True)]
+
+
+def _entries(
+    case: EvalCase,
+    chosen: CaseSet,
+    name: str,
+    file: str,
+    agents: Mapping[str, _Facts],
+    num_runs: int,
+    date: str | None,
+) -> Iterator[Unit | ScenarioResult]:
+    line = chosen.read.lines.get(case.eval_id, 0)
+    try:
+        scenario = _scenario(case, chosen, name, line)
+        scenario = replace(scenario, date=scenario.date or date)
+        criteria = applicable(case, chosen.criteria) if chosen.graded else ()
+    except NothingToEvaluate as problem:
+        reason = Reason(Status.ERRORED, ReasonKind.UNSCORED, str(problem))
+        verdict = Verdict(Status.ERRORED, (reason,))
+        case_id = CaseId(chosen.read.eval_set.eval_set_id, case.eval_id)
+        yield from (
+            ScenarioResult(name, agent, file, line, verdict, case=case_id, tags=tags_of(case))
+            for agent in agents
+        )
+        return
+    most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
+    thresholds = {one.metric: one.threshold for one in criteria if not one.information}
+    thresholds |= scenario.thresholds
+    information = tuple(criterion.metric for criterion in criteria if criterion.information)
+    for agent, facts in agents.items():
+        try:
+            graders = _graders(case, chosen, criteria, replace(facts(case), date=scenario.date or ""))
+        except UsageError as problem:
+            at = f"{file}:{line}" if line else file
+            raise UsageError(f"{at}: {problem}") from problem
+        scope = f"{name!r} @ {agent!r}"
+        unit = Unit(scenario, agent, file, scope, "", num_runs, most, (), thresholds, graders)
+        yield replace(unit, information=information)
+
+
+def _graders(
+    case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], facts: AgentFacts
+) -> tuple[Grader, ...]:
+    return tuple(make_grader(case, _held(one, case), chosen.evaluators, facts) for one in criteria)
+
+
+def _held(criterion: Criterion, case: EvalCase) -> Criterion:
+    """The criterion as it is for this case."""
+    own = case.agentest or OwnKeys()
+    return replace(criterion, any_args_where_absent=True) if own.any_args_where_absent else criterion
+
+
+def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
+    """The criteria that a case is held to, beside what it expects itself.
+
+    Raises NothingToEvaluate when there is neither.
+    """
+    has = _data_of_own_metrics(case) | (_data_of_defaults(case) if criteria.adapts else {})
+    kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
+    if expectations_of(case).decide or any(not criterion.information for criterion in kept):
+        return kept
+    if not criteria.criteria:
+        raise NothingToEvaluate("not evaluated: the criteria name no metric")
+    if all(criterion.information for criterion in criteria.criteria):
+        raise NothingToEvaluate("not evaluated: the criteria name no metric that passes or fails a case")
+    if not criteria.adapts:
+        raise NothingToEvaluate(
+            "not evaluated: the criteria compare with reference answers, a final_session_state or "
+            "intermediate responses, of which the case has none; name another criterion, or run the other "
+            "cases alone"
+        )
+    raise NothingToEvaluate(
+        "not evaluated: the default criteria compare with expected tool calls and responses, and the case "
+        "has neither; name criteria in a test_config.json beside the file, or with --config-file-path"
+    )
+
+
+def _data_of_own_metrics(case: EvalCase) -> dict[str, bool]:
+    """Our own metrics, each with whether the case has what it compares with: others it does not concern.
+
+    A case with neither reference answers nor calls stays held to its answer, and has no score: it expects
+    nothing, and may not pass for having called nothing.
+    """
+    turns = case.conversation or ()
+    answers = any(turn.final_response is not None for turn in turns)
+    return {
+        "reference_answer_match": answers or all(turn.intermediate_data is None for turn in turns),
+        "final_session_state_match": expects_state(case),
+        "intermediate_responses_match": expects_responses(case),
+    }
+
+
+def _data_of_defaults(case: EvalCase) -> dict[str, bool]:
+    turns = case.conversation or ()
+    return {
+        "tool_trajectory_avg_score": any(turn.intermediate_data is not None for turn in turns),
+        "response_match_score": any(turn.final_response is not None for turn in turns),
+    }
+
+
+def unchecked(chosen: CaseSet) -> Iterator[str]:
+    """A note on each expectation of the set's cases, each judge and each setting that nothing looks at."""
+    yield from chosen.criteria.notes
+    metrics = {criterion.metric for criterion in chosen.criteria.criteria}
+    kinds = [("final_session_state_match", "a final_session_state", expects_state)]
+    if not any(c.include_intermediate_responses_in_final for c in chosen.criteria.criteria):
+        kinds.append(("intermediate_responses_match", "intermediate responses", expects_responses))
+    for metric, what, expects in kinds:
+        cases = [case.eval_id for case in chosen.read.eval_set.eval_cases if expects(case)]
+        if cases and metric not in metrics and chosen.graded:
+            yield _unchecked(chosen, metric, what, cases)
+    for criterion in chosen.criteria.criteria:
+        if criterion.judge and not asks_a_judge(criterion.metric):
+            yield f"{criterion.judge.place}: names a judge or its settings, and this metric asks no judge"
+
+
+def _unchecked(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) -> str:
+    more = f" and {len(cases) - _SHOWN_CASES} more" if len(cases) > _SHOWN_CASES else ""
+    which = f"{', '.join(cases[:_SHOWN_CASES])}{more}"
+    who = f"case {which} has" if len(cases) == 1 else f"cases {which} have"
+    return (
+        f"{chosen.read.path}: {who} {what}, which no criterion compares with: add "
+        f'"{metric}": 1.0 to the criteria to have it checked'
+    )
+
+
+def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario:
+    own = expectations_of(case)
+    scenario = Scenario(
+        name=name,
+        file=str(chosen.read.path),
+        line=line,
+        tools=chosen.tools,
+        case=CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
+        session=_session(case),
+        recorded=recorded_answers(case),
+        tags=tags_of(case),
+        trajectory=own.trajectory,
+        expect=own.expect,
+        state=own.state,
+        final_state=own.final_state,
+        thresholds=own.thresholds,
+        criteria=own.criteria,
+        date=own.date,
+    )
+    if case.conversation is not None:
+        return replace(scenario, turns=_turns(case.conversation))
+    conversation_scenario = case.conversation_scenario
+    assert conversation_scenario is not None, "a case has a conversation or a scenario"
+    return replace(
+        scenario,
+        # An offline user says the goal and then what it knows: the plan, sentence by sentence.
+        goal=conversation_scenario.starting_prompt,
+        knowledge=tuple(_SENTENCE_END.split(conversation_scenario.conversation_plan.strip())),
+        plan=_plan(conversation_scenario, chosen.criteria),
+    )
+
+
+def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPlan:
+    """What leads the simulated user. Raises ConfigError for instructions that cannot be filled in."""
+    instructions, persona, stop_signal = (
+        criteria.user.custom_instructions,
+        scenario.user_persona,
+        _stop_signal(criteria),
+    )
+    if instructions:
+        check_instructions(instructions, persona=persona is not None)
+    who = persona_text(persona, stop_signal) if persona else ""
+    return ConversationPlan(
+        starting_prompt=scenario.starting_prompt,
+        plan=scenario.conversation_plan,
+        persona=who,
+        instructions=instructions,
+        stop_signal=stop_signal,
+        model=criteria.user.model,
+    )
+
+
+def expectations_of(case: EvalCase) -> OwnExpectations:
+    """What the case expects in our own words."""
+    return case.agentest.expectations if case.agentest else OwnExpectations()
+
+
+def tags_of(case: EvalCase) -> tuple[str, ...]:
+    return (case.agentest or OwnKeys()).tags or ()
+
+
+def _session(case: EvalCase) -> Session | None:
+    session = case.session_input
+    return Session(session.app_name, session.user_id, session.state, session.session_id) if session else None
+
+
+def _stop_signal(criteria: Criteria) -> str:
+    """The signal that the criterion of the user's quality names; the default's where there is none."""
+    signals = [c.stop_signal for c in criteria.criteria if c.metric == "per_turn_user_simulator_quality_v1"]
+    return signals[0] if signals else ConversationPlan("", "").stop_signal
+
+
+def _turns(conversation: Sequence[Invocation]) -> tuple[ScriptedTurn, ...]:
+    if not conversation:
+        raise NothingToEvaluate("not evaluated: the conversation has no invocation")
+    return tuple(_turn(invocation, n) for n, invocation in enumerate(conversation, start=1))
+
+
+def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
+    """What the user says. Raises NothingToEvaluate where not all of it can be sent, or nothing is there."""
+    try:
+        said = user_message(invocation.user_content, invocation.invocation_id or str(number))
+    except ValueError as problem:
+        raise NothingToEvaluate(f"not evaluated: {problem}") from None
+    return ScriptedTurn(said.text, reference=reference(invocation), attachments=said.attachments)
+
+
+def reference(invocation: Invocation) -> Reference:
+    """What the invocation expects of the agent."""
+    response, data = invocation.final_response, invocation.intermediate_data
+    calls = tuple(ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
+    return Reference(
+        None if response is None else text_of(response),
+        None if data is None else calls,
+        invocation_json(invocation),
+    )
+
+
+def recorded_answers(case: EvalCase) -> tuple[RecordedAnswer, ...]:
+    """The case's recorded tool responses, each with the call that it answered.
+
+    A response belongs to the call of its id; without ids, the first response of a name to the first call.
+    """
+    return tuple(answer for turn in case.conversation or () for answer in _answers(turn))
+
+
+def _answer(response: Any) -> Any:
+    return unwrapped(response) if isinstance(response, Mapping) else response
+
+
+def _answers(turn: Invocation) -> Iterator[RecordedAnswer]:
+    for call, response in answered_calls(turn.intermediate_data):
+        if response is not None:
+            yield RecordedAnswer(call.name or "", call.args or {}, _answer(response.response))

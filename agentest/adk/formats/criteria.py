@@ -1,0 +1,404 @@
+"""What an evaluation is held to: the criteria of a `test_config.json`."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    model_validator,
+)
+
+from agentest.adk.formats.checked import check_no_data_form, checked
+from agentest.adk.formats.judge_options import CriteriaObject as _CriteriaObject
+from agentest.adk.formats.judge_options import JudgeOptions, Judges, ModelName
+from agentest.adk.formats.match_type import MatchType, as_match_type
+from agentest.adk.formats.metric_info import Interval
+from agentest.adk.formats.model import Rubric
+from agentest.adk.formats.model_config import ModelConfig
+from agentest.adk.formats.policy import not_blank, policy_text
+from agentest.config.wishes import NO_SAMPLING, ModelWish, Sampling
+from agentest.domain.metrics import ADK_METRICS, MetricDefinition
+from agentest.support.errors import UsageError
+from agentest.support.files import user_text
+from agentest.support.json_text import json_value
+from agentest.support.spelling import nearest, snake_case
+
+CRITERIA_FILE = "test_config.json"
+"""How the file beside evaluation sets is called that holds their criteria."""
+STOP_SIGNAL = "</finished>"
+MAX_INVOCATIONS = 20
+_NOT_GIVEN = math.inf
+"""Stands for a threshold that is not given. No score reaches it: nothing can pass by it."""
+_UNBOUNDED = (-sys.float_info.max, sys.float_info.max)
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A metric, the score it must reach, and how it is measured. Metrics use the options they know."""
+
+    metric: str
+    threshold: float
+    match_type: MatchType = MatchType.EXACT
+    ignore_args: bool = False
+    any_args_where_absent: bool = False
+    """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
+    judge_model: str | None = None
+    """The model that the file names, as it is written there."""
+    judge_sampling: Sampling = NO_SAMPLING
+    """How the judge is to answer, whichever it is."""
+    num_samples: int | None = None
+    """How often a judge is asked; None: the metric's own default."""
+    parallelism_limit: int | None = None
+    """How many questions about one conversation are asked at once; None: as many as there are."""
+    rubrics: tuple[Rubric, ...] = ()
+    evaluate_intermediate_nl_responses: bool = False
+    include_intermediate_responses_in_final: bool = False
+    stop_signal: str = STOP_SIGNAL
+    policy: str = ""
+    """What `safety_v1` holds replies to; "": what the agent was told."""
+    information: bool = False
+    """Whether the score is shown and decides nothing."""
+    written: Mapping[str, Any] = field(default_factory=dict)
+    """The criterion as it was written, for custom evaluators; `{"threshold": …}` where it was a number."""
+    file: str = field(default="", compare=False)
+    """Where it was written."""
+    not_sent: tuple[str, ...] = field(default=(), compare=False)
+    """Keys of `judge_model_config` that have no place in our requests."""
+
+    @property
+    def judge(self) -> ModelWish | None:
+        """The judge that the file wishes for; None: the configured one, as it is."""
+        if self.judge_model is None and not self.judge_sampling.given() and not self.not_sent:
+            return None
+        return ModelWish(
+            role="judge",
+            model=self.judge_model,
+            sampling=self.judge_sampling,
+            file=self.file,
+            key=f"criteria.{self.metric}",
+            metric=self.metric,
+            not_sent=self.not_sent,
+        )
+
+    @property
+    def has_threshold(self) -> bool:
+        """False for a metric of the user's own whose default holds, until that is known (`own_metrics`)."""
+        return self.threshold != _NOT_GIVEN
+
+
+@dataclass(frozen=True, slots=True)
+class CustomMetric:
+    """A metric of the user's own: the import path of a function or of an Evaluator."""
+
+    path: str
+    info: Mapping[str, Any] | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserSimulator:
+    """How the simulated user is led."""
+
+    model: ModelWish | None = None
+    """The model that the file wishes for; None: the configured one, as it is."""
+    max_allowed_invocations: int = MAX_INVOCATIONS
+    """At least 1."""
+    custom_instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """Everything a `test_config.json` says."""
+
+    criteria: tuple[Criterion, ...]
+    custom: Mapping[str, CustomMetric] = field(default_factory=dict)
+    user: UserSimulator = UserSimulator()
+    adapts: bool = False
+    """Whether a criterion is left out for a case that has no data for it: so with the default criteria."""
+    source: Path | None = None
+    notes: tuple[str, ...] = ()
+    """What the user should know about the file."""
+
+
+DEFAULT = Criteria(
+    (Criterion("tool_trajectory_avg_score", 1.0), Criterion("response_match_score", 0.8)), adapts=True
+)
+
+
+def _ids_differ(rubrics: tuple[Rubric, ...]) -> tuple[Rubric, ...]:
+    for rubric_id, count in Counter(rubric.rubric_id for rubric in rubrics).items():
+        if count > 1:
+            raise ValueError(f"the rubric_id `{rubric_id}` is given {count} times; give each rubric its own")
+    return rubrics
+
+
+class _CustomCriterion(BaseModel):
+    """A criterion of a metric of the user's own, which knows the other keys."""
+
+    model_config = ConfigDict(strict=True)
+
+    threshold: float | None = None
+    """None: the metric's default."""
+    information: bool = False
+
+
+class _BuiltinCriterion(Judges):
+    threshold: float
+    information: bool = False
+    policy: Annotated[str, AfterValidator(not_blank)] | None = None
+    policy_file: Annotated[str, AfterValidator(not_blank)] | None = None
+    match_type: Annotated[MatchType, BeforeValidator(as_match_type)] = MatchType.EXACT
+    ignore_args: bool = False
+    judge_model_options: JudgeOptions = JudgeOptions()
+    rubrics: Annotated[tuple[Rubric, ...], Strict(False), AfterValidator(_ids_differ)] = ()
+    evaluate_intermediate_nl_responses: bool = False
+    include_intermediate_responses_in_final: bool = False
+    stop_signal: Annotated[str, Field(min_length=1)] = STOP_SIGNAL
+
+    @model_validator(mode="after")
+    def _one_policy(self) -> Self:
+        if self.policy is not None and self.policy_file is not None:
+            raise ValueError("policy and policy_file exclude each other; keep one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _options_once(self) -> Self:
+        self.merged(self.judge_model_options)
+        return self
+
+    def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> Criterion:
+        """The criterion without its file, and without the text of a `policy_file`."""
+        judges = self.merged(self.judge_model_options)
+        config = judges.judge_model_config or ModelConfig()
+        return Criterion(
+            metric=metric,
+            threshold=threshold,
+            match_type=self.match_type,
+            ignore_args=self.ignore_args,
+            judge_model=judges.judge_model,
+            judge_sampling=config.sampling,
+            num_samples=judges.num_samples,
+            parallelism_limit=judges.parallelism_limit,
+            rubrics=self.rubrics,
+            evaluate_intermediate_nl_responses=self.evaluate_intermediate_nl_responses,
+            include_intermediate_responses_in_final=self.include_intermediate_responses_in_final,
+            stop_signal=self.stop_signal,
+            policy=self.policy or "",
+            information=self.information,
+            written=written,
+            not_sent=config.not_sent,
+        )
+
+
+class _Informational(_BuiltinCriterion):
+    """A criterion that decides nothing: its threshold is shown nowhere."""
+
+    threshold: float | None = None  # type: ignore[assignment]
+
+
+class _ValueInfo(_CriteriaObject):
+    interval: Interval | None = None
+
+
+class _MetricInfo(_CriteriaObject):
+    metric_name: str | None = None
+    description: str | None = None
+    default_threshold: float | None = None
+    experimental: bool = False
+    metric_value_info: _ValueInfo = _ValueInfo()
+    requires_threshold: bool = True
+
+
+class _CodeConfig(_CriteriaObject):
+    name: Annotated[str, Field(min_length=1)]
+
+
+class _CustomMetric(_CriteriaObject):
+    code_config: _CodeConfig
+    metric_info: _MetricInfo | None = None
+    description: str = ""
+
+    def value(self) -> CustomMetric:
+        info = self.metric_info.model_dump(exclude_unset=True) if self.metric_info else None
+        return CustomMetric(self.code_config.name, info, self.description)
+
+    def bounds(self) -> tuple[float, float]:
+        interval = self.metric_info and self.metric_info.metric_value_info.interval
+        return (interval.min_value, interval.max_value) if interval else _UNBOUNDED
+
+
+def _has_placeholders(template: str) -> str:
+    """As google-adk demands it: the user cannot go on without these."""
+    for name in ("stop_signal", "conversation_plan", "conversation_history"):
+        if not re.search(r"\{[{%][^{}]*\b" + name + r"\b", template):
+            raise ValueError(f"has no placeholder `{{{{ {name} }}}}`; add it")
+    return template
+
+
+class _UserSimulator(_CriteriaObject):
+    type: Literal["llm_backed"] | None = None
+    model: ModelName | None = None
+    model_configuration: ModelConfig | None = None
+    max_allowed_invocations: Annotated[int, Field(ge=1)] = MAX_INVOCATIONS
+    custom_instructions: Annotated[str, AfterValidator(_has_placeholders)] | None = None
+    include_function_calls: bool = False
+
+    def value(self, source: str) -> UserSimulator:
+        wish = self._wish(source)
+        return UserSimulator(wish, self.max_allowed_invocations, self.custom_instructions or "")
+
+    def _wish(self, source: str) -> ModelWish | None:
+        config = self.model_configuration or ModelConfig()
+        if self.model is None and not config.sampling.given() and not config.not_sent:
+            return None
+        key = "user_simulator_config"
+        return ModelWish("user", self.model, config.sampling, source, key, not_sent=config.not_sent)
+
+
+_LIVE_IGNORED = (
+    "{source}: live_model_config is ignored: it is for ADK's live (bidirectional) sessions, and here agents "
+    "are sent one message after another"
+)
+
+
+class _File(_CriteriaObject):
+    criteria: dict[str, Any] = Field(default_factory=dict)
+    custom_metrics: dict[str, Any] | None = None
+    user_simulator_config: _UserSimulator | None = None
+    live_model_config: Any = None
+
+
+def read_criteria(path: Path) -> Criteria:
+    """The criteria of a `test_config.json`. Raises UsageError with file and key."""
+    try:
+        data = json_value(user_text(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is not valid JSON: {error}") from None
+    return replace(parse_criteria(data, str(path), path.parent), source=path)
+
+
+def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) -> Criteria:
+    """The content of a criteria file, or a bare mapping of metrics to their criteria.
+
+    Keys may be in either spelling. `source` names the file in errors, and files that it names are relative
+    to `folder`. Raises UsageError.
+    """
+    check_no_data_form(data, source)
+    file = checked(_File, {"criteria": data} if _is_bare(data) else data, source)
+    custom = {
+        name: checked(_CustomMetric, metric, source, "custom_metrics", name)
+        for name, metric in (file.custom_metrics or {}).items()
+    }
+    return Criteria(
+        tuple(
+            _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
+        ),
+        {name: metric.value() for name, metric in custom.items()},
+        (file.user_simulator_config or _UserSimulator()).value(source),
+        notes=() if file.live_model_config is None else (_LIVE_IGNORED.format(source=source),),
+    )
+
+
+def _is_bare(data: object) -> bool:
+    """Whether the data are metrics and criteria alone, without the keys of a file."""
+    if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
+        return False
+    return bool(data) and all(_like_criterion(name, value) for name, value in data.items())
+
+
+def _like_criterion(metric: object, value: object) -> bool:
+    if value is None:
+        return metric in ADK_METRICS
+    has_own = metric in ADK_METRICS and ADK_METRICS[str(metric)].default_threshold is not None
+    return isinstance(value, int | float) or (
+        isinstance(value, Mapping) and (has_own or not value.keys().isdisjoint(("threshold", "information")))
+    )
+
+
+def _criterion(
+    metric: str, value: Any, custom: Mapping[str, _CustomMetric], source: str, folder: Path
+) -> Criterion:
+    written = {"threshold": value} if isinstance(value, str | int | float | None) else value
+    written = _with_threshold(metric, written)
+    if metric in custom:
+        base = checked(_CustomCriterion, written, source, "criteria", metric)
+        if base.threshold is None:
+            threshold, written = _NOT_GIVEN, _without_threshold(written, metric, source)
+        else:
+            threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
+        return Criterion(metric, threshold, information=base.information, written=written)
+    if metric not in ADK_METRICS:
+        raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")
+    return _builtin(ADK_METRICS[metric], written, source, folder)
+
+
+def _builtin(metric: MetricDefinition, written: Mapping[str, Any], source: str, folder: Path) -> Criterion:
+    bounds = metric.thresholds
+    decides = bounds is not None and not (isinstance(written, Mapping) and written.get("information"))
+    form = _BuiltinCriterion if decides else _Informational
+    criterion = checked(form, written, source, "criteria", metric.name)
+    at = f"{source}: criteria.{metric.name}"
+    if bounds is None and criterion.threshold is not None:
+        raise UsageError(
+            f"{at}: is a number that never passes or fails, so it has no threshold; write null in its place"
+        )
+    least, _ = bounds or (0.0, 0.0)
+    threshold = least if criterion.threshold is None else criterion.threshold
+    _within(threshold, bounds or _UNBOUNDED, metric.name, source)
+    value = criterion.value(metric.name, threshold, written)
+    return replace(
+        value,
+        file=source,
+        information=not decides,
+        policy=policy_text(metric.name, criterion.policy, criterion.policy_file, at, folder),
+    )
+
+
+def _with_threshold(metric: str, written: Any) -> Any:
+    """The criterion with its metric's own threshold where it has one and names none."""
+    own = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
+    if own is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
+        return written
+    return {**written, "threshold": own}
+
+
+def _without_threshold(written: Mapping[str, Any], metric: str, source: str) -> dict[str, Any]:
+    """The keys that the metric's code knows. Raises UsageError for one that was meant to be the threshold."""
+    others = {str(key): value for key, value in written.items() if key != "threshold"}
+    meant = difflib.get_close_matches("threshold", others, n=1, cutoff=0.75)
+    if meant:
+        raise UsageError(f"{source}: criteria.{metric}: unknown key `{meant[0]}`; did you mean `threshold`?")
+    return others
+
+
+def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:
+    names = sorted({*ADK_METRICS, *custom})
+    close = nearest(metric, names)
+    hint = f"did you mean `{close}`? " if close else ""
+    valid = ", ".join(f"`{name}`" for name in names)
+    own = f'"custom_metrics": {{"{metric}": {{"code_config": {{"name": "module.Evaluator"}}}}}}'
+    return f"there is no metric `{metric}`; {hint}valid are: {valid}; your own by {own}, or `evaluators=`"
+
+
+def _within(threshold: float, bounds: tuple[float, float], metric: str, source: str) -> float:
+    low, high = bounds
+    if low <= threshold <= high:
+        return threshold
+    expected = "be a finite number" if bounds == _UNBOUNDED else f"be from {low:g} to {high:g}"
+    raise UsageError(f"{source}: criteria.{metric}.threshold: must {expected}, found {threshold!r}")

@@ -1,0 +1,130 @@
+"""What a case expects in our own words, under its key `agentest`: read as a scenario file is read.
+
+The values stay as they stand in the file, so that a set that is written again says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import AfterValidator
+
+from agentest.domain.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normal_thresholds
+from agentest.scenarios.criteria import Criterion, parse_criteria
+from agentest.scenarios.expectations import Saying, parse_expected_state, parse_sayings
+from agentest.scenarios.making import parse_date
+from agentest.scenarios.state import parse_state
+from agentest.scenarios.trajectories import parse_trajectories
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.spelling import did_you_mean
+
+CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
+"""What a case can have thresholds for: other metrics have theirs among the criteria."""
+
+
+def parse_thresholds(value: Any, key: str) -> dict[str, float]:
+    """The thresholds of a case, of metrics that no file of criteria knows."""
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"{key}: expected an object from metric to number, found {value!r}")
+    try:
+        thresholds = normal_thresholds(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    for name, least in thresholds.items():
+        if name not in CASE_THRESHOLDS:
+            hint = did_you_mean(name, CASE_THRESHOLDS)
+            raise ValueError(
+                f"{key}: `{name}` can have no threshold here; {hint}. Other metrics have theirs in the "
+                "criteria (test_config.json)"
+            )
+        low, high = THRESHOLD_RANGE[name]
+        if not low <= least <= high:
+            raise ValueError(f"{key}.{name}: {least:g} is not between {low:g} and {high:g}")
+    return thresholds
+
+
+def _some_criteria(value: Any, key: str) -> tuple[Criterion, ...]:
+    criteria = parse_criteria(value, key)
+    if not criteria:
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    return criteria
+
+
+def _some_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
+    trajectories = parse_trajectories(value, key)
+    if not trajectories:
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    return trajectories
+
+
+_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    "trajectory": _some_trajectories,
+    "expect": parse_sayings,
+    "state": parse_state,
+    "final_state": parse_expected_state,
+    "thresholds": parse_thresholds,
+    "criteria": _some_criteria,
+    "date": parse_date,
+}
+
+
+class WrongInside(ValueError):
+    """Something wrong at a place inside of a value. `at`: the place, as `[0].expected`."""
+
+    def __init__(self, at: str, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def checked_as(name: str) -> AfterValidator:
+    """Refuses, with a ValueError, a value that the words of this key cannot be made of."""
+
+    def check(value: Any) -> Any:
+        if value is not None:
+            _check(name, value)
+        return value
+
+    return AfterValidator(check)
+
+
+def _check(name: str, value: Any) -> None:
+    try:
+        _PARSERS[name](value, name)
+    except ValueError as error:
+        at, _, message = str(error).removeprefix(name).partition(": ")
+        raise WrongInside(at, message) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnExpectations:
+    """What a case must hold besides its criteria, as a scenario says it."""
+
+    trajectory: tuple[Trajectory, ...] = ()
+    expect: tuple[Saying, ...] = ()
+    state: Mapping[str, Any] | None = None
+    final_state: Mapping[str, Any] | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    criteria: tuple[Criterion, ...] = ()
+    date: str | None = None
+
+    @property
+    def decide(self) -> bool:
+        """Whether a case may fail by them: then it is evaluated, whatever the criteria find of it."""
+        return bool(self.trajectory or self.expect or self.final_state or self._required)
+
+    @property
+    def _required(self) -> bool:
+        return any(criterion.required for criterion in self.criteria)
+
+
+def own_expectations(values: Mapping[str, Any]) -> OwnExpectations:
+    """The words of a case. `values`: those of its key `agentest`, which have been checked."""
+    return OwnExpectations(
+        **{
+            name: parse(values[name], name)
+            for name, parse in _PARSERS.items()
+            if values.get(name) is not None
+        }
+    )

@@ -1,0 +1,328 @@
+"""The other forms of evaluation sets, and how each is converted to an EvalSet.
+
+    legacy, with cases     [{name, data: [turn], initial_session?}]
+    legacy, bare           [turn]: the whole file is one conversation
+    ADK-TypeScript's data  {name, metrics?, thresholds?, rubric?, data: [{name, query, …}]}
+    scenarios              {scenarios: [{starting_prompt, conversation_plan, user_persona?}]}
+
+What is converted depends on the file alone: no clock, no random ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
+
+from agentest.adk.formats.model import (
+    EVAL_CASE,
+    ConversationScenario,
+    EvalCase,
+    EvalSet,
+    OwnKeys,
+    SessionInput,
+)
+from agentest.adk.formats.rubric_text import rubrics_of
+from agentest.domain.metrics import ADK_METRICS
+from agentest.support.spelling import did_you_mean, snake_case
+
+_CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+_OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+_Object = dict[str, Any]
+
+DEFAULT_THRESHOLD = 0.8
+THRESHOLDS = {
+    "tool_trajectory_avg_score": 1.0,
+    "safety_v1": 1.0,
+    "reference_answer_match": 1.0,
+    "response_evaluation_score": 4.0,  # of 1 to 5
+}
+"""What a metric must reach that the file names without a threshold; `DEFAULT_THRESHOLD` for others."""
+
+_ABOUT_CALLS = frozenset({"tool_trajectory_avg_score", "tool_trajectory_f1"})
+_ABOUT_REFERENCES = frozenset({"response_match_score", "reference_answer_match"})
+_NEVER_FAIL = frozenset(metric.name for metric in ADK_METRICS.values() if metric.thresholds is None)
+RUBRIC_PREFIX = "rubric_based_"
+RUBRIC_METRIC = "rubric_based_final_response_quality_v1"
+"""Which metric a file's rubric is for, where the file names none that takes rubrics."""
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class LegacyToolUse:
+    """A call: `{tool_name, tool_input}`, or `{name, args}` from ADK-TS."""
+
+    tool_name: Annotated[str, Field(validation_alias=AliasChoices("tool_name", "toolName", "name"))]
+    tool_input: Annotated[
+        dict[str, Any] | None, Field(validation_alias=AliasChoices("tool_input", "toolInput", "args"))
+    ] = None
+    mock_tool_output: Any = None
+    """Not read, as in ADK."""
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class LegacyAgentResponse:
+    """What an agent said before the final response."""
+
+    author: str
+    text: str
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class LegacyTurn:
+    """One message of the user and what is expected after it."""
+
+    query: str
+    reference: str | None = None
+    expected_tool_use: tuple[LegacyToolUse, ...] | None = None
+    expected_intermediate_agent_responses: tuple[LegacyAgentResponse, ...] | None = None
+    response: Any = None
+    """What some agent once answered. Not read, as in ADK."""
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class InitialSession:
+    """The session in which a conversation starts; every part may be absent."""
+
+    app_name: str = ""
+    user_id: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class LegacyCase:
+    """A conversation with a name."""
+
+    name: str
+    data: tuple[LegacyTurn, ...]
+    initial_session: InitialSession | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class DataCase:
+    """A conversation of one message."""
+
+    name: str
+    query: str
+    expected_tool_calls: tuple[str, ...] | None = None
+    expected_tool_args: dict[str, dict[str, Any]] | None = None
+    reference_answer: str | None = None
+
+    @field_validator("expected_tool_args")
+    @classmethod
+    def _of_expected_calls(
+        cls, args: dict[str, dict[str, Any]] | None, info: ValidationInfo
+    ) -> dict[str, dict[str, Any]] | None:
+        calls = info.data.get("expected_tool_calls") or ()
+        for name in args or ():
+            if name not in calls:
+                hint = did_you_mean(name, calls) if calls else "name it in `expected_tool_calls`"
+                raise ValueError(f"`{name}` is not among the expected calls; {hint}")
+        return args
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class DataSet:
+    """ADK-TypeScript's form."""
+
+    data: tuple[DataCase, ...]
+    name: str | None = None
+    description: str | None = None
+    metrics: tuple[str, ...] | None = None
+    thresholds: dict[str, float] | None = None
+    rubric: str | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class Scenarios:
+    """Conversations that simulated users lead."""
+
+    scenarios: tuple[ConversationScenario, ...]
+
+
+_MISSPELT = 0.7
+"""How much a key must look like a known one to be taken for it."""
+_TOOL_USE: _Object = dict.fromkeys(("tool_name", "name", "tool_input", "args", "mock_tool_output"))
+_TURN: _Object = {
+    "query": None,
+    "reference": None,
+    "expected_tool_use": _TOOL_USE,
+    "expected_intermediate_agent_responses": dict.fromkeys(("author", "text")),
+    "response": None,
+}
+_CASE: _Object = {"name": None, "data": _TURN, "initial_session": None}
+
+
+def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """Legacy cases or turns without the keys that ADK does not know, and those keys, each once.
+
+    Google-adk looks at what it knows and at nothing else. A key that may be a misspelt one is kept: it is an
+    error.
+    """
+    extras: dict[str, None] = {}
+
+    def known(node: Any, parts: Mapping[str, Any]) -> Any:
+        """`parts`: the known keys, each with those of the objects in its list; None where any may follow."""
+        if isinstance(node, list):
+            return [known(one, parts) for one in node]
+        if not isinstance(node, Mapping):
+            return node
+        kept = {}
+        for key, value in node.items():
+            name = snake_case(str(key))
+            if name in parts:
+                kept[key] = known(value, parts[name]) if parts[name] else value
+            elif get_close_matches(name, parts, n=1, cutoff=_MISSPELT):
+                kept[key] = value
+            else:
+                extras[str(key)] = None
+        return kept
+
+    cleaned = [known(e, _CASE if isinstance(e, Mapping) and "data" in e else _TURN) for e in entries]
+    return cleaned, tuple(extras)
+
+
+def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> EvalSet:
+    return EvalSet(name, tuple(_legacy_case(case) for case in cases), name)
+
+
+def from_legacy_turns(turns: Sequence[LegacyTurn], name: str) -> EvalSet:
+    """One case of the whole file, as in ADK."""
+    cases = (_legacy_case(LegacyCase(name, tuple(turns))),) if turns else ()
+    return EvalSet(name, cases, name)
+
+
+def from_data(data_set: DataSet, name: str) -> EvalSet:
+    cases = tuple(_data_case(case) for case in data_set.data)
+    return EvalSet(data_set.name or name, cases, data_set.name or name, data_set.description)
+
+
+def from_scenarios(document: Scenarios, name: str) -> EvalSet:
+    cases = (
+        EvalCase(f"scenario-{number}", conversation_scenario=scenario)
+        for number, scenario in enumerate(document.scenarios, 1)
+    )
+    return EvalSet(name, tuple(cases), name)
+
+
+def session_input(session: InitialSession | None) -> SessionInput | None:
+    """The session of a case; None where nothing at all is given, as in ADK."""
+    if session is None or session == InitialSession():
+        return None
+    return SessionInput(session.app_name, session.user_id, session.state, session.session_id)
+
+
+def data_criteria(data_set: DataSet) -> Mapping[str, Any] | None:
+    """What the file asks for, as the content of a `test_config.json`; None where it says nothing.
+
+    A reference answer is not a text to repeat: unless the file names `response_match_score`, it is held to
+    be contained in the response or to mean the same (`reference_answer_match`). What a file has data for and
+    its `metrics` do not list is scored for information.
+    """
+    criteria = {metric: _criterion(metric, data_set) for metric in _deciding(data_set)}
+    for metric in unlisted_metrics(data_set):
+        criteria[metric] = {"information": True, **_keys_of(metric, data_set)}
+    return {"criteria": criteria} if criteria or data_set.metrics is not None else None
+
+
+def unlisted_metrics(data_set: DataSet) -> tuple[str, ...]:
+    """What the file has data or a threshold for and its `metrics`, if it has any, do not list."""
+    if data_set.metrics is None:
+        return ()
+    wanted = [*(data_set.thresholds or ()), *_scorable(data_set, data_set.metrics)]
+    return tuple(metric for metric in dict.fromkeys(wanted) if metric not in data_set.metrics)
+
+
+def _deciding(data_set: DataSet) -> tuple[str, ...]:
+    """The metrics that pass or fail a case: those of `metrics`, else all that the file speaks of."""
+    if data_set.metrics is not None:
+        return tuple(dict.fromkeys(data_set.metrics))
+    named = tuple(data_set.thresholds or ())
+    return tuple(dict.fromkeys([*named, *_scorable(data_set, named)]))
+
+
+def _scorable(data_set: DataSet, named: Sequence[str]) -> list[str]:
+    """The metrics that the file has data for, where no metric that it names uses the data."""
+    calls = any(case.expected_tool_calls is not None for case in data_set.data)
+    # Thresholds without `metrics` name all that is to be scored of the calls.
+    calls = calls and (data_set.metrics is not None or not data_set.thresholds)
+    references = any(case.reference_answer for case in data_set.data)
+    rubric = data_set.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named)
+    return [
+        *["tool_trajectory_avg_score"] * (calls and not _ABOUT_CALLS.intersection(named)),
+        *[RUBRIC_METRIC] * bool(rubric),
+        *["reference_answer_match"] * (references and not _ABOUT_REFERENCES.intersection(named)),
+    ]
+
+
+def _criterion(metric: str, data_set: DataSet) -> float | dict[str, Any] | None:
+    """A metric's criterion in its shortest form; None for one that has no threshold."""
+    keys = _keys_of(metric, data_set)
+    return keys if "rubrics" in keys else keys.get("threshold")
+
+
+def _keys_of(metric: str, data_set: DataSet) -> dict[str, Any]:
+    default = None if metric in _NEVER_FAIL else THRESHOLDS.get(metric, DEFAULT_THRESHOLD)
+    threshold = (data_set.thresholds or {}).get(metric, default)
+    keys: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
+    if data_set.rubric and metric.startswith(RUBRIC_PREFIX):
+        keys["rubrics"] = rubrics_of(data_set.rubric)
+    return keys
+
+
+def _legacy_case(case: LegacyCase) -> EvalCase:
+    conversation = [_legacy_invocation(turn, number) for number, turn in enumerate(case.data, 1)]
+    return _case(case.name, conversation, session_input(case.initial_session))
+
+
+def _case(name: str, conversation: list[_Object], session: SessionInput | None = None) -> EvalCase:
+    # From one document, not value by value: ten thousand cases are then read in half the time.
+    document = {"eval_id": name, "conversation": conversation, "session_input": session}
+    return EVAL_CASE.validate_python(document)
+
+
+def _legacy_invocation(turn: LegacyTurn, number: int) -> _Object:
+    return _invocation(turn.query, number, turn.reference, _legacy_intermediate(turn))
+
+
+def _legacy_intermediate(turn: LegacyTurn) -> _Object | None:
+    uses, said = turn.expected_tool_use, turn.expected_intermediate_agent_responses
+    if uses is None and said is None:
+        return None
+    return {
+        "tool_uses": [{"name": use.tool_name, "args": use.tool_input} for use in uses or ()],
+        "intermediate_responses": [(one.author, [{"text": one.text}]) for one in said or ()],
+    }
+
+
+def _data_case(case: DataCase) -> EvalCase:
+    """The case. Of a call without arguments only the name is expected, which an EvalSet cannot say."""
+    made = _case(case.name, [_data_invocation(case)])
+    loose = set(case.expected_tool_calls or ()) - {*(case.expected_tool_args or ())}
+    return replace(made, agentest=OwnKeys(any_args_where_absent=True)) if loose else made
+
+
+def _data_invocation(case: DataCase) -> _Object:
+    calls, args = case.expected_tool_calls, case.expected_tool_args or {}
+    uses = None if calls is None else {"tool_uses": [{"name": n, "args": args.get(n)} for n in calls]}
+    return _invocation(case.query, 1, case.reference_answer, uses)
+
+
+def _invocation(query: str, number: int, reference: str | None, intermediate: _Object | None) -> _Object:
+    return {
+        "invocation_id": f"turn-{number}",
+        "user_content": _content("user", query),
+        # ADK reads an absent reference as "": here too the two are the same, and nothing to compare with.
+        "final_response": _content("model", reference) if reference else None,
+        "intermediate_data": intermediate,
+    }
+
+
+def _content(role: str, text: str) -> _Object:
+    return {"role": role, "parts": [{"text": text}]}

@@ -1,0 +1,112 @@
+"""What a metric of the user's own says about itself: its name, its default threshold, its range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Self
+
+from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
+
+from agentest.adk.formats.problems import Names, problems
+from agentest.support.json_text import safe_repr
+
+# Numbers and flags are strict, the values are not: those may be mappings, in either spelling.
+_EITHER_SPELLING = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+_Number = Annotated[float, Strict()]
+_Flag = Annotated[bool, Strict()]
+
+
+@dataclass(slots=True, frozen=True, config=_EITHER_SPELLING)
+class Interval:
+    """A range of scores, its ends included unless they are open."""
+
+    min_value: _Number
+    max_value: _Number
+    open_at_min: _Flag = False
+    open_at_max: _Flag = False
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Self:
+        if not self.min_value <= self.max_value:
+            raise ValueError(f"min_value {self.min_value:g} is above max_value {self.max_value:g}")
+        return self
+
+    def __contains__(self, value: float) -> bool:
+        above = self.min_value < value if self.open_at_min else self.min_value <= value
+        below = value < self.max_value if self.open_at_max else value <= self.max_value
+        return above and below
+
+    def __str__(self) -> str:
+        if not (self.open_at_min or self.open_at_max):
+            return f"from {self.min_value:g} to {self.max_value:g}"
+        low = "above" if self.open_at_min else "at least"
+        high = "below" if self.open_at_max else "at most"
+        return f"{low} {self.min_value:g} and {high} {self.max_value:g}"
+
+
+@dataclass(slots=True, frozen=True, config=_EITHER_SPELLING)
+class MetricValueInfo:
+    """What values a metric has."""
+
+    interval: Interval | None = None
+    """None: any number."""
+
+
+@dataclass(slots=True, frozen=True, config=_EITHER_SPELLING)
+class MetricInfo:
+    """What an evaluator measures."""
+
+    metric_name: str
+    description: str = ""
+    default_threshold: _Number | None = None
+    """The threshold of a criterion that gives none; None: the evaluator's own."""
+    experimental: _Flag = False
+    metric_value_info: MetricValueInfo | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The range of its scores; None: any number."""
+        return self.metric_value_info.interval if self.metric_value_info else None
+
+
+_METRIC_INFO, _INTERVAL = TypeAdapter(MetricInfo), TypeAdapter(Interval)
+
+
+def metric_info_of(given: Any) -> MetricInfo:
+    """A MetricInfo from one, from a mapping in either spelling, or from google-adk's object.
+
+    Raises ValueError that says in one line what is wrong.
+    """
+    if isinstance(given, MetricInfo):
+        return given
+    values = given if isinstance(given, Mapping) else _attributes(given)
+    try:
+        return _METRIC_INFO.validate_python(values)
+    except ValidationError as error:
+        raise ValueError(next(problems(error, values, MetricInfo, Names())).message) from None
+
+
+def interval_of(values: Mapping[str, Any]) -> Interval:
+    """The range that a criteria file gives, checked."""
+    return _INTERVAL.validate_python(values)
+
+
+def _attributes(given: Any) -> dict[str, Any]:
+    """The values of an object that has the attributes of a MetricInfo. Raises ValueError."""
+    if not hasattr(given, "metric_name"):
+        raise ValueError(f"expected a MetricInfo or a mapping with its keys, found {safe_repr(given)}")
+    values = _given(given, MetricInfo)
+    about = values.get("metric_value_info")
+    if about is not None and not isinstance(about, Mapping | MetricValueInfo):
+        interval = getattr(about, "interval", None)
+        as_mapping = interval is None or isinstance(interval, Mapping | Interval)
+        values["metric_value_info"] = {"interval": interval if as_mapping else _given(interval, Interval)}
+    return values
+
+
+def _given(value: Any, shape: type[MetricInfo | Interval]) -> dict[str, Any]:
+    names = (field.name for field in fields(shape))
+    return {name: getattr(value, name) for name in names if getattr(value, name, None) is not None}

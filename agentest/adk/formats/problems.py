@@ -1,0 +1,280 @@
+"""What is wrong in an evaluation set, located by case, invocation and key in the file's own spelling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from pydantic import AliasChoices, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from agentest.support.errors import UsageError
+from agentest.support.spelling import nearest, snake_case
+
+Location = tuple[str | int, ...]
+
+MAX_SHOWN = 60
+"""Characters of a value that a message shows."""
+
+_EXPECTED = {
+    "string_type": "a text",
+    "dict_type": "an object",
+    "dataclass_type": "an object",
+    "tuple_type": "a list",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong in a file.
+
+    Attributes:
+        case: its index, None for what is wrong outside of any case.
+        keys: the way to the value from the case's root, or from the file's, in the file's own spelling.
+        said: the message for who sees the value: without the names of the case and the invocation.
+    """
+
+    case: int | None
+    message: str
+    keys: Location = ()
+    said: str = ""
+
+
+class EvalSetError(UsageError):
+    """A file is not well formed. `problems`: each by itself, all of them."""
+
+    def __init__(self, message: str, problems: Sequence[Problem]) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a form of file calls its parts.
+
+    Attributes:
+        cases: the key of the list of cases; "" where the file itself is that list.
+        word: what an entry of that list is called.
+        case_id: the key of a case's id.
+        invocations: the key of a case's list of invocations; "" where it has none.
+        line: the key by whose value a case is found in the text of the file; "" where there is none.
+    """
+
+    cases: str = ""
+    word: str = "case"
+    case_id: str = ""
+    invocations: str = ""
+    line: str = ""
+
+
+def problems(error: ValidationError, document: Any, shape: type, names: Names) -> Iterator[Problem]:
+    """The problems of a document that is not of the shape, in the order of the file's values."""
+    valid = _valid_keys(shape)
+    for detail in error.errors(include_url=False):
+        yield _problem(_without_tags(detail["loc"]), detail, document, valid, names)
+
+
+def line_texts(document: Any, names: Names) -> list[str]:
+    """The texts by which the cases of a document are found in it; "" where one has none."""
+    cases = get(document, names.cases) if names.cases else document
+    return [_text(case, names.line) for case in cases] if isinstance(cases, list) else []
+
+
+def shown(value: object) -> str:
+    """A value as JSON, cut to what a message can hold."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def get(values: Mapping[str, Any], key: str) -> Any:
+    """The value of a key in either spelling; None where it is not given."""
+    return values.get(key, values.get(to_camel(key)))
+
+
+def _problem(
+    location: Location, detail: ErrorDetails, document: Any, valid: Mapping[str, set[str]], names: Names
+) -> Problem:
+    case, head, keys, rest = _split(location, document, names)
+    message = _message(location, rest, detail, document, valid)
+    return Problem(case, f"{head}: {message}" if head else message, keys, message)
+
+
+def _split(location: Location, document: Any, names: Names) -> tuple[int | None, str, Location, Location]:
+    """The case's index, case and invocation in words, and the keys within the case and within both."""
+    rest, keys, value, heads = location, location, document, []
+    case: int | None = None
+    for key, word, id_key in ((names.cases, names.word, names.case_id), _invocation(names)):
+        step = _step(rest, key)
+        if step is None or word == "":
+            break
+        index, after = step
+        value = _at(value, rest[: len(rest) - len(after)])
+        rest = after
+        heads.append(f"{word} {_called(value, id_key, index)}")
+        if case is None:
+            case, keys = index, rest
+    return case, ", ".join(heads), keys, rest
+
+
+def _invocation(names: Names) -> tuple[str, str, str]:
+    return names.invocations, "invocation" if names.invocations else "", "invocation_id"
+
+
+def _step(location: Location, key: str) -> tuple[int, Location] | None:
+    """The index of an entry of the list at `key`, and what follows; None where it leads elsewhere."""
+    if key and (not location or snake_case(str(location[0])) != key):
+        return None
+    after = location[1:] if key else location
+    return (after[0], after[1:]) if after and isinstance(after[0], int) else None
+
+
+def _called(entry: object, id_key: str, index: int) -> str:
+    name = _text(entry, id_key)
+    return f"`{name}`" if name else str(index + 1)
+
+
+def _text(entry: object, key: str) -> str:
+    text = get(entry, key) if isinstance(entry, Mapping) and key else None
+    return text if isinstance(text, str) else ""
+
+
+def _message(
+    location: Location, rest: Location, detail: ErrorDetails, document: Any, valid: Mapping[str, set[str]]
+) -> str:
+    kind = detail["type"]
+    if kind == "unexpected_keyword_argument":
+        return _unknown_key(location, rest, document, valid)
+    if kind == "missing" and isinstance(location[-1], str):
+        return _missing_key(location, rest, document, valid)
+    if kind in ("missing", "too_long"):
+        pair = _path(rest[:-1] if kind == "missing" else rest)
+        return f"{pair} is {shown(detail['input'])}, expected a pair: [author, [parts]]"
+    if kind == "value_error":
+        return _check_message(rest, detail)
+    expected = _EXPECTED.get(kind)
+    where = _path(rest) if rest else "it"
+    wanted = f"expected {expected}" if expected else detail["msg"]
+    return f"{where} is {shown(detail['input'])}, {wanted}"
+
+
+def _check_message(rest: Location, detail: ErrorDetails) -> str:
+    error = detail["ctx"]["error"]
+    text, inside = str(error), getattr(error, "at", "")
+    return (
+        f"{_path(rest, inside)}: {text}" if rest else f"{text}; it has {', '.join(map(str, detail['input']))}"
+    )
+
+
+def _unknown_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
+    key = str(location[-1])
+    keys = valid.get(_kind(location), set())
+    if key in _either_spelling(keys):
+        return f"{_path(rest)} is given twice, in both spellings"
+    camel = _camel(location, document)
+    close = nearest(key, keys)
+    if close:
+        return f"{_path(rest)} is not a known key; did you mean `{_spelt(close, camel)}`?"
+    known = ", ".join(f"`{_spelt(name, camel)}`" for name in sorted(keys))
+    return f"{_path(rest)} is not a known key; known are {known}"
+
+
+def _missing_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
+    key = snake_case(str(location[-1]))
+    spelt = _spelt(key, _camel(location, document))
+    message = f"{_path((*rest[:-1], spelt))} is missing"
+    near = _unread_key_like(key, _at(document, location[:-1]), valid.get(_kind(location), set()))
+    return f"{message}; is `{near}` meant to be it?" if near else message
+
+
+def _unread_key_like(key: str, holder: object, known: set[str]) -> str | None:
+    if not isinstance(holder, Mapping):
+        return None
+    unread = {snake_case(str(k)): str(k) for k in holder if k not in _either_spelling(known)}
+    close = nearest(key, unread)
+    return unread[close] if close else None
+
+
+def _either_spelling(keys: set[str]) -> set[str]:
+    return keys | {to_camel(key) for key in keys}
+
+
+def _spelt(key: str, camel: bool) -> str:
+    return to_camel(key) if camel else key
+
+
+def _camel(location: Location, document: Any) -> bool:
+    """Whether the file speaks camelCase here: as the keys on the way and the neighbours show."""
+    holder = _at(document, location[:-1])
+    beside = [key for key in holder if key != location[-1]] if isinstance(holder, Mapping) else []
+    return any(_is_camel(key) for key in (*location[:-1], *beside) if isinstance(key, str))
+
+
+def _is_camel(key: str) -> bool:
+    return key != snake_case(key) and key == to_camel(snake_case(key))
+
+
+def _kind(location: Location) -> str:
+    """The key under which the object stands whose key is last: it says which keys are known."""
+    return next((snake_case(key) for key in reversed(location[:-1]) if isinstance(key, str)), "")
+
+
+def _path(location: Location, inside: str = "") -> str:
+    """The way to a value; `inside`: to what is wrong in it, where that is known."""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
+    return f"`{''.join([*steps, inside]).removeprefix('.')}`"
+
+
+def _at(document: Any, location: Location) -> Any:
+    """The value at a place; None where there is none."""
+    for step in location:
+        inside = isinstance(document, Mapping) or (isinstance(step, int) and isinstance(document, Sequence))
+        try:
+            document = document[step] if inside else None
+        except (KeyError, IndexError):
+            return None
+    return document
+
+
+def _without_tags(location: Location) -> Location:
+    """The place in the file: pydantic also names the form of `intermediate_data` that it took."""
+    before = ("", *location)
+    return tuple(
+        step
+        for previous, step in zip(before, location, strict=False)
+        if snake_case(str(previous)) != "intermediate_data"
+    )
+
+
+def _valid_keys(shape: type) -> dict[str, set[str]]:
+    """For every key under which objects stand, the keys that those may have; "" is the file itself."""
+    keys: dict[str, set[str]] = {}
+    _collect("", shape, keys)
+    return keys
+
+
+def _collect(key: str, shape: type, keys: dict[str, set[str]]) -> None:
+    hints = get_type_hints(shape)
+    for field in fields(shape):
+        keys.setdefault(key, set()).update(_spellings(shape, field.name))
+        for part in _shapes_in(hints[field.name]):
+            _collect(field.name, part, keys)
+
+
+def _spellings(shape: type, name: str) -> list[str]:
+    alias = shape.__pydantic_fields__[name].validation_alias  # type: ignore[attr-defined]
+    return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+
+
+def _shapes_in(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _shapes_in(part)

@@ -1,0 +1,215 @@
+"""The rubric metrics: a judge answers yes or no for every property that a turn should have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import fsum
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, create_model, model_validator
+
+from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.model import EvalCase, Rubric
+from agentest.adk.formats.rubric_text import is_part
+from agentest.adk.metrics.prompts import rubric_question
+from agentest.adk.metrics.sampling import Panel, Sampled, majority
+from agentest.adk.metrics.turn_judges import TurnJudge
+from agentest.adk.metrics.turns import invocation_at, reply_messages
+from agentest.domain.metrics import ADK_METRICS
+from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
+from agentest.domain.transcript import Conversation, Turn
+from agentest.models.schema import UNDESCRIBED
+from agentest.support.errors import UsageError
+from agentest.support.text import shortened
+
+
+def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> tuple[Rubric, ...]:
+    """The rubrics that a turn is held to: of the criterion, the case and the invocation, in this order.
+
+    Empty where none applies. Raises UsageError for an id that is given twice.
+    """
+    invocation = invocation_at(case, turn_index)
+    by_owner = (
+        ("the criterion", criterion.rubrics),
+        ("the case", _of_type(case.rubrics, criterion)),
+        ("the invocation", _of_type(invocation.rubrics if invocation else None, criterion)),
+    )
+    owners: dict[str, str] = {}
+    for owner, rubrics in by_owner:
+        for rubric in rubrics:
+            if rubric.rubric_id in owners:
+                where = _place(case, criterion, turn_index)
+                who = owners[rubric.rubric_id]
+                by = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
+                raise UsageError(
+                    f"{where}: the rubric id {rubric.rubric_id!r} is given twice, {by}; "
+                    "give each rubric an id of its own"
+                )
+            owners[rubric.rubric_id] = owner
+    return tuple(rubric for _, rubrics in by_owner for rubric in rubrics)
+
+
+def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
+    """Raises UsageError for an id that is given twice in a turn, and for a case without any rubric.
+
+    A turn without rubrics is no error where another turn has some: it is left out.
+    """
+    turns = len(case.conversation) if case.conversation is not None else 1
+    by_turn = [effective_rubrics(case, criterion, index) for index in range(turns)]
+    if not any(by_turn):
+        raise _no_rubrics(case, criterion)
+
+
+def rubrics_of_whole(case: EvalCase, criterion: Criterion) -> tuple[Rubric, ...]:
+    """The rubrics that a conversation is held to: of the criterion, the case and all of its invocations.
+
+    One that several invocations repeat is asked once. Raises UsageError for an id that stands for two.
+    """
+    own = [rubric for turn in case.conversation or () for rubric in _of_type(turn.rubrics, criterion)]
+    chosen: dict[str, Rubric] = {}
+    for rubric in (*criterion.rubrics, *_of_type(case.rubrics, criterion), *own):
+        if chosen.setdefault(rubric.rubric_id, rubric).rubric_content != rubric.rubric_content:
+            raise UsageError(
+                f"case {case.eval_id!r}: {criterion.metric}: the rubric id {rubric.rubric_id!r} is given "
+                "twice, with two texts; give each rubric an id of its own"
+            )
+    return tuple(chosen.values())
+
+
+def check_rubrics_of_whole(case: EvalCase, criterion: Criterion) -> None:
+    """Raises UsageError for a case without any rubric, and for an id that stands for two."""
+    if not rubrics_of_whole(case, criterion):
+        raise _no_rubrics(case, criterion)
+
+
+def _no_rubrics(case: EvalCase, criterion: Criterion) -> UsageError:
+    return UsageError(
+        f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion "
+        "(`rubric` in a file with `metrics`), or "
+        f"rubrics of type `{ADK_METRICS[criterion.metric].rubric_type}` to the case or its invocations"
+    )
+
+
+def _of_type(rubrics: Sequence[Rubric] | None, criterion: Criterion) -> tuple[Rubric, ...]:
+    wanted = ADK_METRICS[criterion.metric].rubric_type
+    return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
+
+
+def _place(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
+    invocation = invocation_at(case, turn_index)
+    name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
+    at = f", invocation {turn_index}{name}" if invocation else ""
+    return f"case {case.eval_id!r}{at}: {criterion.metric}"
+
+
+class RubricAnswer(BaseModel):
+    """A judge's answer to one property."""
+
+    model_config = UNDESCRIBED
+
+    property: int
+    reason: str
+    value: Literal["yes", "no"]
+
+
+class RubricAnswers(BaseModel):
+    """A judge's answers: to each property one at most. `asked` is how many there are."""
+
+    model_config = UNDESCRIBED
+
+    asked: ClassVar[int]
+
+    answers: list[RubricAnswer]
+
+    @model_validator(mode="after")
+    def _of_these_properties(self) -> Self:
+        numbers = [answer.property for answer in self.answers]
+        for number in numbers:
+            if not 1 <= number <= self.asked:
+                raise ValueError(f"there is no property {number}; they are numbered from 1 to {self.asked}")
+            if numbers.count(number) > 1:
+                raise ValueError(f"property {number} is answered {numbers.count(number)} times")
+        return self
+
+    def of(self, number: int) -> RubricAnswer | None:
+        return next((answer for answer in self.answers if answer.property == number), None)
+
+
+@cache
+def rubric_answers(count: int) -> type[RubricAnswers]:
+    """The shape of the answers to so many properties."""
+    answers = create_model("Answers", __base__=RubricAnswers, __doc__=None)
+    answers.asked = count
+    return answers
+
+
+@dataclass(frozen=True, slots=True)
+class RubricQuality(TurnJudge):
+    """`rubric_based_final_response_quality_v1` and `rubric_based_tool_use_quality_v1`.
+
+    Each rubric is 1 or 0 by the majority of the samples that answer it, a tie 0; the turn's value is the
+    mean over its rubrics. A rubric that no sample answers leaves the turn unscored: unknown is no value.
+    Making one raises UsageError, as `check_rubrics` does.
+    """
+
+    def __post_init__(self) -> None:
+        check_rubrics(self.case, self.criterion)
+
+    def _no_turn(self) -> Skipped:
+        return Skipped("no turn of the conversation has rubrics")
+
+    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+        rubrics = effective_rubrics(self.case, self.criterion, turn.turn_index)
+        if not rubrics:
+            return None
+        of_tools = ADK_METRICS[self.name].judges_tool_calls
+        question = rubric_question(rubrics, of_tools=of_tools)
+        messages = reply_messages(self.case, self.criterion, conversation, turn, question, self.facts)
+        sampled = await panel.ask(messages, rubric_answers(len(rubrics)), turn.turn_index)
+        return combined(rubrics, sampled, panel.samples)
+
+
+def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], asked: int) -> Score | Unscored:
+    """The mean over the rubrics, each 1 or 0 by the majority of the samples that answer it."""
+    if not sampled.answers:
+        return Unscored(sampled.problem)
+    scores = tuple(
+        _rubric_score(rubric.rubric_id, [answer for a in sampled.answers if (answer := a.of(number))])
+        for number, rubric in enumerate(rubrics, start=1)
+    )
+    unanswered = [repr(s.rubric_id) for s in scores if s.score is None]
+    if unanswered:
+        return Unscored(f"no judge answered for the rubrics {', '.join(unanswered)}")
+    value = fsum(s.score or 0 for s in scores) / len(scores)
+    texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
+    return Score(value, _reason(scores, texts), _sample_values(sampled.answers) if asked > 1 else (), scores)
+
+
+def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScore:
+    if not answers:
+        return RubricScore(rubric_id, None)
+    yes = majority([answer.value == "yes" for answer in answers])
+    reason = next(answer.reason for answer in answers if (answer.value == "yes") is yes)
+    return RubricScore(rubric_id, float(yes), reason)
+
+
+def _reason(scores: Sequence[RubricScore], texts: Mapping[str, str]) -> str:
+    """What was missed, else what was fulfilled: by id, and the parts of one text by their words, too."""
+    missed = [score for score in scores if not score.score]
+    told = [f"{_named(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
+    return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(told)
+
+
+def _named(rubric_id: str, texts: Mapping[str, str]) -> str:
+    return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
+
+
+def _sample_values(samples: Sequence[RubricAnswers]) -> tuple[float, ...]:
+    """The share of yes in each sample that answers anything."""
+    return tuple(
+        sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
+        for sample in samples
+        if sample.answers
+    )

@@ -1,0 +1,129 @@
+"""An agent object of a framework as an agent under test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from agentest.agents.in_process.gate import Gate
+from agentest.agents.in_process.port import Begin, Prepare, Talk
+from agentest.agents.in_process.standing import standing
+from agentest.agents.in_time import answer_in_time
+from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
+from agentest.config.objects import Framework
+from agentest.domain.messages import Message
+from agentest.scenarios.session import Session
+from agentest.support.calling import Steps, ends_the_run, words_of
+from agentest.support.errors import AgentError, CannotSend, ConfigError
+
+MakeContext = Callable[..., Any]
+"""Without parameters, or with one: the scenario's session."""
+
+
+async def open_object(
+    name: str, framework: Framework, agent: Any, make_context: MakeContext | None, resources: Resources
+) -> Agent:
+    """The client of an agent object. Raises ConfigError for one that cannot be run."""
+    if make_context is not None and not framework.takes_context:
+        raise ConfigError(
+            f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
+        )
+    runner = import_module(f"agentest.agents.in_process.{framework.runner}")
+    if hasattr(runner, "open_object"):
+        opened: Agent = await runner.open_object(name, agent, resources)
+        return opened
+    prepare: Prepare = runner.prepare
+    try:
+        begin = prepare(agent)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
+            f"{type(error).__name__}: {words_of(error)}. docs/agents has the versions that were tried"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: handler: {error}") from None
+    return ObjectAgent(name, framework, begin, make_context, resources.timeout_s)
+
+
+@dataclass(slots=True)
+class ObjectAgent:
+    """An agent object: each conversation has a history and a context of its own."""
+
+    name: str
+    framework: Framework
+    begin: Begin
+    make_context: MakeContext | None
+    timeout_s: float
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer to a conversation of one turn."""
+        return await ObjectConversation(self).reply(messages, ctx)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[ObjectConversation]:
+        yield ObjectConversation(self)
+
+
+class ObjectConversation:
+    """One conversation with an agent object."""
+
+    def __init__(self, agent: ObjectAgent) -> None:
+        self.name = agent.name
+        self._agent = agent
+        self._talk: Talk | None = None
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer. Raises AgentError for what it does wrong; other AgentestErrors pass through."""
+        who = f"the {self._agent.framework.title} agent"
+        call = partial(self._turn, messages, ctx)
+        timed = await answer_in_time(call, self._agent.timeout_s, who, self.name)
+        return replace(timed.value, latency_ms=timed.latency_ms)
+
+    async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: Steps) -> AgentReply:
+        gate = Gate.of(ctx)
+        try:
+            with standing(gate):
+                talk = self._talk or await self._begun(ctx)
+                reply = await steps.of(talk.turn(messages, gate))
+        except BaseException as error:
+            if gate.ended is None or ends_the_run(error):
+                raise
+            raise gate.ended from error  # frameworks pack what a tool raises into errors of their own
+        if gate.ended is not None:
+            raise gate.ended
+        found: AgentReply = reply
+        return found
+
+    async def _begun(self, ctx: TurnContext) -> Talk:
+        context = await _made(self._agent.make_context, ctx.session or Session())
+        self._talk = self._agent.begin(context, ctx.session_id)
+        return self._talk
+
+
+async def _made(make_context: MakeContext | None, session: Session) -> Any:
+    """The context of one conversation. Raises AgentError for what the user's function raises."""
+    takes_session = make_context is not None and _takes_session(make_context)
+    if session.state and not takes_session:
+        raise CannotSend(
+            "the scenario's session has a state, and an agent object gets it by `context` alone: name a "
+            "function there that takes the session, `def context(session)`, and finds it in `session.state`"
+        )
+    if make_context is None:
+        return None
+    try:
+        made = make_context(session) if takes_session else make_context()
+        return await made if inspect.isawaitable(made) else made
+    except Exception as error:
+        problem = f"{type(error).__name__}: {words_of(error)}"
+        raise AgentError(f"the function that `context` names raised {problem}") from error
+
+
+def _takes_session(make_context: MakeContext) -> bool:
+    """Whether the function must be given something: a class of deps may have parameters with defaults."""
+    parameters = inspect.signature(make_context).parameters.values()
+    return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)

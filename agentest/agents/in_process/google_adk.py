@@ -1,0 +1,120 @@
+"""Agents of google-adk as agent objects: run as `adk_module` runs them, with a plugin before their tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from agentest.agents.adk_module.client import AdkModuleClient, open_agent
+from agentest.agents.adk_module.finding import load_google_adk
+from agentest.agents.in_process.gate import Gate
+from agentest.agents.in_process.port import FindGate
+from agentest.agents.in_process.standing import current, standing
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.config.agents.adk import AdkModuleAgent
+from agentest.config.fields import Given
+from agentest.domain.messages import Message
+from agentest.domain.transcript import ToolCall
+from agentest.support.errors import AgentError
+
+_ASKS = "adk_request_"
+"""How google-adk names what waits for somebody: a confirmation, a credential, an input."""
+
+
+async def open_object(name: str, agent: Any, resources: Resources) -> MockedAdkAgent:
+    """The client of an agent or an App. Raises ConfigError where google-adk cannot run it."""
+    load_google_adk(name)
+    config = AdkModuleAgent(type="adk_module", name=name, module=Given(_with_mocks(agent)))
+    return MockedAdkAgent(await open_agent(name, config, resources))
+
+
+def _with_mocks(agent: Any) -> Any:
+    """An App of the agent's with our plugin before all others; the agent itself is left as it is."""
+    app = import_module("google.adk.apps.app").App
+    mocks = _plugin_class()("agentest", lambda _: current(), keeps_leading=True)
+    if isinstance(agent, app):
+        return agent.model_copy(update={"plugins": [mocks, *agent.plugins]})
+    return app(name=agent.name, root_agent=agent, plugins=[mocks])
+
+
+class MockedAdkAgent:
+    """Runs an agent whose tools are answered by mocks. Its sessions keep the conversations apart."""
+
+    takes_attachments = True
+
+    def __init__(self, client: AdkModuleClient) -> None:
+        self.name = client.name
+        self._client = client
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer to the last message of the user. Raises NoReply, and SessionMismatch."""
+        gate = Gate.of(ctx)
+        try:
+            with standing(gate):
+                reply = await self._client.reply(messages, ctx)
+        except NoReply as error:
+            _note_the_rest(error.observed, gate)
+            raise gate.ended or NoReply(str(error), error.retries) from error
+        _note_the_rest(reply.observed, gate)
+        if gate.ended is not None:
+            raise gate.ended
+        return replace(reply, observed=())
+
+
+def _note_the_rest(calls: Sequence[ToolCall], gate: Gate) -> None:
+    """Record the calls that came to no tool. Raises AgentError for one that waits for somebody."""
+    for call in calls:
+        if call.name.startswith(_ASKS):
+            raise AgentError(
+                f"the agent's run waits for somebody ({call.name.removeprefix(_ASKS)}). That is not "
+                "supported in process: leave what asks for it out of the agent under test"
+            )
+        if not gate.saw(None, call.name, call.args):
+            gate.note(call.name, call.args, call.result)
+
+
+def asking_plugin(find: FindGate) -> Any:
+    """A plugin by which all tools ask a gate. What leads agents is for their own record."""
+    return _plugin_class()("agentest.mocks", find)
+
+
+@cache
+def _plugin_class() -> type[Any]:
+    base: Any = import_module("google.adk.plugins.base_plugin").BasePlugin
+    of_the_framework = import_module("agentest.agents.adk_server.on_path.agentest_adk").FRAMEWORK_TOOLS
+
+    class Mocks(base):  # type: ignore[misc]
+        """Answers tool calls in place of the tools, and keeps what real tools answer."""
+
+        def __init__(self, name: str, find: FindGate, *, keeps_leading: bool = False) -> None:
+            super().__init__(name=name)
+            self._find = find
+            self._keeps_leading = keeps_leading
+
+        async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
+            if tool.name in of_the_framework or (gate := self._find(tool.name)) is None:
+                return None
+            answer = await gate.begin(tool.name, dict(tool_args), tool_context.function_call_id)
+            if answer is None:
+                return None
+            return answer.value if isinstance(answer.value, dict) else {"result": answer.value}
+
+        async def after_tool_callback(
+            self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any
+        ) -> None:
+            if tool.name in of_the_framework:
+                if self._keeps_leading and (gate := self._find(tool.name)):
+                    gate.note(tool.name, dict(tool_args), result)
+            elif gate := self._find(tool.name):
+                gate.end(tool_context.function_call_id, result)
+
+        async def on_tool_error_callback(
+            self, *, tool: Any, tool_context: Any, error: Exception, **_: Any
+        ) -> None:
+            if gate := self._find(tool.name):
+                gate.fail(tool_context.function_call_id, error)
+
+    return Mocks

@@ -1,0 +1,186 @@
+"""Agents of pydantic-ai: every run, one within a tool too, gets a capability that stands before its tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+from agentest.agents.in_process.gate import Gate
+from agentest.agents.in_process.port import Begin, FindGate
+from agentest.agents.in_process.standing import current, place
+from agentest.agents.in_process.texts import output_text
+from agentest.agents.port import AgentReply
+from agentest.domain.messages import Message, last_said
+from agentest.domain.transcript import Usage
+from agentest.support.calling import LeavingExecutor, words_of
+from agentest.support.errors import AgentError
+from agentest.support.json_text import json_text
+
+_NATIVE_CALLS = ("native-tool-call", "builtin-tool-call")
+_AT_THE_PROVIDER = "is a native tool that runs at the model's provider"
+
+
+def prepare(agent: Any) -> Begin:
+    """Stand before the tools of all of pydantic-ai's runs."""
+    _capability()
+    place(import_module("pydantic_ai").Agent, "iter", _gated)
+    return lambda context, _: PydanticAITalk(agent, context)
+
+
+def _gated(iterate: Callable[..., Any]) -> Callable[..., Any]:
+    def iter_by_the_gate(*args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _capability()]
+        return iterate(*args, **kwargs)
+
+    return iter_by_the_gate
+
+
+@cache
+def _capability() -> Any:
+    """What stands before the tools of an agent object."""
+    return _capability_of(lambda _: current())
+
+
+def asking_capability(find: FindGate) -> Any:
+    """A capability by which all tools of an agent, or of a run, ask a gate."""
+    return _capability_of(find)
+
+
+def _capability_of(find: FindGate) -> Any:
+    base: Any = import_module("pydantic_ai.capabilities").AbstractCapability
+
+    class Mocks(base):  # type: ignore[misc]
+        """Answers tool calls in place of the tools."""
+
+        async def prepare_output_tools(self, _: Any, tool_defs: list[Any]) -> list[Any]:
+            if tool_defs and (gate := find(tool_defs[0].name)):
+                gate.ignore(tool_def.name for tool_def in tool_defs)
+            return tool_defs
+
+        async def wrap_tool_validate(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
+            try:
+                return await handler(args)
+            except Exception as error:
+                if gate := find(call.tool_name):
+                    gate.note(call.tool_name, _args(call), {"error": words_of(error)}, call.tool_call_id)
+                raise
+
+        async def wrap_tool_execute(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
+            if call.tool_kind in _OF_THE_FRAMEWORK or (gate := find(call.tool_name)) is None:
+                return await handler(args)
+            answer = await gate.answer(call.tool_name, _args(call), lambda: handler(args), call.tool_call_id)
+            return answer.value
+
+    return Mocks()
+
+
+def asking_toolsets(tools: Iterable[Any], find: FindGate) -> list[Any]:
+    """Toolsets whose tools ask a gate: of functions and tools one, each of the toolsets as it is."""
+    kinds: Any = import_module("pydantic_ai.toolsets")
+    found = list(tools)
+    alone = [tool for tool in found if not isinstance(tool, kinds.AbstractToolset)]
+    sets = [tool for tool in found if isinstance(tool, kinds.AbstractToolset)]
+    asking = _toolset_class()
+    return [asking(each, find) for each in ([kinds.FunctionToolset(alone)] if alone else []) + sets]
+
+
+@cache
+def _toolset_class() -> type[Any]:
+    base: Any = import_module("pydantic_ai.toolsets").WrapperToolset
+
+    @dataclass
+    class AskingToolset(base):  # type: ignore[misc]
+        """Answers tool calls in place of the tools."""
+
+        find: FindGate
+
+        async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+            gate = self.find(name)
+            if gate is None:
+                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+            said = json.loads(json_text(tool_args))  # arguments may be models by now
+            run = partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
+            return (await gate.answer(name, said, run, ctx.tool_call_id)).value
+
+    return AskingToolset
+
+
+_OF_THE_FRAMEWORK = ("tool-search", "capability-load")
+
+
+def _args(call: Any) -> Any:
+    """The arguments as the model wrote them."""
+    try:
+        return call.args_as_dict()
+    except (ValueError, AssertionError):
+        return call.args
+
+
+class PydanticAITalk:
+    """One conversation: its messages are handed to the next run."""
+
+    def __init__(self, agent: Any, deps: Any) -> None:
+        self._agent = agent
+        self._deps = deps
+        self._history: list[Any] = []
+
+    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
+        """Run the agent with what the user said last."""
+        result = await self._run(last_said(messages).text, gate)
+        self._history = result.all_messages()
+        _note_the_rest(result.new_messages(), gate)
+        _refuse_deferred(result.output)
+        usage = result.usage if hasattr(result.usage, "requests") else result.usage()
+        return AgentReply(
+            output_text(result.output),
+            usage=Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens),
+            model_calls=usage.requests,
+        )
+
+    async def _run(self, said: str, gate: Gate) -> Any:
+        settings = {"message_history": self._history or None, "deps": self._deps, "infer_name": False}
+        capture = import_module("pydantic_ai").capture_run_messages
+        # Tools that are not async are called in threads that nobody has to wait for, should they hang.
+        with capture() as captured, self._agent.using_thread_executor(LeavingExecutor()):
+            try:
+                return await self._agent.run(said, **settings)
+            except Exception:
+                _note_the_rest(captured[len(self._history) :], gate)
+                raise
+
+
+def _refuse_deferred(output: Any) -> None:
+    """Raise AgentError for a run that waits for somebody: an approval, or a tool that the caller runs."""
+    if type(output).__name__ != "DeferredToolRequests":
+        return
+    waits = [f"approval of {call.tool_name!r}" for call in output.approvals]
+    waits += [f"{call.tool_name!r} to be run by the caller" for call in output.calls]
+    raise AgentError(
+        f"the agent's run waits for {', '.join(waits)}. Deferred tools are not supported in process: test "
+        "the agent behind its server (type: ag_ui or ai_sdk), or leave requires_approval out under test"
+    )
+
+
+def _note_the_rest(messages: Sequence[Any], gate: Gate) -> None:
+    """Record the calls that came to no tool of the agent's: unknown, skipped, or run by the provider."""
+    parts = [part for message in messages for part in message.parts]
+    results = {
+        part.tool_call_id: part.content for part in parts if hasattr(part, "tool_call_id") and _answers(part)
+    }
+    for part in parts:
+        result = results.get(getattr(part, "tool_call_id", None))
+        if part.part_kind in _NATIVE_CALLS:
+            gate.note_past(part.tool_name, _args(part), result, _AT_THE_PROVIDER)
+        elif part.part_kind == "tool-call" and not gate.saw(part.tool_call_id, part.tool_name, _args(part)):
+            gate.note(
+                part.tool_name, _args(part), {"error": f"not run: {result or 'no answer'}"}, part.tool_call_id
+            )
+
+
+def _answers(part: Any) -> bool:
+    return str(part.part_kind).endswith("-return") or bool(part.part_kind == "retry-prompt")

@@ -1,0 +1,305 @@
+"""Reading the labels file: JSON lines, of conversations and of what people say of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from agentest.calibration.labels import (
+    Label,
+    LabelledConversation,
+    Labels,
+    Question,
+    content_id,
+    known_metric,
+    parsed_value,
+    questions_of,
+)
+from agentest.domain.metrics import CRITERIA
+from agentest.domain.transcript import Turn
+from agentest.judging.background import Background
+from agentest.store.layouts import CODECS
+from agentest.support.errors import UsageError
+from agentest.support.files import user_bytes
+from agentest.support.json_text import no_constant
+from agentest.support.spelling import did_you_mean, snake_keys
+
+_BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "date", "unseen")
+_CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
+_LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
+_SHOWN_CHARS = 200
+_QUOTED = re.compile(r"\s*[0-9]{1,6}\s*")
+"""A turn's number in a text."""
+
+
+def is_labels(content: bytes) -> bool:
+    """Whether a file is one of labels, by its first line that says something."""
+    first = next((line for line in content.split(b"\n") if line.strip()), b"")
+    try:
+        data = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("type") in ("conversation", "label") and "number" not in data
+
+
+def read_labels(path: Path) -> Labels:
+    """The conversations and labels of a file. Raises UsageError that names file and line."""
+    return LabelsFile(path).read()
+
+
+class LabelsFile:
+    """A file that is read again and again while it grows: what stands as it stood is not read anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known, self._lines, self._reader = b"", 0, _Reader()
+
+    def read(self) -> Labels:
+        """The conversations and labels. Raises UsageError that names file and line."""
+        try:
+            content = user_bytes(self.path, most=None)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
+        if not content.startswith(self._known):
+            self._forget()
+        try:
+            self._add(content[len(self._known) :])
+        except UsageError:
+            self._forget()
+            raise
+        found = self._reader.read
+        if content.endswith(b"\n"):
+            self._known = content
+        else:  # the last line may go on
+            self._forget()
+        return found
+
+    def _add(self, content: bytes) -> None:
+        for line in self._text(content).split("\n"):
+            self._lines += 1
+            if line.strip():
+                try:
+                    self._reader.add(_object(line))
+                except ValueError as error:
+                    raise UsageError(f"{self.path}:{self._lines}: {error}") from None
+                except RecursionError:
+                    raise UsageError(f"{self.path}:{self._lines}: is nested too deeply") from None
+        self._lines -= 1  # what follows the last line break is not a line yet
+
+    def _text(self, content: bytes) -> str:
+        try:
+            return content.decode("utf-8" if self._known else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            at = len(self._known) + error.start
+            raise UsageError(f"{self.path} is not UTF-8 text: {error.reason} at byte {at}") from None
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        data = json.loads(line, parse_constant=no_constant)
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error}); every line is one JSON object") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"expected a JSON object, found {line.strip():.80}")
+    return data
+
+
+class _Reader:
+    """Reads line after line; a label stands below its conversation."""
+
+    def __init__(self) -> None:
+        self.read = Labels()
+        self._turn_schema: Callable[[Any], str | None] | None = None
+
+    def add(self, data: dict[str, Any]) -> None:
+        """Raises ValueError."""
+        match data.get("type"):
+            case "conversation":
+                self._add_conversation(data)
+            case "label":
+                self.read.labels.append(self._label(_checked_keys(data, _LABEL)))
+            case None:
+                raise ValueError("`type` must be conversation or label, and it is missing")
+            case other:
+                raise ValueError(f"`type` must be conversation or label, found {other!r:.80}")
+
+    def _add_conversation(self, data: dict[str, Any]) -> None:
+        conversation = self._conversation(_checked_keys(data, _CONVERSATION))
+        known = self.read.conversations.setdefault(conversation.id, conversation)
+        if _content(known) != _content(conversation):
+            raise ValueError(
+                f"the id {conversation.id!r} is that of another conversation above; "
+                "give each an id of its own"
+            )
+
+    def _conversation(self, data: dict[str, Any]) -> LabelledConversation:
+        turns = self._turns(data.get("turns"))
+        background = replace(_background(data.get("background", {})), started_at=turns[0].started_at or "")
+        criteria = _texts(data.get("criteria", []), "criteria")
+        complete = data.get("complete", True)
+        if not isinstance(complete, bool):
+            raise ValueError(f"`complete` must be true or false, found {complete!r:.80}")
+        given = _text(data, "id")
+        return LabelledConversation(
+            id=given or content_id(background, criteria, turns, complete=complete),
+            background=background,
+            turns=turns,
+            criteria=criteria,
+            scenario=_text(data, "scenario"),
+            source=_text(data, "source"),
+            complete=complete,
+        )
+
+    def _turns(self, data: Any) -> tuple[Turn, ...]:
+        if not isinstance(data, list) or not data:
+            raise ValueError("`turns` must be a list of at least one turn, in the form of results.json")
+        self._turn_schema = self._turn_schema or _turn_problem()
+        return tuple(self._turn(turn, index) for index, turn in enumerate(data))
+
+    def _turn(self, data: Any, index: int) -> Turn:
+        assert self._turn_schema
+        if isinstance(data, dict):
+            data = {"turnIndex": index, **data}
+            calls = data.get("toolCalls", [])
+            if isinstance(calls, list):
+                data["toolCalls"] = [_with_defaults(call, index) for call in calls]
+        if problem := self._turn_schema(data):
+            raise ValueError(f"turns[{index}]{problem}")
+        turn = CODECS.read(Turn, data)
+        if turn.turn_index != index:
+            raise ValueError(f"turns[{index}].turnIndex: must be {index}, found {turn.turn_index}")
+        return turn
+
+    def _label(self, data: dict[str, Any]) -> Label:
+        if ("metric" in data) == ("criterion" in data):
+            raise ValueError("a label has either `metric` or `criterion`, the sentence in its own words")
+        metric = CRITERIA if "criterion" in data else known_metric(_needed_text(data, "metric"))
+        if "criterion" not in data and metric == CRITERIA:
+            raise ValueError("`criterion` is missing: write the sentence that is judged")
+        question = Question(
+            conversation=_needed_text(data, "conversation"),
+            turn=_turn_number(data.get("turn")),
+            metric=metric,
+            criterion=_text(data, "criterion"),
+        )
+        self._check(question)
+        if "value" not in data:
+            raise ValueError("`value` is missing")
+        try:
+            value = parsed_value(metric, data["value"])
+        except ValueError as error:
+            raise ValueError(f"`value` of {metric}: {error}") from None
+        texts = {key: _text(data, key) for key in ("by", "at", "note")}
+        return Label(question=question, value=value, **texts)
+
+    def _check(self, question: Question) -> None:
+        """Raises ValueError for what cannot be asked of the conversation."""
+        conversation = self.read.conversations.get(question.conversation)
+        if conversation is None:
+            raise ValueError(
+                f"no conversation {question.conversation!r} stands above; its line comes before its labels"
+            )
+        asked = list(questions_of(conversation, [question.metric]))
+        if question in asked:
+            return
+        if question.criterion:
+            raise ValueError(f"the conversation has no criterion {question.criterion!r:.100}")
+        if not asked:
+            raise ValueError(
+                f"{question.metric} cannot be asked of this conversation: {_why_not(conversation)}"
+            )
+        turns = asked[0].turn is not None
+        expected = f"a turn from 0 to {len(conversation.turns) - 1}" if turns else "null: it is of the whole"
+        raise ValueError(f"`turn` of {question.metric} must be {expected}; found {question.turn}")
+
+
+def _why_not(conversation: LabelledConversation) -> str:
+    return "it has no goal and no expected outcome" if conversation.complete else "it did not come to its end"
+
+
+def _content(each: LabelledConversation) -> str:
+    """What makes it the same conversation: where it was found, and how long it took, does not."""
+    return content_id(each.background, each.criteria, each.turns, complete=each.complete)
+
+
+def _checked_keys(data: Mapping[str, Any], valid: tuple[str, ...], inside: str = "") -> dict[str, Any]:
+    known: dict[str, Any] = snake_keys(data, valid)
+    for key in known:
+        if key not in valid:
+            raise ValueError(f"unknown key `{inside}{key}`; {did_you_mean(str(key), valid)}")
+    return known
+
+
+def _background(data: Any) -> Background:
+    if not isinstance(data, dict):
+        raise ValueError(f"`background` must be an object, found {data!r:.80}")
+    known = _checked_keys(data, _BACKGROUND, "background.")
+    texts = {key: _text(known, key) for key in _BACKGROUND if key != "knowledge"}
+    return Background(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
+
+
+def _turn_number(turn: Any) -> int | None:
+    if isinstance(turn, str) and _QUOTED.fullmatch(turn):
+        return int(turn)
+    if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
+        raise ValueError(f"`turn` must be a turn's number, from 0, or null; found {turn!r:.80}")
+    return turn
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"`{key}` must be a text, found {value!r:.80}")
+    return value
+
+
+def _needed_text(data: Mapping[str, Any], key: str) -> str:
+    text = _text(data, key)
+    if not text:
+        raise ValueError(f"`{key}` is missing")
+    return text
+
+
+def _texts(value: Any, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"`{key}` must be a list of texts, found {value!r:.80}")
+    return tuple(value)
+
+
+def _with_defaults(call: Any, turn: int) -> Any:
+    """A call with what is left out of one that was written by hand."""
+    if not isinstance(call, dict):
+        return call
+    return {
+        "result": None,
+        "mocked": False,
+        "turnIndex": turn,
+        "invalidArguments": None,
+        "error": None,
+        **call,
+    }
+
+
+def _turn_problem() -> Callable[[Any], str | None]:
+    """What tells what is wrong with a turn: the schema of results.json, but little has to be given."""
+    from jsonschema.validators import validator_for  # takes a tenth of a second
+
+    schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
+    turn = {**schema["$defs"]["turn"], "required": ["userMessage", "agentMessage"], "$defs": schema["$defs"]}
+    validator = validator_for(schema)(turn)
+
+    def problem(data: Any) -> str | None:
+        found = next(iter(validator.iter_errors(data)), None)
+        return f"{found.json_path[1:]}: {found.message[:_SHOWN_CHARS]}" if found else None
+
+    return problem

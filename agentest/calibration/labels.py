@@ -1,0 +1,247 @@
+"""What people say of conversations: the question that is answered, and its answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentest.domain.metrics import (
+    ABOUT_CALLS,
+    BUILTIN,
+    CRITERIA,
+    GOAL,
+    METRICS,
+    NO_FAILURE,
+    Kind,
+    MetricLevel,
+    metric_name,
+)
+from agentest.domain.results import CriterionOutcome, GoalOutcome
+from agentest.domain.transcript import Turn
+from agentest.judging.background import Background
+from agentest.store.layouts import CODECS
+from agentest.support.json_text import plain
+from agentest.support.spelling import did_you_mean
+
+MOST_OF_A_FAULT = 3
+"""A number from 1 to 5 that is no higher says that something is wrong."""
+_ID_CHARS = 12
+_QUOTED = re.compile(r"\s*[0-9]\s*")
+"""A number in a text: none has more than one digit."""
+
+Value = int | str | tuple[str, ...]
+"""A number from 1 to 5; what became of the goal; what a criterion came to; the labels, by precedence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledConversation:
+    """A conversation as judges see it, whole in itself.
+
+    Attributes:
+        id: unique in the file; made of the content where it is not given.
+        scenario, source: for people: which scenario it is of, and where it was found.
+        criteria: sentences that shall hold of it.
+        complete: whether it came to its end; else nothing is asked of it as a whole.
+    """
+
+    id: str
+    background: Background
+    turns: tuple[Turn, ...]
+    criteria: tuple[str, ...] = ()
+    scenario: str = ""
+    source: str = ""
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a label answers: a metric of a turn or of a conversation, or one criterion."""
+
+    conversation: str
+    turn: int | None
+    metric: str
+    """A built-in metric, or CRITERIA."""
+    criterion: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The question for people, without its conversation."""
+        what = f"criterion {self.criterion!r}" if self.criterion else self.metric
+        return what if self.turn is None else f"{what}, turn {self.turn}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What one person says. Of two labels of one person for one question, the later counts."""
+
+    question: Question
+    value: Value
+    by: str = ""
+    at: str = ""
+    """When: ISO 8601."""
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Labels:
+    """The content of a labels file."""
+
+    conversations: dict[str, LabelledConversation] = field(default_factory=dict)
+    labels: list[Label] = field(default_factory=list)
+
+    def by_question(self) -> dict[Question, dict[str, Label]]:
+        """Question → person → what they said last, in the order in which questions were answered first."""
+        found: dict[Question, dict[str, Label]] = {}
+        for label in self.labels:
+            found.setdefault(label.question, {})[label.by] = label
+        return found
+
+
+def content_id(
+    background: Background, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
+) -> str:
+    """The id of a conversation that has none: ids of runs are the same from one run to the next."""
+    known = CODECS.write(_without_time(background))
+    if not background.date:
+        del known["date"]  # ids of conversations without one are those that they always had
+    content = {
+        "background": known,
+        "criteria": list(criteria),
+        "turns": [[turn.user_message, turn.agent_message, *map(_call, turn.tool_calls)] for turn in turns],
+        "complete": complete,
+    }
+    text = json.dumps(plain(content), sort_keys=True, ensure_ascii=True)
+    return "c-" + hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS]
+
+
+def _without_time(background: Background) -> Background:
+    return replace(background, started_at="")
+
+
+def _call(call: Any) -> list[Any]:
+    return [call.name, call.args, call.result]
+
+
+def known_metric(name: str) -> str:
+    """A metric that labels can be given for, in its own spelling. Raises ValueError."""
+    found = metric_name(name)
+    if found == CRITERIA or found in BUILTIN:
+        return found
+    if found in METRICS:
+        raise ValueError(
+            f"{name!r} compares with what an evaluation set expects: its judge cannot be calibrated yet; "
+            f"labels are for {', '.join([*BUILTIN, CRITERIA])}"
+        )
+    raise ValueError(f"there is no metric {name!r}; {did_you_mean(name, [*BUILTIN, CRITERIA])}")
+
+
+def metrics_named(names: Iterable[str]) -> tuple[str, ...]:
+    """The metrics that are named, in the order of the table; all where none is. Raises ValueError."""
+    wanted = set(map(known_metric, names))
+    return tuple(name for name in (*BUILTIN, CRITERIA) if not wanted or name in wanted)
+
+
+def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> Iterator[Question]:
+    """Everything that can be asked about a conversation by these metrics, as a reader comes to it."""
+    asked = tuple(metrics)
+    for turn in conversation.turns:
+        for metric in asked:
+            if metric in BUILTIN and BUILTIN[metric].level is MetricLevel.TURN:
+                yield Question(conversation=conversation.id, turn=turn.turn_index, metric=metric)
+    if not conversation.complete:
+        return
+    background = conversation.background
+    if GOAL in asked and (background.goal or background.expected_outcome):
+        yield Question(conversation=conversation.id, turn=None, metric=GOAL)
+    for text in conversation.criteria if CRITERIA in asked else ():
+        yield Question(conversation=conversation.id, turn=None, metric=CRITERIA, criterion=text)
+
+
+def in_sight(question: Question, conversation: LabelledConversation) -> bool:
+    """Whether what it is about can be seen: a run asks about no call where calls cannot be."""
+    return not (question.metric in ABOUT_CALLS and conversation.background.unseen)
+
+
+def choices(metric: str) -> Mapping[str, str]:
+    """What can be answered to a metric's question, with what it means; {} for numbers from 1 to 5."""
+    if metric == CRITERIA:
+        return {CriterionOutcome.MET: "", CriterionOutcome.VIOLATED: "", CriterionOutcome.CANNOT_TELL: ""}
+    if metric == GOAL:
+        return {
+            GoalOutcome.REACHED: "what the user came for is done",
+            GoalOutcome.REACHED_WRONGLY: "it is done, but with harm, a leak or something forbidden",
+            GoalOutcome.RIGHTLY_NOT_REACHED: "it could not or must not be done, and the user was told",
+            GoalOutcome.NOT_REACHED: "it should have been done, and was not",
+        }
+    return BUILTIN[metric].labels
+
+
+def parsed_value(metric: str, raw: Any) -> Value:
+    """Read the value of a label: capital letters do not count, and numbers may be quoted.
+
+    Raises ValueError that says what is expected.
+    """
+    if metric not in (CRITERIA, GOAL) and BUILTIN[metric].kind is Kind.SCALE:
+        return _number(raw)
+    known = choices(metric)
+    if metric == CRITERIA:
+        return _choice(known, raw)
+    if metric == GOAL:
+        number = _whole(raw)
+        if number in (0, 1):
+            return str(GoalOutcome.REACHED if number else GoalOutcome.NOT_REACHED)
+        return _choice(known, raw)
+    return _labels(known, [_choice(known, each) for each in (raw if isinstance(raw, list) else [raw])])
+
+
+def _choice(known: Iterable[str], raw: Any) -> str:
+    """One of the known texts, in its own spelling. Raises ValueError."""
+    names = {name.casefold(): str(name) for name in known}
+    found = names.get(" ".join(raw.casefold().replace("_", " ").split())) if isinstance(raw, str) else None
+    if found is None:
+        raise ValueError(f"expected one of {', '.join(map(repr, names.values()))}, found {raw!r:.80}")
+    return found
+
+
+def _number(raw: Any) -> int:
+    number = _whole(raw)
+    if number is None or not 1 <= number <= 5:
+        raise ValueError(f"expected a whole number from 1 to 5, found {raw!r:.80}")
+    return number
+
+
+def _whole(raw: Any) -> int | None:
+    """A whole number, be it quoted; None: it is something else."""
+    if isinstance(raw, str):
+        return int(raw) if _QUOTED.fullmatch(raw) else None
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or raw not in range(10):
+        return None
+    return int(raw)
+
+
+def _labels(known: Iterable[str], given: Sequence[str]) -> tuple[str, ...]:
+    if not given:
+        raise ValueError(f"expected a label; where nothing failed, write {NO_FAILURE!r}")
+    if NO_FAILURE in given and len(set(given)) > 1:
+        raise ValueError(
+            f"{NO_FAILURE!r} and {next(g for g in given if g != NO_FAILURE)!r} exclude each other"
+        )
+    return tuple(label for label in known if label in given)
+
+
+def is_fault(value: Value) -> bool:
+    """Whether a value says that something is wrong."""
+    if isinstance(value, int):
+        return value <= MOST_OF_A_FAULT
+    if isinstance(value, tuple):
+        return value != (NO_FAILURE,)
+    return value in (GoalOutcome.NOT_REACHED, GoalOutcome.REACHED_WRONGLY, CriterionOutcome.VIOLATED)
+
+
+def shown_value(value: Value) -> str:
+    """A value for people."""
+    return " + ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,112 @@
+"""How sure the numbers of scenarios and of a whole run are, as far as their conversations tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import mean
+
+from agentest.domain.metrics import Range, scale_of
+from agentest.domain.results import ConversationResult, Figure, ScenarioResult, Score, Status
+from agentest.domain.verdict import conversation_status
+from agentest.support.statistics.intervals import (
+    Interval,
+    clustered_mean,
+    clustered_share,
+    pass_hat_k,
+    wilson,
+)
+
+_YES_OR_NO: Range = (0.0, 1.0)
+
+
+def with_figures(result: ScenarioResult, conversations: Sequence[ConversationResult]) -> ScenarioResult:
+    """The result with intervals of its averages, its pass rate, pass^k, and whether it is flaky.
+
+    Conversations with a case of an evaluation set neither pass nor fail by themselves: it has no pass rate.
+    """
+    rate = None if result.case else pass_rate(conversations)
+    return replace(
+        result,
+        intervals=intervals(conversations, result.averages),
+        pass_rate=rate,
+        pass_hat_k=pass_hat_k(rate.n, _passed(rate)) if rate else {},
+        flaky=rate is not None and 0 < rate.value < 1,
+    )
+
+
+def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
+    """The share of conversations that passed; None where none passed or failed.
+
+    Of those that are errored or invalid it is not known whether they would pass: they are not in `n`.
+    """
+    found = Counter(map(conversation_status, conversations))
+    passed = found[Status.PASSED]
+    n = passed + found[Status.FAILED]
+    return _figure(passed / n, n, wilson(passed, n)) if n else None
+
+
+def intervals(
+    conversations: Sequence[ConversationResult], averages: Mapping[str, float]
+) -> dict[str, Figure]:
+    """Metric → its average with n (turns, or conversations) and interval.
+
+    Conversations are drawn, not turns: the turns of one go together.
+    """
+    clusters = _numbers(conversations)
+    return {
+        name: _average(name, value, clusters[name]) for name, value in averages.items() if name in clusters
+    }
+
+
+def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
+    """The share of all conversations that passed; None where none passed or failed.
+
+    The conversations of a scenario go together, those with several agents too.
+    """
+    clusters: dict[tuple[str, str], tuple[int, int]] = {}
+    for scenario in scenarios:
+        if rate := scenario.pass_rate:
+            passed, n = clusters.get((scenario.file, scenario.name), (0, 0))
+            clusters[scenario.file, scenario.name] = passed + _passed(rate), n + rate.n
+    n = sum(each for _, each in clusters.values())
+    passed = sum(each for each, _ in clusters.values())
+    return _figure(passed / n, n, clustered_share(list(clusters.values()))) if n else None
+
+
+def run_pass_hat_k(scenarios: Iterable[ScenarioResult]) -> dict[int, float]:
+    """k → the mean of pass^k over all scenarios of more than one conversation, as far as each has it."""
+    several = [s.pass_hat_k for s in scenarios if s.pass_rate and s.pass_rate.n > 1]
+    most = min(map(len, several), default=0)
+    return {k: mean(each[k] for each in several) for k in range(1, most + 1)}
+
+
+def _passed(rate: Figure) -> int:
+    return round(rate.value * rate.n)
+
+
+def _numbers(conversations: Sequence[ConversationResult]) -> dict[str, list[list[float]]]:
+    """Metric → its numbers, those of each conversation in a list of their own."""
+    found: dict[str, list[list[float]]] = {}
+    for result in conversations:
+        mine: dict[str, list[float]] = {}
+        for name, score in result.metric_results:
+            if isinstance(score, Score) and score.number is not None:
+                mine.setdefault(name, []).append(score.number)
+        for name, values in mine.items():
+            found.setdefault(name, []).append(values)
+    return found
+
+
+def _average(name: str, value: float, clusters: Sequence[Sequence[float]]) -> Figure:
+    scale = scale_of(name) or (_YES_OR_NO if _says_yes_or_no(clusters) else None)
+    return _figure(value, sum(map(len, clusters)), clustered_mean(clusters, scale))
+
+
+def _says_yes_or_no(clusters: Sequence[Sequence[float]]) -> bool:
+    return all(value in _YES_OR_NO for values in clusters for value in values)
+
+
+def _figure(value: float, n: int, found: Interval | None) -> Figure:
+    return Figure(value, n, found.low, found.high) if found else Figure(value, n)

@@ -1,0 +1,200 @@
+"""What speaks against one conversation: which of its trajectories, checks and criteria did not hold, and why.
+
+With `verdict`, the only place that decides what passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from agentest.domain.goal_outcome import criterion_message, missed_goal, missed_goal_message, unasked_message
+from agentest.domain.metrics import GOAL, TRAJECTORY_METRICS
+from agentest.domain.results import (
+    CheckResult,
+    ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
+    Reason,
+    ReasonKind,
+    Status,
+    TrajectoryResult,
+)
+from agentest.domain.transcript import Blame
+
+
+def conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
+    """Why a conversation did not pass: agent errors, checks, criteria and the goal.
+
+    What groups of failures and metrics without a score add is in `verdict.conversation_status`.
+    """
+    id = result.conversation.conversation_id
+    if result.invalid is not None:
+        yield Reason(
+            Status.ERRORED,
+            ReasonKind.MODEL,
+            f"the conversation says nothing of the agent: {result.invalid}",
+            conversation_id=id,
+        )
+        return
+    certain = list(_certain_reasons(result))
+    yield from certain
+    yield from _criterion_reasons(result, failed=any_failed(certain))
+    if missed_goal(result):
+        message = missed_goal_message(result)
+        yield Reason(Status.FAILED, ReasonKind.GOAL, message, conversation_id=id, metric=GOAL)
+
+
+def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:
+    """Those that need no judge."""
+    id = result.conversation.conversation_id
+    yield from _failure_reasons(result)
+    by_calls = list(_trajectory_reasons(result))
+    yield from (reason for reason in by_calls if reason.turn_index is None)
+    for turn in result.turns:
+        if by_calls or turn.checks:  # most turns have neither, and this is asked of every conversation
+            yield from (reason for reason in by_calls if reason.turn_index == turn.turn_index)
+            yield from _check_reasons(turn.checks, id, turn.turn_index)
+    yield from _check_reasons(result.checks, id)
+
+
+def _check_reasons(
+    checks: Iterable[CheckResult], conversation_id: str, turn_index: int | None = None
+) -> Iterator[Reason]:
+    for check in checks:
+        if not check.passed:
+            yield Reason(
+                check_status(check),
+                ReasonKind.CHECK,
+                f"{check.check}: {check.reason}",
+                conversation_id=conversation_id,
+                turn_index=check.turn_index if turn_index is None else turn_index,
+                check=check,
+            )
+
+
+def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
+    """One reason for each required criterion that does not hold; those that no model judged have one.
+
+    Args:
+        failed: whether the conversation has failed without them. Else one that was not asked is unknown.
+    """
+    id = result.conversation.conversation_id
+    missed = [c for c in result.criteria if c.required and c.result is not CriterionOutcome.MET]
+    undecided = [c for c in missed if not (failed and c.not_asked)]
+    for criterion in undecided:
+        if not criterion.without_model:
+            violated = criterion.result is CriterionOutcome.VIOLATED
+            yield Reason(
+                Status.FAILED if violated else Status.ERRORED,
+                ReasonKind.CRITERION,
+                criterion_message(criterion),
+                conversation_id=id,
+                turn_index=criterion.turn_index,
+                criterion=criterion,
+            )
+    if unasked := [c for c in undecided if c.without_model]:
+        yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
+
+
+def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
+    conversation = result.conversation
+    if failure := conversation.failure:
+        unfinished = conversation.unfinished
+        yield Reason(
+            Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
+            ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
+            failure.message,
+            conversation_id=conversation.conversation_id,
+            turn_index=unfinished.turn_index if unfinished else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTrajectory:
+    """One trajectory of a conversation that was held against its calls."""
+
+    turn_index: int | None
+    """The turn that it is about; None: the whole conversation."""
+    result: TrajectoryResult
+
+    @property
+    def subject(self) -> str:
+        """What it is called in messages."""
+        name = f" {self.result.name!r}" if self.result.name else ""
+        return f"trajectory{name}" + ("" if self.turn_index is None else " of the turn")
+
+
+def held_trajectories(result: ConversationResult) -> Iterator[HeldTrajectory]:
+    """Each trajectory by itself: those of the whole conversation, then those of its turns."""
+    if result.trajectory:
+        yield from _held_parts(None, result.trajectory)
+    for turn in result.turns:
+        if turn.trajectory:
+            yield from _held_parts(turn.turn_index, turn.trajectory)
+
+
+def _held_parts(turn_index: int | None, found: TrajectoryResult) -> Iterator[HeldTrajectory]:
+    for part in found.parts or (found,):
+        yield HeldTrajectory(turn_index=turn_index, result=part)
+
+
+def counted_trajectories(result: ConversationResult) -> tuple[HeldTrajectory, ...]:
+    """The trajectories that do not match and are no reason: what they lack is counted by a threshold."""
+    return tuple(each for each in held_trajectories(result) if _is_counted(result, each.result))
+
+
+def _is_counted(result: ConversationResult, trajectory: TrajectoryResult) -> bool:
+    measured = not TRAJECTORY_METRICS.keys().isdisjoint(result.metrics)
+    return measured and _lacks_only_calls(trajectory)
+
+
+def _lacks_only_calls(trajectory: TrajectoryResult) -> bool:
+    """Whether nothing but calls that are missing, too many or misplaced keeps it from matching."""
+    calls = trajectory.missing_calls or trajectory.extra_calls or trajectory.ordering_issues
+    other = trajectory.matched or trajectory.error or trajectory.forbidden_calls or trajectory.broken
+    return bool(calls) and not other
+
+
+def _trajectory_reasons(result: ConversationResult) -> Iterator[Reason]:
+    for each in held_trajectories(result):
+        if not each.result.matched and not _is_counted(result, each.result):
+            yield Reason(
+                trajectory_status(each.result),
+                ReasonKind.TRAJECTORY,
+                f"{each.subject}: {each.result.reason}",
+                conversation_id=result.conversation.conversation_id,
+                turn_index=each.turn_index,
+                trajectory=each.result,
+            )
+
+
+def trajectory_status(trajectory: TrajectoryResult) -> Status:
+    """Whether the calls match; errored where they could not be compared."""
+    return _status(trajectory.matched, trajectory.error)
+
+
+def check_status(check: CheckResult) -> Status:
+    """Whether the reply passed the check; errored where it could not be checked."""
+    return _status(check.passed, check.error)
+
+
+def criterion_status(criterion: CriterionResult) -> Status:
+    """What a criterion's result alone makes of a conversation: nothing, where the criterion is not required.
+
+    One about which no judge was asked, as the conversation had failed already, decides nothing more.
+    """
+    if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.not_asked:
+        return Status.PASSED
+    if criterion.result is CriterionOutcome.VIOLATED:
+        return Status.FAILED
+    return Status.ERRORED
+
+
+def any_failed(reasons: Iterable[Reason]) -> bool:
+    """Whether one of the reasons lets a scenario fail."""
+    return any(reason.status is Status.FAILED for reason in reasons)
+
+
+def _status(passed: bool, error: str | None) -> Status:
+    return Status.PASSED if passed else Status.ERRORED if error else Status.FAILED

@@ -1,0 +1,520 @@
+"""The root causes of a run: failures of all scenarios, grouped by what went wrong.
+
+What needs no judge is grouped by a signature: its kind and its text without values that differ from one
+conversation to the next. Groups that judges made are joined by their labels, and as a model joined them.
+Root causes never change a verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import sha1
+
+from agentest.domain.metrics import GOAL
+from agentest.domain.results import (
+    AlignedRow,
+    CauseExample,
+    CauseJoin,
+    CauseKind,
+    CausePlace,
+    ConversationResult,
+    ErrorGroup,
+    Reason,
+    ReasonKind,
+    RootCause,
+    RowStatus,
+    RunResult,
+    ScenarioCause,
+    ScenarioResult,
+    Severity,
+    Status,
+    TrajectoryResult,
+)
+from agentest.domain.transcript import NO_MOCK, Conversation
+from agentest.support.text import count, shortened
+
+_TITLE_CHARS = 160
+_TEXT_CHARS = 300
+_READ_CHARS = 600
+_MOST_WORDS = 25
+"""Of the message of an error: it begins with what went wrong."""
+_MOST_PLACES = 40
+_MOST_ARGUMENTS = 3
+"""Arguments of one call that a title shows in full."""
+_QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*\"""")
+_URL = re.compile(r"\w+://\S+")
+_NUMBERED = re.compile(r"[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
+"""A number, a time, an id."""
+_PATH = re.compile(r"(?:[\w.~-]*/){2,}[\w.~-]*")
+_REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
+_REFUSED_AT = re.compile(r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+): )?""")
+"""Which scenario was refused, and where: the cause is what comes after."""
+_ARGUMENT = re.compile(r"(?:^|; )([^\s;:(]+): (?=expected |not expected)")
+_SHAPES = {"'": "text", '"': "text", "[": "a list", "(": "a list", "{": "an object", "-": "a number"}
+_WORDS = {"True": "a boolean", "False": "a boolean", "None": "null"}
+_NOT_A_CAUSE = (ReasonKind.INTERRUPTED, ReasonKind.ERROR)
+"""Reasons of which nothing is said here: the run ended early; judged groups are taken from the scenario."""
+_SUMMARIES = (CauseKind.THRESHOLD, CauseKind.PASS_RATE)
+"""What only sums up other failures: a cause of its own where there are none."""
+
+
+# --- one scenario
+
+
+@dataclass(slots=True)
+class _Found:
+    """One thing that speaks against a conversation. Its texts are shortened when it is known to be shown."""
+
+    kind: CauseKind
+    title: str
+    pattern: str
+    text: str
+    turn_index: int | None = None
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The first conversation with a cause, and how many there are."""
+
+    first: _Found
+    reason: Reason
+    agree: bool = True
+    """Whether all have the same title."""
+    conversations: set[str] = field(default_factory=set)
+
+    def cause(self) -> ScenarioCause:
+        """What stays of it."""
+        found, reason = self.first, self.reason
+        return ScenarioCause(
+            kind=found.kind,
+            title=_title(found.title if self.agree else found.pattern),
+            pattern=found.pattern,
+            conversations=len(self.conversations),
+            conversation_id=reason.conversation_id,
+            turn_index=reason.turn_index if found.turn_index is None else found.turn_index,
+            text=_text(found.text),
+        )
+
+
+def scenario_causes(scenario: ScenarioResult) -> tuple[ScenarioCause, ...]:
+    """The causes of one scenario that need no judge, in the order of its reasons."""
+    return scenario.causes or causes_of(scenario.verdict.reasons, scenario.conversations)
+
+
+def causes_of(
+    reasons: Iterable[Reason], conversations: Sequence[ConversationResult] = ()
+) -> tuple[ScenarioCause, ...]:
+    """The causes that need no judge among the reasons of one verdict.
+
+    Args:
+        conversations: those of the scenario, for the tools and turns that its reasons do not name.
+    """
+    reasons = tuple(reasons)
+    told = [reason for reason in reasons if reason.kind not in _NOT_A_CAUSE]
+    if not told:
+        return ()
+    known = {each.conversation.conversation_id: each.conversation for each in conversations}
+    ended = {r.conversation_id for r in told if r.kind is ReasonKind.CONVERSATION and not _is_goal(r)}
+    explained: set[str | None] = set()
+    if any(map(_is_goal, told)):
+        explained = {r.conversation_id for r in told if r.status is Status.FAILED and not _is_goal(r)}
+        explained |= {_conversation_of(id) for r in reasons if r.group for id in r.group.occurrences}
+    causes: dict[tuple[CauseKind, str], _Counted] = {}
+    for reason in told:
+        id = reason.conversation_id
+        if id in explained and _is_goal(reason):
+            continue
+        for found in _found(reason, known.get(id or ""), ended=id in ended):
+            cause = causes.get((found.kind, found.pattern))
+            if cause is None:
+                cause = causes[found.kind, found.pattern] = _Counted(found, reason)
+            cause.agree = cause.agree and cause.first.title == found.title
+            if id is not None:
+                cause.conversations.add(id)
+    return _without_summaries(tuple(cause.cause() for cause in causes.values()))
+
+
+def _without_summaries(causes: tuple[ScenarioCause, ...]) -> tuple[ScenarioCause, ...]:
+    explaining = any(cause.kind not in (*_SUMMARIES, CauseKind.ERRORED) for cause in causes)
+    return tuple(cause for cause in causes if not (explaining and cause.kind in _SUMMARIES))
+
+
+def _conversation_of(failure_id: str) -> str:
+    """The conversation of a labelled failure."""
+    return failure_id.rpartition("-")[0]
+
+
+def _is_goal(reason: Reason) -> bool:
+    """Whether the reason is that a judge found the goal of one conversation missed."""
+    return reason.status is Status.FAILED and reason.metric == GOAL and reason.conversation_id is not None
+
+
+def _found(reason: Reason, conversation: Conversation | None, *, ended: bool) -> Iterator[_Found]:
+    """What a reason says is wrong.
+
+    Args:
+        ended: whether an error ended the conversation. What is missing then is missing because of the error.
+    """
+    if reason.status is not Status.FAILED:
+        yield _errored(reason)
+    elif _is_goal(reason):
+        yield _Found(CauseKind.GOAL, "goal not reached", "goal not reached", reason.message)
+    elif reason.trajectory is not None:
+        found = list(_of_calls(reason.trajectory, conversation))
+        found += () if ended else _of_missing(reason.trajectory)
+        # A trajectory may demand what is not about calls.
+        yield from found or (() if ended else (_worded(CauseKind.TRAJECTORY, reason.trajectory.summary),))
+    elif reason.check is not None:
+        if not (ended and reason.turn_index is None):
+            text = f"{reason.check.check}: {reason.check.summary}"
+            yield _worded(CauseKind.CHECK, text, f"{reason.check.check}: {reason.check.reason}")
+    elif reason.criterion is not None:
+        title = _title(f"criterion violated: {reason.criterion.text}")
+        yield _Found(CauseKind.CRITERION, title, title, reason.message)
+    elif reason.kind is ReasonKind.CONVERSATION:
+        yield _agent_error(reason, conversation)
+    elif reason.kind in (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE):
+        kind = CauseKind(reason.kind.value)
+        pattern = f"{reason.metric} below its threshold"
+        title = pattern if reason.expected is None else f"{pattern} of {reason.expected:g}"
+        yield _Found(kind, title, pattern, reason.message)
+    else:
+        yield _worded(CauseKind.CHECK, reason.message)
+
+
+def _agent_error(reason: Reason, conversation: Conversation | None) -> _Found:
+    calls = conversation.unfinished.tool_calls if conversation and conversation.unfinished else ()
+    unmocked = next((call.name for call in calls if call.error == NO_MOCK), None)
+    if unmocked is not None:
+        title = f"{unmocked} has no mock"
+        return _Found(CauseKind.UNMOCKED_TOOL, title, title, reason.message)
+    return _worded(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
+
+
+def _errored(reason: Reason) -> _Found:
+    text = _without_id(reason)
+    if reason.trajectory is not None and reason.trajectory.error:
+        text = f"trajectory: {reason.trajectory.error}"
+    elif reason.check is not None and reason.check.error:
+        text = f"{reason.check.check}: {reason.check.error}"
+    elif reason.criterion is not None:
+        # One outage keeps every criterion from being judged.
+        title = f"criterion could not be judged: {reason.criterion.text}"
+        return _Found(CauseKind.ERRORED, title, "criteria could not be judged", reason.message)
+    elif reason.kind is ReasonKind.UNSCORED:
+        # One outage keeps every metric from being scored: which one it was, and how often, is no difference.
+        text = f"could not be scored: {text.partition(': ')[2]}"
+    elif reason.kind is ReasonKind.FILE:
+        text = _REFUSED_AT.sub("", text.strip().rpartition("\n")[2])
+    return _worded(CauseKind.ERRORED, text, reason.message)
+
+
+def _of_calls(trajectory: TrajectoryResult, conversation: Conversation | None) -> Iterator[_Found]:
+    """What is wrong with the calls that were made."""
+    different = [row for row in trajectory.alignment if row.status is RowStatus.DIFFERENT]
+    beside = set()
+    for row in different:
+        beside.add(_tool(row.expected or ""))
+        found = _different(row)
+        found.turn_index = _turn_of(row, conversation)
+        yield found
+    for name in dict.fromkeys(trajectory.forbidden_calls):
+        yield _same(f"{name} called although it is forbidden")
+    for words in trajectory.broken:
+        yield _worded(CauseKind.TRAJECTORY, words)
+    for name in dict.fromkeys(trajectory.extra_calls):
+        if name not in beside:
+            yield _same(f"{name} called although it is not expected")
+
+
+def _of_missing(trajectory: TrajectoryResult) -> Iterator[_Found]:
+    """Which calls were not made, or not in their order."""
+    rows = trajectory.alignment
+    missing = [row.expected for row in rows if row.status is RowStatus.MISSING and row.expected]
+    for expected in missing:
+        title, pattern = f"{expected} not called", f"{_tool(expected)} not called"
+        yield _Found(CauseKind.TRAJECTORY, title, pattern, title)
+    # Older files do not say whether the tool was called with other arguments.
+    for name in dict.fromkeys(trajectory.missing_calls if not rows else ()):
+        yield _same(f"{name} not called as expected")
+    for issue in trajectory.ordering_issues:
+        yield _worded(CauseKind.TRAJECTORY, f"wrong order: {issue}")
+
+
+def _different(row: AlignedRow) -> _Found:
+    """A call of the right tool with other values: `create_booking: time expected '10:30', got '09:00'`."""
+    tool = _tool(row.expected or "")
+    arguments = list(_arguments(row.difference))
+    text = f"{tool}: {row.difference or 'not as expected'}"
+    if not arguments:
+        return _worded(CauseKind.TRAJECTORY, text)
+    shown = [f"{path} {words}" for path, words in arguments[:_MOST_ARGUMENTS]]
+    if len(arguments) > _MOST_ARGUMENTS:
+        shown.append(count(len(arguments) - _MOST_ARGUMENTS, "more argument"))
+    pattern = f"{tool}: {', '.join(f'{path} {_shape(words)}' for path, words in arguments)}"
+    return _Found(CauseKind.TRAJECTORY, f"{tool}: {'; '.join(shown)}", pattern, text)
+
+
+def _arguments(difference: str) -> Iterator[tuple[str, str]]:
+    """Path and words of each argument that differs: `time`, `expected '10:30', got '09:00'`."""
+    if difference.startswith("nearest "):
+        difference = difference.partition("): ")[2]
+    found = list(_ARGUMENT.finditer(difference))
+    for at, match in enumerate(found, start=1):
+        end = found[at].start() if at < len(found) else len(difference)
+        yield match[1], difference[match.end() : end]
+
+
+def _shape(words: str) -> str:
+    """How an argument differs, without its values: "…" where they are of one type."""
+    if words.endswith(", not given"):
+        return "not given"
+    if words.startswith("not expected"):
+        return "not expected"
+    expected, _, got = words.removeprefix("expected ").rpartition(", got ")
+    wanted, given = _type(expected), _type(got)
+    return f"expected {wanted}, got {given}" if wanted and given and wanted != given else "…"
+
+
+def _type(text: str) -> str:
+    """The type of a value by the text that shows it; "": it is none of JSON's."""
+    if text[:1].isdigit():
+        return "a number"
+    return _SHAPES.get(text[:1]) or _WORDS.get(text.partition(" ")[0], "")
+
+
+def _tool(expected: str) -> str:
+    """The tool of an expected call; of alternatives their text."""
+    name = expected.partition("(")[0]
+    return template(expected) if name in ("any_of", "exactly", "") else name
+
+
+def _turn_of(row: AlignedRow, conversation: Conversation | None) -> int | None:
+    calls = conversation.tool_calls if conversation and row.call is not None else ()
+    at = row.call or 0
+    return calls[at].turn_index if at < len(calls) else None
+
+
+def _same(title: str) -> _Found:
+    return _Found(CauseKind.TRAJECTORY, title, title, title)
+
+
+def _worded(kind: CauseKind, text: str, shown: str = "") -> _Found:
+    """What is known by its words alone."""
+    return _Found(kind, text, template(text), shown or text)
+
+
+def _without_id(reason: Reason) -> str:
+    id = reason.conversation_id
+    return reason.message.replace(id, "…") if id else reason.message
+
+
+def _title(text: str) -> str:
+    return shortened(text.strip().partition("\n")[0], _TITLE_CHARS)
+
+
+def _text(text: str) -> str:
+    return shortened(text.strip().partition("\n")[0], _TEXT_CHARS)
+
+
+def template(text: str) -> str:
+    """The first line of a message with "…" for numbers, ids, quoted values, URLs and paths.
+
+    The status of an HTTP response stays.
+    """
+    # More is read than is kept: where the text is cut must not make a difference.
+    words = _QUOTED.sub("…", text[:_READ_CHARS].strip().partition("\n")[0]).split()[:_MOST_WORDS]
+    shown = [
+        word if word.isalpha() or before == "status" else _without_values(word)
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+    return _REPEATED.sub("…", " ".join(shown))
+
+
+@lru_cache(maxsize=1024)
+def _without_values(word: str) -> str:
+    if "://" in word:
+        word = _URL.sub("…", word)
+    if "/" in word:
+        word = _PATH.sub("…", word)
+    return _NUMBERED.sub("…", word)
+
+
+# --- the whole run
+
+
+@dataclass(slots=True)
+class JudgedCause:
+    """Judged groups of all scenarios that have one label."""
+
+    label: str
+    """As the first group has it."""
+    labels: tuple[str, ...]
+    """Normalised."""
+    severity: Severity
+    explanation: str
+    groups: list[tuple[ScenarioResult, ErrorGroup]] = field(default_factory=list)
+
+    @property
+    def scenarios(self) -> set[tuple[str, str]]:
+        """Name and agent of each scenario that has it."""
+        return {(scenario.name, scenario.agent) for scenario, _ in self.groups}
+
+
+def normalised(label: str) -> str:
+    """A label as it is compared with others: neither case nor punctuation matters."""
+    return " ".join(re.findall(r"\w+", label.casefold())) or label
+
+
+def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()) -> list[JudgedCause]:
+    """The judged groups of all scenarios by their labels and joins, the worst and most frequent first."""
+    joined = _joined_labels(joins)
+    found: dict[str, JudgedCause] = {}
+    for scenario in scenarios:
+        for group in scenario.errors:
+            label = normalised(group.label)
+            join = joined.get(label)
+            cause = found.setdefault(
+                join.labels[0] if join else label,
+                JudgedCause(
+                    label=join.title if join else group.label,
+                    labels=join.labels if join else (label,),
+                    severity=group.severity,
+                    explanation=group.explanation,
+                ),
+            )
+            cause.severity = max(cause.severity, group.severity)
+            cause.groups.append((scenario, group))
+    return sorted(found.values(), key=lambda cause: (-cause.severity, -len(cause.groups)))
+
+
+def _joined_labels(joins: Iterable[CauseJoin]) -> dict[str, CauseJoin]:
+    """Label → the join that has it. Joins of several runs that share a label are one."""
+    found: dict[str, CauseJoin] = {}
+    for join in joins:
+        known = list(dict.fromkeys(found[label] for label in join.labels if label in found))
+        labels = dict.fromkeys(label for each in (*known, join) for label in each.labels)
+        whole = CauseJoin(title=known[0].title if known else join.title, labels=tuple(labels))
+        found |= dict.fromkeys(labels, whole)
+    return found
+
+
+def root_causes(result: RunResult) -> tuple[RootCause, ...]:
+    """The root causes of a run: the worst first, of those the ones in the most scenarios."""
+    return root_causes_of(result.scenarios, result.joins)
+
+
+def root_causes_of(
+    scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()
+) -> tuple[RootCause, ...]:
+    """The same of scenarios.
+
+    Args:
+        joins: how a model joined judged groups.
+    """
+    troubled = [each for each in scenarios if each.errors or each.causes or each.verdict.reasons]
+    causes = [*_deterministic(troubled), *map(_of_judged, judged_causes(troubled, joins))]
+    return tuple(sorted(causes, key=_badness))
+
+
+def _badness(cause: RootCause) -> tuple[int, bool, int, int, str]:
+    errored = cause.kind is CauseKind.ERRORED
+    return -cause.severity, errored, -cause.scenarios, -cause.conversations, cause.title
+
+
+def _deterministic(scenarios: Iterable[ScenarioResult]) -> Iterator[RootCause]:
+    found: dict[tuple[CauseKind, str], list[tuple[ScenarioResult, ScenarioCause]]] = {}
+    for scenario in scenarios:
+        judged = any(reason.kind is ReasonKind.ERROR for reason in scenario.verdict.reasons)
+        for cause in scenario_causes(scenario):
+            if not (judged and cause.kind in _SUMMARIES):
+                found.setdefault((cause.kind, cause.pattern), []).append((scenario, cause))
+    for (kind, pattern), causes in found.items():
+        titles = {cause.title for _, cause in causes}
+        scenario, first = causes[0]
+        places = tuple(
+            CausePlace(
+                scenario=each.name,
+                agent=each.agent,
+                conversations=cause.conversations,
+                conversation_id=cause.conversation_id,
+                turn_index=cause.turn_index,
+            )
+            for each, cause in causes
+        )
+        yield _root_cause(
+            kind=kind,
+            key=pattern,
+            title=first.title if len(titles) == 1 else _title(pattern),
+            severity=Severity.HIGH,
+            places=places,
+            text=first.text,
+        )
+
+
+def _of_judged(cause: JudgedCause) -> RootCause:
+    several = len(cause.labels) > 1
+    return replace(
+        _root_cause(
+            kind=CauseKind.JUDGED,
+            key=min(cause.labels),
+            title=_title(cause.label),
+            severity=cause.severity,
+            places=tuple(_judged_places(cause.groups)),
+            text=_text(cause.explanation),
+        ),
+        labels=cause.labels if several else (),
+    )
+
+
+def _judged_places(groups: Iterable[tuple[ScenarioResult, ErrorGroup]]) -> Iterator[CausePlace]:
+    by_scenario: dict[tuple[str, str], list[ErrorGroup]] = {}
+    for scenario, group in groups:
+        by_scenario.setdefault((scenario.name, scenario.agent), []).append(group)
+    for (name, agent), held in by_scenario.items():
+        ids = dict.fromkeys(_conversation_of(id) for group in held for id in group.occurrences)
+        turns = {each.conversation_id: each.turn_index for group in held for each in group.examples}
+        first = next(iter(turns), next(iter(ids), None))
+        yield CausePlace(
+            scenario=name,
+            agent=agent,
+            conversations=len(ids),
+            conversation_id=first,
+            turn_index=turns.get(first) if first else None,
+        )
+
+
+def _root_cause(
+    *, kind: CauseKind, key: str, title: str, severity: Severity, places: Sequence[CausePlace], text: str
+) -> RootCause:
+    first = places[0]
+    return RootCause(
+        id=_id(kind, key),
+        title=title,
+        kind=kind,
+        severity=severity,
+        scenarios=len({place.scenario for place in places}),
+        conversations=sum(place.conversations for place in places),
+        agents=tuple(dict.fromkeys(place.agent for place in places if place.agent)),
+        example=CauseExample(
+            scenario=first.scenario,
+            agent=first.agent,
+            conversation_id=first.conversation_id,
+            turn_index=first.turn_index,
+            text=text,
+        ),
+        places=tuple(places[:_MOST_PLACES]),
+    )
+
+
+def _id(kind: CauseKind, key: str) -> str:
+    digest = sha1(f"{kind} {key}".encode(errors="replace"), usedforsecurity=False)
+    return f"rc-{digest.hexdigest()[:8]}"
+
+
+def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:
+    """The joins that a model made for these causes."""
+    return tuple(CauseJoin(title=each.title, labels=each.labels) for each in causes if each.labels)

@@ -1,0 +1,371 @@
+"""What passing means: pure functions of results, and the only place that decides.
+
+A scenario, a conversation, a metric with a threshold, a trajectory, a check: each gets its `Status` here, and
+reporters show it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from statistics import mean
+
+from agentest.domain.goal_outcome import missed_goals
+from agentest.domain.metrics import GOAL, METRICS, PASS_RATE
+from agentest.domain.reasons import any_failed, conversation_reasons
+from agentest.domain.results import (
+    DECIDED,
+    ConversationResult,
+    Deduplication,
+    ErrorGroup,
+    MetricResult,
+    MetricVerdict,
+    Reason,
+    ReasonKind,
+    RunResult,
+    Score,
+    Severity,
+    Skipped,
+    Status,
+    Unscored,
+    Verdict,
+)
+
+_TOLERANCE = 1e-9
+"""A threshold that was computed, as 0.1 + 0.2, must not be missed by a rounding error."""
+
+
+def averages(conversations: Sequence[ConversationResult], *, exact: bool = False) -> dict[str, float]:
+    """Metric → mean of its numeric values: over all turns of all conversations, or over conversations.
+
+    Args:
+        exact: as ADK computes it, to the last digit: one run is summed up turn by turn, several are pooled.
+    """
+    values: dict[str, list[float]] = {}
+    for name, result in _metric_results(conversations):
+        if isinstance(result, Score) and not isinstance(result.value, str):
+            values.setdefault(name, []).append(result.value)
+    if exact and len(conversations) == 1:
+        return {name: reduce(add, scores, 0.0) / len(scores) for name, scores in values.items()}
+    # Exact, then rounded once: 4.2 must not miss a threshold of 4.2 by a rounding error of the sum.
+    return {name: float(mean(scores)) for name, scores in values.items()}
+
+
+def skipped_metrics(conversations: Sequence[ConversationResult]) -> dict[str, str]:
+    """Metric → why it was skipped, for each that was skipped, be it in one turn only."""
+    results = _metric_results(conversations)
+    return {name: result.why for name, result in results if isinstance(result, Skipped)}
+
+
+def decide(
+    conversations: Sequence[ConversationResult],
+    deduplication: Deduplication,
+    thresholds: Mapping[str, float],
+    fail_on: Severity,
+    *,
+    exact: bool = False,
+) -> Verdict:
+    """The verdict on a scenario, with every reason why it did not pass; the failing ones first.
+
+    Args:
+        conversations: all of the scenario's, with or without `with_severe_failures`.
+        exact: compare averages with thresholds to the last digit, as ADK does.
+    """
+    deduplication = with_failing_groups(deduplication, fail_on)
+    conversations = with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
+    # What says nothing of the agent is part of no rate.
+    telling = [each for each in conversations if each.invalid is None]
+    rate = thresholds.get(PASS_RATE)
+    reasons = [
+        *(reason for each in conversations for reason in _decisive(conversation_reasons(each), thresholds)),
+        *_error_reasons(deduplication),
+    ]
+    if rate is not None:
+        missed = _missed_rate(telling, rate)
+        # With a rate, single conversations may fail; their reasons count only when too many do.
+        reasons = [*missed, *reasons] if missed else _unknown_for_rate(conversations)
+    if deduplication.error:
+        reasons.append(_ungrouped_reason(deduplication.error))
+    # Where no conversation tells anything, nothing else is missing.
+    held_to = thresholds if telling or not conversations else {}
+    by_threshold = list(_threshold_reasons(conversations, held_to, exact))
+    told = {reason.metric for reason in by_threshold if reason.actual is None}
+    reasons += [
+        *by_threshold,
+        *(r for r in _unscored_reasons(conversations, thresholds) if r.metric not in told),
+    ]
+    if not conversations:
+        reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
+    failed = [r for r in reasons if r.status is Status.FAILED]
+    errored = [r for r in reasons if r.status is Status.ERRORED]
+    status = Status.FAILED if failed else Status.ERRORED if errored else Status.PASSED
+    return Verdict(status, (*failed, *errored))
+
+
+def metric_verdicts(
+    averages: Mapping[str, float], thresholds: Mapping[str, float], *, exact: bool = False
+) -> tuple[MetricVerdict, ...]:
+    """The verdict on each metric with a threshold, by its average alone.
+
+    Args:
+        exact: compare to the last digit, as ADK does.
+    """
+    return tuple(
+        _metric_verdict(name, threshold, averages.get(name), 0.0 if exact else _TOLERANCE)
+        for name, threshold in thresholds.items()
+        if name != PASS_RATE
+    )
+
+
+def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> MetricVerdict:
+    """The verdict on a metric of one invocation of a case, compared to the last digit, as ADK does."""
+    score = result.number if isinstance(result, Score) else None
+    return _metric_verdict(name, threshold, score, 0.0)
+
+
+def conversation_status(result: ConversationResult) -> Status:
+    """The status of a conversation by itself: what every rate, repetition and comparison counts.
+
+    It is errored if nothing failed but something is unknown: a metric that could not be scored, or the
+    severity of a failure.
+    """
+    reasons = list(conversation_reasons(result))
+    if any_failed(reasons) or result.severe_failures:
+        return Status.FAILED
+    if reasons or result.severity_unknown or _has_unscored_metric(result):
+        return Status.ERRORED
+    return Status.PASSED
+
+
+def conversation_passed(result: ConversationResult) -> bool:
+    """True if the conversation passed, by what is known of it so far."""
+    return conversation_status(result) is Status.PASSED
+
+
+def conversation_failed(result: ConversationResult) -> bool:
+    """True if the conversation failed, by what is known of it so far."""
+    return bool(result.severe_failures) or any_failed(conversation_reasons(result))
+
+
+def fails_scenario(result: ConversationResult, thresholds: Mapping[str, float]) -> bool:
+    """True if this conversation alone fails a scenario that has no pass rate.
+
+    With an explicit threshold on the goal, missed goals count by that threshold alone.
+    """
+    return bool(result.severe_failures) or any_failed(_decisive(conversation_reasons(result), thresholds))
+
+
+def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Deduplication:
+    """The groups, each marked if its severity is high enough to fail a scenario."""
+    if not deduplication.groups:
+        return deduplication
+    groups = (replace(group, fails=group.severity >= fail_on) for group in deduplication.groups)
+    return replace(deduplication, groups=tuple(groups))
+
+
+def with_severe_failures(
+    conversations: Sequence[ConversationResult], groups: Iterable[ErrorGroup], *, graded: bool = True
+) -> tuple[ConversationResult, ...]:
+    """The conversations, each with those of its failures that belong to a failing group.
+
+    Args:
+        groups: the scenario's, marked by `with_failing_groups`.
+        graded: whether the severity of the groups is known.
+    """
+    severe = {id for group in groups if group.fails for id in group.occurrences}
+    if not severe and graded:
+        return tuple(conversations)
+    return tuple(
+        replace(
+            each,
+            severe_failures=tuple(failure.id for failure in each.failures if failure.id in severe),
+            severity_unknown=not graded,
+        )
+        if each.failures
+        else each
+        for each in conversations
+    )
+
+
+def threshold_status(metric: str, verdict: Verdict) -> Status:
+    """What the verdict on a scenario says about the threshold of a metric."""
+    about = (r.status for r in verdict.reasons if r.kind is ReasonKind.THRESHOLD and r.metric == metric)
+    return next(about, Status.PASSED)
+
+
+def run_status(result: RunResult) -> Status:
+    """The whole run: failed before errored before passed. A run in which nothing ran is errored.
+
+    So is one with calls that belonged to no conversation: nobody knows whose ban they broke. A shard that no
+    scenario is left for has passed: all others tell of the run.
+    """
+    if result.real_tool_ran:
+        return Status.ERRORED
+    if result.with_status(Status.FAILED):
+        return Status.FAILED
+    if result.unclaimed:
+        return Status.ERRORED
+    if result.shard and not result.scenarios and not result.interrupted and not result.stopped:
+        return Status.PASSED
+    if result.interrupted or result.with_status(Status.ERRORED) or not result.with_status(Status.PASSED):
+        return Status.ERRORED
+    return Status.PASSED
+
+
+def _metric_verdict(name: str, threshold: float, score: float | None, tolerance: float) -> MetricVerdict:
+    status = Status.ERRORED
+    if score is not None:
+        status = Status.FAILED if score < threshold - tolerance else Status.PASSED
+    return MetricVerdict(name=name, threshold=threshold, score=score, status=status)
+
+
+def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tuple[str, MetricResult]]:
+    for conversation in conversations:
+        yield from conversation.metric_results
+
+
+def _has_unscored_metric(result: ConversationResult) -> bool:
+    """True if one of Agentest's metrics has no score; a custom one counts by its threshold alone."""
+    return any(isinstance(found, Unscored) and name in METRICS for name, found in result.metric_results)
+
+
+def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Iterator[Reason]:
+    """The reasons that count for the scenario: missed goals do not where a threshold decides about them."""
+    return (reason for reason in reasons if reason.kind is not ReasonKind.GOAL or GOAL not in thresholds)
+
+
+def _unknown_for_rate(conversations: Iterable[ConversationResult]) -> list[Reason]:
+    """Why it is not known of conversations whether they passed; of one that has failed, it is."""
+    return [
+        reason
+        for each in conversations
+        if not conversation_failed(each)
+        for reason in conversation_reasons(each)
+    ]
+
+
+def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> list[Reason]:
+    """The reason that too few conversations passed; those that could not be judged do not count as failed."""
+    statuses = Counter(map(conversation_status, conversations))
+    total, failed = len(conversations), statuses[Status.FAILED]
+    if not total or (total - failed) / total >= rate - _TOLERANCE:
+        return []
+    # Of those that passed or failed, as the rate of reports is; less than with the unknown ones as passed.
+    passed = statuses[Status.PASSED]
+    known = passed + failed
+    unknown = f" ({total - known} could not be judged)" if known < total else ""
+    message = f"{PASS_RATE}: {passed} of {known} conversations passed{unknown}, the threshold is {rate:g}"
+    return [
+        Reason(
+            Status.FAILED,
+            ReasonKind.PASS_RATE,
+            message,
+            metric=PASS_RATE,
+            expected=rate,
+            actual=passed / known,
+        )
+    ]
+
+
+def _error_reasons(deduplication: Deduplication) -> Iterator[Reason]:
+    for group in deduplication.groups:
+        if group.fails:
+            yield Reason(Status.FAILED, ReasonKind.ERROR, _group_message(group), group=group)
+
+
+def _ungrouped_reason(error: str) -> Reason:
+    message = f"errors could not be grouped, so a worse severity cannot be ruled out: {error}"
+    return Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message)
+
+
+def _group_message(group: ErrorGroup) -> str:
+    times = _times(len(group.occurrences))
+    return f"error ({group.severity.label}): {group.label}, {times}: {group.explanation}"
+
+
+def _threshold_reasons(
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], exact: bool
+) -> Iterator[Reason]:
+    problems, not_asked = _problems(conversations), _not_asked(conversations)
+    skipped = {name: why for name, why in skipped_metrics(conversations).items() if why != DECIDED}
+    for metric in metric_verdicts(averages(conversations, exact=exact), thresholds, exact=exact):
+        if metric.score is not None and metric.status is Status.FAILED:
+            message = f"{metric.name}: average {metric.score:.2f} is below the threshold {metric.threshold:g}"
+            message += missed_goals(conversations) if metric.name == GOAL else ""
+            yield _threshold_reason(metric, Status.FAILED, message)
+        elif metric.name in skipped or (metric.score is None and metric.name not in not_asked):
+            why = f" ({skipped[metric.name]})" if metric.name in skipped else ""
+            if metric.score is None and metric.name in problems:
+                why = f": {problems[metric.name][0]}"
+            message = f"{metric.name} has a threshold of {metric.threshold:g} but could not be scored{why}"
+            yield _threshold_reason(metric, Status.ERRORED, message)
+
+
+def _not_asked(conversations: Sequence[ConversationResult]) -> set[str]:
+    """The metrics that no judge was asked for, as their conversations had failed already."""
+    whys: dict[str, set[str]] = {}
+    for name, result in _metric_results(conversations):
+        whys.setdefault(name, set()).add(result.why if isinstance(result, Skipped) else "")
+    return {name for name, found in whys.items() if found == {DECIDED}}
+
+
+def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Reason:
+    return Reason(
+        status,
+        ReasonKind.THRESHOLD,
+        message,
+        metric=metric.name,
+        expected=metric.threshold,
+        actual=metric.score,
+    )
+
+
+def _unscored_reasons(
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
+) -> Iterator[Reason]:
+    """One reason for each metric that could not be scored somewhere."""
+    for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
+        yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name)
+
+
+def undecisive_problems(
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
+) -> tuple[str, ...]:
+    """What to say of custom metrics whose own code failed and that have no threshold: they decide nothing."""
+    deciding = _problems(conversations, decided_by=thresholds)
+    problems = {name: found for name, found in _problems(conversations).items() if name not in deciding}
+    why = "; without a threshold it does not change the verdict"
+    return tuple(message + why for _, message in _unscored(conversations, problems))
+
+
+def _unscored(
+    conversations: Sequence[ConversationResult], problems: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str]]:
+    """The name of each metric and that it could not be scored, how often and why."""
+    asked = Counter(name for name, _ in _metric_results(conversations)) if problems else {}
+    for name, errors in problems.items():
+        yield name, f"{name} could not be scored {len(errors)} of {_times(asked[name])}: {errors[0]}"
+
+
+def _problems(
+    conversations: Sequence[ConversationResult], *, decided_by: Mapping[str, float] | None = None
+) -> dict[str, list[str]]:
+    """Metric → why it could not be scored, each time that it could not.
+
+    Args:
+        decided_by: thresholds; what a custom metric's own code did counts only where it has one of them.
+    """
+    problems: dict[str, list[str]] = {}
+    for name, result in _metric_results(conversations):
+        if not isinstance(result, Unscored):
+            continue
+        if decided_by is None or name in decided_by or not result.own_code:
+            problems.setdefault(name, []).append(result.error)
+    return problems
+
+
+def _times(count: int) -> str:
+    return "1 time" if count == 1 else f"{count} times"

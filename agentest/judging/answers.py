@@ -1,0 +1,329 @@
+"""What judges answer: one shape for each kind of question, and one result from several samples.
+
+Each shape has the reason first: a model that gives its reasons before the value judges better. The worst
+choice stands first among the choices. Docstrings of shapes and of choices are for us: `UNDESCRIBED` and
+`choices_of` keep them out of the schema that is sent to the model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from statistics import median_high, median_low
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+
+from agentest.domain.metrics import BUILTIN, FALSE_INFORMATION, GOAL, NO_FAILURE, Kind, MetricDefinition
+from agentest.domain.results import (
+    DECIDED,
+    NO_MODEL,
+    CriterionOutcome,
+    CriterionResult,
+    Evidence,
+    GoalOutcome,
+    Score,
+    Severity,
+    Unscored,
+)
+from agentest.models.schema import UNDESCRIBED
+from agentest.scenarios.criteria import Criterion
+
+_Shape = TypeVar("_Shape", bound=BaseModel)
+
+
+def no_bool(value: object) -> object:
+    """The value, unless it is a truth value. Raises ValueError."""
+    if isinstance(value, bool):  # True is equal to 1, and would be taken for it
+        raise ValueError("a number is expected, not true or false")
+    return value
+
+
+def _without_evidence(schema: dict[str, Any]) -> None:
+    schema.pop("description", None)
+    del schema["properties"]["evidence"]
+
+
+def choices_of(names: type[StrEnum]) -> WithJsonSchema:
+    """The names as the schema has them: where they are used, and without what is said of them here."""
+    return WithJsonSchema({"type": "string", "enum": [name.value for name in names]})
+
+
+_Evidence = Annotated[Evidence | None, choices_of(Evidence)]
+"""Asked for always; an answer without it can be read all the same."""
+
+
+_REASON_CHARS = 10_000
+"""A sentence or two are asked for. What a model that repeats itself without an end writes is not all kept."""
+
+
+def _beginning(reason: str) -> str:
+    return reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}…"
+
+
+class _Answer(BaseModel):
+    model_config = UNDESCRIBED
+
+    reason: Annotated[str, AfterValidator(_beginning)]
+
+
+class ScaleAnswer(_Answer):
+    value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(no_bool)]
+
+
+class BinaryAnswer(_Answer):
+    value: Annotated[Literal[0, 1], BeforeValidator(no_bool)]
+
+
+class EvidencedAnswer(_Answer):
+    evidence: _Evidence = None
+    value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(no_bool)]
+
+
+class GoalAnswer(_Answer):
+    outcome: Annotated[GoalOutcome, choices_of(GoalOutcome)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _value_for_outcome(cls, data: Any) -> Any:
+        """The answer; one that gives 1 or 0 says less, and can be read all the same."""
+        if not isinstance(data, dict) or "outcome" in data or "value" not in data:
+            return data
+        value = no_bool(data["value"])
+        known = {1: GoalOutcome.REACHED, 0: GoalOutcome.NOT_REACHED}
+        return {**data, "outcome": known[value] if value in (0, 1) else value}
+
+
+_Severity = Literal["critical", "high", "medium", "low"]
+_SEVERE = ("critical", "high")
+"""Nothing that did not fail is so bad. Weak models give a lower one where null is right."""
+
+
+def _severity_or_none(value: object) -> object:
+    """A severity; any other word says nothing of it, and nothing against the labels."""
+    return value if isinstance(value, str) and value in get_args(_Severity) else None
+
+
+class LabelsAnswer(_Answer):
+    known: ClassVar[Sequence[str]] = ()
+    """The metric's labels, by precedence."""
+    evidence: _Evidence = None
+    labels: list[str]
+    severity: Annotated[_Severity | None, BeforeValidator(_severity_or_none)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_failures(cls, data: Any) -> Any:
+        if isinstance(data, dict) and (data.get("value") is not None or "labels" in data):
+            labels = _labels_read(cls.known, data)
+            if labels == [] and data.get("severity") in _SEVERE:
+                raise ValueError(
+                    f"it names no label, but the severity {data['severity']!r}; name what failed, or set "
+                    "severity to null"
+                )
+            return {**data, "labels": labels}
+        return data
+
+    @property
+    def value(self) -> str:
+        """The first label by precedence; `no failure` where the list is empty."""
+        return self.labels[0] if self.labels else NO_FAILURE
+
+
+def _turn_or_none(value: object) -> object:
+    """A turn's number; what is none names no turn, and says nothing against the answer."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class CriterionAnswer(_Answer):
+    turn: Annotated[int | None, BeforeValidator(_turn_or_none)] = None
+    result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
+
+
+_NO_LABEL = (NO_FAILURE, "none", "None")
+"""What stands in a list of labels that should have been empty."""
+
+
+def _labels_read(known: Sequence[str], data: Mapping[str, Any]) -> Any:
+    """The failures that an answer names, by precedence. Raises ValueError where it does not say one thing.
+
+    An answer in the old form has a `value` besides, which decides: what else its list has is left out.
+    """
+    failures, value = [label for label in known if label != NO_FAILURE], data.get("value")
+    given = data.get("labels")
+    named = [given] if isinstance(given, str) else given
+    if value is None:
+        if not isinstance(named, list):
+            return given
+        others = [each for each in named if each not in (*failures, *_NO_LABEL)]
+        none_named = NO_FAILURE in named
+    else:
+        if value not in tuple(known):  # in a tuple anything can be looked for
+            raise ValueError(f"`value` must be one of {', '.join(map(repr, known))}")
+        named = [each for each in named or () if isinstance(each, str)] if isinstance(named, list) else []
+        others = [each for each in named if each not in (*failures, *_NO_LABEL, "")]
+        none_named = value == NO_FAILURE
+    found = [label for label in failures if label == value or label in named]
+    if others and not found:
+        raise ValueError(f"{others!r:.200} names other failures than {', '.join(map(repr, failures))}")
+    if found and none_named:
+        raise ValueError(f"it names the failure {found[0]!r} and says {NO_FAILURE!r}; decide for one")
+    return found
+
+
+def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
+    """The shape for a metric's own labels."""
+    choice: Any = Literal[tuple(label for label in metric.labels if label != NO_FAILURE)]
+    labels: Any = (list[choice], Field())
+    shape = create_model("LabelsAnswer", __base__=LabelsAnswer, labels=labels)
+    shape.known = tuple(metric.labels)
+    return _without(shape) if metric.judges_tool_calls else shape
+
+
+def _without(shape: type[_Shape]) -> type[_Shape]:
+    """The shape whose evidence is not asked for; an answer that has it can be read all the same."""
+
+    class Answer(shape):  # type: ignore[misc, valid-type]
+        model_config = ConfigDict(json_schema_extra=_without_evidence)
+
+    Answer.__name__ = Answer.__qualname__ = shape.__name__
+    return Answer
+
+
+def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
+    if metric.kind is Kind.LABEL:
+        return _labels_answer(metric)
+    if metric.name == GOAL:
+        return GoalAnswer
+    return EvidencedAnswer if metric.name == "faithfulness" else ScaleAnswer
+
+
+ANSWERS = {name: _answer_type(metric) for name, metric in BUILTIN.items()}
+"""Built-in metric → the shape of an answer to its question."""
+
+WITHOUT_EVIDENCE = {
+    ANSWERS[name]: _without(ANSWERS[name]) for name in ("faithfulness", "agent_behavior_failure")
+}
+"""Shape that has evidence → the same where another answer about the turn gives it."""
+
+
+def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score | Unscored:
+    """One score from several answers to a built-in metric's question: the median of numbers, the majority of
+    labels. Unscored where as many say that something failed as say that it did not.
+
+    Args:
+        asked: how many answers were asked for; of more than one, all values are kept.
+    """
+    if isinstance(answers[0], GoalAnswer):
+        return _goal(answers, asked)
+    if isinstance(answers[0], LabelsAnswer):
+        return _labelled(BUILTIN[metric], answers, asked)
+    value = median_low([answer.value for answer in answers])
+    first = next(answer for answer in answers if answer.value == value)
+    evidence = first.evidence if isinstance(first, EvidencedAnswer) else None
+    return Score(value, first.reason, _kept([a.value for a in answers], asked), evidence=evidence)
+
+
+def criterion_result(
+    criterion: Criterion, answers: Sequence[CriterionAnswer], asked: int, turns: int
+) -> CriterionResult:
+    """One result from several answers about a criterion: what more than half of them say, else `cannot tell`.
+
+    Args:
+        turns: how many the conversation has; an index beyond is none.
+    """
+    results = [answer.result for answer in answers]
+    most, times = Counter(results).most_common(1)[0]
+    agreed = 2 * times > len(results)
+    first = next(answer for answer in answers if answer.result is most)
+    turn = first.turn if first.turn is not None and 0 <= first.turn < turns else None
+    return CriterionResult(
+        text=criterion.text,
+        required=criterion.required,
+        result=most if agreed else CriterionOutcome.CANNOT_TELL,
+        turn_index=turn if agreed else None,
+        reason=_own_reason(first.reason) if agreed else _differing(answers),
+        samples=_kept(results, asked),
+    )
+
+
+def _own_reason(reason: str) -> str:
+    """A judge's reason. One in the words for what no judge was asked would count as that."""
+    return f"the judge says: {reason}" if reason in (DECIDED, NO_MODEL) else reason
+
+
+def _differing(answers: Sequence[CriterionAnswer]) -> str:
+    """Why answers of which none has a majority tell nothing: each result once, with a reason."""
+    reasons = {answer.result: answer.reason for answer in reversed(answers)}
+    return "the answers differ: " + "; ".join(
+        f"{result}: {reason}" for result, reason in sorted(reasons.items())
+    )
+
+
+def _evenly_split(said: Sequence[str]) -> str:
+    """Why several answers are none; judges are lost, or there would be one more on a side."""
+    counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(said).items())
+    return f"the judge's {len(said)} answers differ, and none has a majority: {counted}"
+
+
+def _goal(answers: Sequence[GoalAnswer], asked: int) -> Score | Unscored:
+    """Reached or not by the majority; then in the way that most of those say."""
+    values = [answer.outcome.value_of_goal for answer in answers]
+    if 2 * sum(values) == len(values):
+        return Unscored(_evenly_split([answer.outcome for answer in answers]))
+    value = median_low(values)
+    agreeing = [answer for answer in answers if answer.outcome.value_of_goal == value]
+    [(outcome, _)] = Counter(answer.outcome for answer in agreeing).most_common(1)
+    first = next(answer for answer in agreeing if answer.outcome is outcome)
+    return Score(value, first.reason, _kept(values, asked), outcome=outcome)
+
+
+def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: int) -> Score | Unscored:
+    """Failed or not by the majority; then the labels of most of those that say so, by precedence."""
+    values = [answer.value for answer in answers]
+    failing = [answer for answer in answers if answer.value != NO_FAILURE]
+    if 2 * len(failing) == len(answers):
+        return Unscored(_evenly_split(values))
+    if 2 * len(failing) < len(answers):
+        first = next(answer for answer in answers if answer.value == NO_FAILURE)
+        return Score(NO_FAILURE, first.reason, _kept(values, asked))
+    named = Counter(label for answer in failing for label in answer.labels)
+    [(most, _)] = Counter(answer.value for answer in failing).most_common(1)
+    kept = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
+    labels = tuple(label for label in metric.labels if label in kept)
+    first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
+    evidence = _evidence_of_falsehood(failing) if FALSE_INFORMATION in labels else None
+    return Score(
+        labels[0],
+        first.reason,
+        _kept(values, asked),
+        labels=labels,
+        evidence=evidence,
+        severity=_severity_of(failing),
+    )
+
+
+def _severity_of(answers: Sequence[LabelsAnswer]) -> Severity | None:
+    """The median of what the answers say, the worse of two; None if one of them does not say."""
+    found = [Severity.of(answer.severity) for answer in answers if answer.severity]
+    return median_high(found) if len(found) == len(answers) else None
+
+
+def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:
+    """What the first of the answers that found a falsehood, and says how it is known, says of it."""
+    found = [answer.evidence for answer in answers if FALSE_INFORMATION in answer.labels]
+    return next((each for each in found if each and each is not Evidence.SUPPORTED), None)
+
+
+def _kept(values: Sequence[Any], asked: int) -> tuple[Any, ...]:
+    return tuple(values) if asked > 1 else ()

@@ -1,0 +1,246 @@
+"""Evaluating one conversation while it goes on, or once it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from agentest.domain.metrics import NO_FAILURE
+from agentest.domain.results import (
+    DECIDED,
+    CheckResult,
+    ConversationResult,
+    LabelledFailure,
+    MetricResult,
+    Score,
+    TrajectoryResult,
+    TurnEvaluation,
+)
+from agentest.domain.transcript import Blame, Conversation, Failure, Turn
+from agentest.domain.verdict import conversation_failed
+from agentest.judging.evaluator import ScenarioEvaluator
+from agentest.judging.grading import Graded
+from agentest.judging.judge import at_once
+from agentest.judging.judging import Judgement, beginnings
+from agentest.judging.partial_credit import partial_credit
+from agentest.support.replacing import replace
+
+Measuring = Callable[[], Awaitable[None]]
+
+
+class OngoingEvaluation:
+    """Evaluates one conversation: each turn when it closes, the whole at the end; or all at the end.
+
+    An error in evaluating (not in a judge: that is a value) ends this conversation's evaluation
+    alone; the result says so.
+
+    Args:
+        at_end: whether nothing is evaluated before the conversation has ended. Where judges wait for that
+            (`ScenarioEvaluator.asks_at_end`), it is so in any case.
+    """
+
+    def __init__(self, evaluator: ScenarioEvaluator, number: int, *, at_end: bool = False) -> None:
+        self._evaluator = evaluator
+        self._judging = evaluator.judging
+        self._number = number
+        self._at_end = at_end or evaluator.asks_at_end
+        self._checked: dict[int, TurnEvaluation] = {}
+        self._judged: list[Judgement] = []
+        self._custom: dict[int | None, Mapping[str, MetricResult]] = {}
+        """The users' own metrics by turn, those of the whole under None."""
+        self._grades: Mapping[str, Graded] = {}
+        self._calls: dict[int, tuple[object, ...]] = {}
+        """What was known of the calls of each turn when it closed."""
+        self._again: dict[int, Judgement] = {}
+        """What is said of those turns, and of the turns after them, as they were judged once more."""
+        self._trajectory: TrajectoryResult | None = None
+        self._final_state: tuple[CheckResult, ...] = ()
+        self._whole: tuple[CheckResult, ...] = ()
+        """What is expected of the conversation as a whole."""
+        self._problem: str | None = None
+
+    async def add_turn(self, turns: tuple[Turn, ...]) -> None:
+        """Evaluate the last of the turns, unless that waits for the end."""
+        if self._at_end:
+            return
+        self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
+        try:
+            own = self._own_of(partial(self._measure_turn, turns))
+            await self._judged_beside(own, partial(self._judge_turn, turns))
+            await self._check_turn(turns)
+        except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
+            self._note(error)
+
+    async def add_conversation(self, conversation: Conversation) -> None:
+        """Evaluate the conversation as a whole, and its turns where that has waited."""
+        try:
+            await self._check(conversation)
+            early = self._judged_too_early(conversation)
+            others: list[Measuring] = [partial(self._judge_turn_again, turns) for turns in early]
+            others += self._own_of(partial(self._measure, conversation))
+            await self._judged_beside(others, partial(self._judge, conversation))
+            self._grades = await self._evaluator.grade(conversation, self._number)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note(error)
+
+    def result(self, conversation: Conversation) -> ConversationResult:
+        """The result, once everything has been added."""
+        if self._problem and not conversation.failure:
+            conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
+        turns = tuple(with_grades(turn, self._grades) for turn in self._evaluated_turns())
+        whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
+        judged = {name: result for each in self._judged for name, result in each.metrics.items()}
+        result = ConversationResult(
+            conversation=conversation,
+            turns=turns,
+            metrics={**judged, **self._custom.get(None, {}), **whole},
+            trajectory=self._trajectory,
+            failures=labelled_failures(conversation.conversation_id, turns),
+            criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
+            checks=self._whole,
+        )
+        return self._credited(result)
+
+    def _credited(self, result: ConversationResult) -> ConversationResult:
+        """The result with what thresholds ask of its trajectories."""
+        found = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
+        return replace(result, metrics={**result.metrics, **found}) if found else result
+
+    def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
+        """The turns in their order, each with all but what graders say of it."""
+        judgements = [*self._judged, *self._again.values()]
+        judged = {index: metrics for each in self._judged for index, metrics in each.turns.items()}
+        again = {index: each.turns[index] for index, each in self._again.items()}
+        took = {index: ms for each in judgements for index, ms in each.judged_ms.items()}
+        turns = []
+        for index in sorted(self._checked):
+            turn = self._checked[index]
+            metrics = again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
+            turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
+        return _with_last_checks(tuple(turns), self._final_state)
+
+    async def _judged_beside(self, others: Sequence[Measuring], judge: Measuring) -> None:
+        """Judge while all else is measured; where there is no judge that takes no time, nor a task."""
+        if self._judging.judge is not None:
+            await at_once([*others, judge])
+            return
+        await at_once(others)
+        await judge()
+
+    def _own_of(self, measuring: Measuring) -> list[Measuring]:
+        """What measures by the users' own metrics, where there are any: a run may be stopped at each task."""
+        return [measuring] if self._evaluator.custom else []
+
+    async def _check_turn(self, turns: Sequence[Turn]) -> None:
+        self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
+
+    async def _check(self, conversation: Conversation) -> None:
+        """All that is certain without a judge."""
+        for turns in beginnings(conversation):
+            if self._at_end or self._calls_came(turns[-1]):
+                await self._check_turn(turns)
+        self._trajectory = await self._evaluator.trajectory(conversation)
+        self._final_state = await self._evaluator.final_state(conversation)
+        self._whole = await self._evaluator.whole(conversation)
+
+    async def _judge_turn(self, turns: Sequence[Turn]) -> None:
+        self._judged.append(await self._judging.one_turn(turns, self._number))
+
+    async def _judge(self, conversation: Conversation) -> None:
+        if self._evaluator.skip_decided and self._judging.judge and self._has_failed(conversation):
+            self._judged.append(self._judging.nothing(conversation, DECIDED))
+        elif self._at_end:
+            self._judged.append(await self._judging.everything(conversation, self._number))
+        else:
+            self._judged.append(await self._judging.whole(conversation, self._number))
+
+    async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
+        """Judge a turn anew that was judged without calls that came late.
+
+        The first answers do not count, though they may come last.
+        """
+        judged = await self._judging.one_turn(turns, self._number)
+        custom = await self._evaluator.custom_of_turn(turns, self._number)
+        index = turns[-1].turn_index
+        self._again[index] = replace(judged, turns={index: {**judged.turns[index], **custom}})
+
+    def _judged_too_early(self, conversation: Conversation) -> list[Sequence[Turn]]:
+        """The first turn of which calls came when it had closed, and all after it, each with those before."""
+        turns = beginnings(conversation)
+        late = (n for n, each in enumerate(turns) if self._calls_came(each[-1]))
+        return turns[next(late, len(turns)) :]
+
+    def _calls_came(self, turn: Turn) -> bool:
+        known = _known_calls(turn)
+        return self._calls.get(turn.turn_index, known) != known
+
+    def _has_failed(self, conversation: Conversation) -> bool:
+        """Whether the conversation fails whatever judges say."""
+        turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
+        found = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
+        return conversation_failed(self._credited(found))
+
+    async def _measure_turn(self, turns: Sequence[Turn]) -> None:
+        self._custom[turns[-1].turn_index] = await self._evaluator.custom_of_turn(turns, self._number)
+
+    async def _measure(self, conversation: Conversation) -> None:
+        if self._at_end:
+            await at_once([partial(self._measure_turn, each) for each in beginnings(conversation)])
+        self._custom[None] = await self._evaluator.custom_of_conversation(conversation, self._number)
+
+    def _note(self, error: Exception) -> None:
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        text = f"the conversation could not be evaluated: {type(error).__name__}: {error}"
+        self._problem = self._problem or self._evaluator.redact(text)
+
+
+def _known_calls(turn: Turn) -> tuple[object, ...]:
+    return turn.tool_calls, turn.calls_hidden, turn.call_refused
+
+
+def with_grades(turn: TurnEvaluation, grades: Mapping[str, Graded]) -> TurnEvaluation:
+    """The turn's evaluation with the scores that the graders gave it."""
+    own = {
+        name: grade.turns[turn.turn_index] for name, grade in grades.items() if turn.turn_index in grade.turns
+    }
+    return replace(turn, metrics={**turn.metrics, **own}) if own else turn
+
+
+def _with_last_checks(
+    turns: tuple[TurnEvaluation, ...], checks: tuple[CheckResult, ...]
+) -> tuple[TurnEvaluation, ...]:
+    """The turns with further checks of the last one."""
+    if not (turns and checks):
+        return turns
+    return (*turns[:-1], replace(turns[-1], checks=(*turns[-1].checks, *checks)))
+
+
+def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:
+    """Every label other than `no failure`, with an id of its own; a turn may have several."""
+    failures = [
+        (turn.turn_index, name, label, result)
+        for turn in turns
+        for name, result in turn.metrics.items()
+        if isinstance(result, Score)
+        for label in _failed_labels(result)
+    ]
+    return tuple(
+        LabelledFailure(
+            id=f"{conversation_id}-F{n}",
+            conversation_id=conversation_id,
+            turn_index=turn,
+            metric=name,
+            label=label,
+            reason=score.reason,
+            severity=score.severity,
+        )
+        for n, (turn, name, label, score) in enumerate(failures, start=1)
+    )
+
+
+def _failed_labels(score: Score) -> tuple[str, ...]:
+    """All labels of a turn that failed; none of one that did not, or has a number."""
+    if not isinstance(score.value, str) or score.value == NO_FAILURE:
+        return ()
+    return score.labels or (score.value,)

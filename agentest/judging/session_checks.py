@@ -1,0 +1,216 @@
+"""Deterministic checks of what an agent keeps and says beside its reply: its session's state, its remarks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from agentest.domain.results import CheckResult
+from agentest.domain.tool_visibility import remarks_unseen, state_unseen
+from agentest.domain.transcript import Remark, Turn
+from agentest.scenarios.expectations import Expect, ExpectedRemark
+from agentest.scenarios.matchers.comparison import PredicateFailed, equal, is_plain, may_be_absent
+from agentest.scenarios.matchers.paths import MISSING, argument, steps_of
+from agentest.scenarios.matchers.problems import value_problems
+from agentest.scenarios.matchers.showing import beginning
+from agentest.support.calling import result_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.patterns import PatternTimeout, searches
+from agentest.support.text import shortened
+
+_SHOWN_CHARS = 200
+_MOST_READ_CHARS = 20 * _SHOWN_CHARS
+_SHOWN_KEYS = 20
+_SHOWN_PROBLEMS = 5
+_SHOWN_REMARKS = 10
+_TIMEOUT_S = 60.0
+
+Checks = tuple[CheckResult, ...]
+
+
+async def checked_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
+    """The checks of a turn's `session_state` and `remarks`. `agent` is its name, for what cannot be seen."""
+    state: Checks = ()
+    if expect.session_state is not None:
+        state = await checked_state("session_state", expect.session_state, turn, agent, timeout_s)
+    wanted = expect.remarks
+    plain = not any(e.regex or not is_plain([e.author, e.equals]) for e in wanted)
+    return state + await _in_time(lambda: _remarks(wanted, turn, agent), "remarks", plain, timeout_s)
+
+
+async def checked_state(
+    check: str, expected: Mapping[str, Any], turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S
+) -> Checks:
+    """One result, called `check`, for each expected key of the session's state after the turn."""
+    if turn.state_after is None:
+        return (_undecided(check, turn.state_error or state_unseen(agent)),)
+    return await compared_keys(check, expected, turn.state_after, timeout_s)
+
+
+async def compared_keys(
+    check: str, expected: Mapping[str, Any], state: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
+) -> Checks:
+    """One result, called `check`, for each expected key of a state, which may be a path into it."""
+
+    def compare() -> Checks:
+        return tuple(_compared(check, key, wanted, state) for key, wanted in expected.items())
+
+    return await _in_time(compare, check, is_plain(expected), timeout_s)
+
+
+async def _in_time(compare: Callable[[], Checks], check: str, plain: bool, timeout_s: float) -> Checks:
+    """The results, in a thread where functions and matchers of the user decide: they may hang."""
+    if plain:
+        return compare()
+    try:
+        results: Checks = await result_of(compare, limit=TimeLimit(timeout_s))
+    except TimeoutError:
+        return (_undecided(check, f"its functions gave no answer within {timeout_s:g} s"),)
+    return results
+
+
+def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> CheckResult:
+    expected = f"{key}: expected {_short(wanted)}"
+    value = argument(state, key)
+    if value is MISSING:
+        missing = f"{expected}, found no such key"
+        if may_be_absent(wanted):
+            return CheckResult(check=check, passed=True, summary=missing)
+        return CheckResult(check=check, passed=False, summary=f"{missing}; {_instead(key, state)}")
+    summary = f"{expected}, got {_short(value)}"
+    try:
+        passed = equal(wanted, value)
+    except PredicateFailed as error:
+        return _undecided(check, str(error), summary)
+    return CheckResult(
+        check=check,
+        passed=passed,
+        summary=summary if passed else _different(key, wanted, value, summary),
+    )
+
+
+def _different(key: str, wanted: Any, found: Any, summary: str) -> str:
+    """What differs in a value that has parts: `orders.17.status: expected 'refunded', got 'open'`."""
+    problems = [*islice(value_problems(wanted, found, key), _SHOWN_PROBLEMS + 1)]
+    if not problems or any(problem.path == key for problem in problems):
+        return summary
+    words = [problem.words for problem in problems[:_SHOWN_PROBLEMS]]
+    return "; ".join([*words, "…"] if len(problems) > len(words) else words)
+
+
+def _instead(key: str, state: Mapping[str, Any]) -> str:
+    """What there is where a key is missing; of a path, where it ends: `orders has 17, 18`."""
+    leading = ((name, argument(state, name)) for name in steps_of(key)[1:])
+    reached = next(((name, found) for name, found in leading if found is not MISSING), None)
+    if reached is None:
+        return _keys("the state", state)
+    name, found = shortened(reached[0], _SHOWN_CHARS), reached[1]
+    if isinstance(found, Mapping):
+        return _keys(name, found)
+    if isinstance(found, list | tuple):
+        return f"{name} is a list of {len(found)}"
+    return f"{name} is {_short(found)}"
+
+
+def _keys(name: str, of: Mapping[Any, Any]) -> str:
+    names = [shortened(str(key), _SHOWN_CHARS) for key in [*of][:_SHOWN_KEYS]]
+    more = f" and {len(of) - len(names)} more" if len(of) > len(names) else ""
+    return f"{name} has {', '.join(names)}{more}" if names else f"{name} is empty"
+
+
+def _undecided(check: str, error: str, summary: str = "") -> CheckResult:
+    told = f"could not be told: {error}" + (f"; {summary}" if summary else "")
+    return CheckResult(check=check, passed=False, summary=told, error=error)
+
+
+def _remarks(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
+    """A result for each expected remark; those that cannot be seen have one together, which says why."""
+    results = [(each, _remark(each, turn)) for each in expected]
+    unseen = "; ".join(_wanted(each) for each, result in results if result is None)
+    why = (_undecided("remarks", remarks_unseen(agent), f"expected {unseen}"),) if unseen else ()
+    return (*(result for _, result in results if result), *why)
+
+
+def _remark(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
+    """Whether a remark of the turn is as expected; None where that cannot be seen.
+
+    Where the agent does not tell who says what, a remark that fits is one; that there is none is not known.
+    """
+    said = _side_by_side(expected, turn)
+    try:
+        candidates = [r for r in _said(expected, turn) if _is_by(expected, r)]
+        found = any(_fits(expected, remark) for remark in candidates)
+        banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
+    except (PredicateFailed, PatternTimeout) as error:
+        return _undecided("remarks", str(error), said)
+    unseen = turn.author is None and not banned and (not found or expected.not_contains)
+    if unseen:
+        return None
+    passed = found and not banned
+    return CheckResult(
+        check="remarks", passed=passed, summary=f"expected {_wanted(expected)}" if passed else said
+    )
+
+
+def _said(expected: ExpectedRemark, turn: Turn) -> Sequence[Remark]:
+    """Where a remark is looked for: the reply is one where an author is named, and has given it."""
+    if expected.author is None or turn.author is None:
+        return turn.remarks
+    return (*turn.remarks, Remark(turn.author, turn.agent_message))
+
+
+def _is_by(expected: ExpectedRemark, remark: Remark) -> bool:
+    return expected.author is None or equal(expected.author, remark.author)
+
+
+def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
+    return (
+        all(text in remark.text for text in expected.contains)
+        and all(searches(pattern, remark.text) for pattern in expected.regex)
+        and (expected.equals is None or equal(expected.equals, remark.text))
+    )
+
+
+def _side_by_side(expected: ExpectedRemark, turn: Turn) -> str:
+    said = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
+    if len(turn.remarks) > len(said):
+        said.append(f"… {len(turn.remarks) - len(said)} more")
+    before = f"before the reply was said {', '.join(said)}" if said else "nothing was said before the reply"
+    return f"expected {_wanted(expected)}; {before}{_reply(expected, turn)}"
+
+
+def _reply(expected: ExpectedRemark, turn: Turn) -> str:
+    if turn.author is None:
+        return ""
+    alone = " (which counts where `author` is named)" if expected.author is None else ""
+    return f"; {_name(turn.author)} gave the reply{alone}: {_short(turn.agent_message)}"
+
+
+def _wanted(expected: ExpectedRemark) -> str:
+    who = "" if expected.author is None else f" of {_short(expected.author)}"
+    return f"a remark{who}{''.join(_conditions(expected))}"
+
+
+def _conditions(expected: ExpectedRemark) -> Iterator[str]:
+    for text in expected.contains:
+        yield f" with {text!r}"
+    for pattern in expected.regex:
+        yield f" with a match of {_pattern(pattern)}"
+    if expected.equals is not None:
+        yield f" equal to {_short(expected.equals)}"
+    for text in expected.not_contains:
+        yield f", none with {text!r}"
+
+
+def _pattern(pattern: re.Pattern[str]) -> str:
+    return repr(pattern.pattern)
+
+
+def _name(author: str) -> str:
+    return shortened(author, _SHOWN_CHARS)
+
+
+def _short(value: Any) -> str:
+    return shortened(beginning(value, _MOST_READ_CHARS), _SHOWN_CHARS)

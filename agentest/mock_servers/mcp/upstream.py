@@ -1,0 +1,171 @@
+"""The real MCP server, as a client sees it: its tools, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import anyio
+
+from agentest.mock_servers.mcp.content import failed, value_of
+from agentest.mock_servers.mcp.jsonrpc import METHOD_NOT_FOUND
+from agentest.mock_servers.port import RealAnswer
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentestError
+from agentest.support.text import shortened
+from agentest.version import __version__
+
+_VERSION = "2025-06-18"
+_LIMIT_S = 30.0
+_MAX_PAGES = 1000
+_SHOWN_CHARS = 300
+
+
+class UpstreamError(AgentestError):
+    """The real server cannot be reached, or says what is no MCP."""
+
+
+class SessionLost(Exception):
+    """The real server knows our session no more."""
+
+
+class Transport(Protocol):
+    """The way to a server."""
+
+    shown: str
+    """The server, for people."""
+
+    async def ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request, and wait for the answer with its id. Raises UpstreamError, SessionLost."""
+        ...
+
+    async def tell(self, message: Mapping[str, Any]) -> None:
+        """Send what is not answered. Raises UpstreamError."""
+        ...
+
+    def agreed(self, version: str | None) -> None:
+        """The version of the protocol that all further messages have; None: a session begins anew."""
+        ...
+
+    async def close(self) -> None:
+        """End what was begun."""
+        ...
+
+
+class Upstream:
+    """A session with the real server, begun when it is first needed, and shared by all conversations."""
+
+    def __init__(self, transport: Transport, limit_s: float = _LIMIT_S) -> None:
+        self._transport = transport
+        self._limit_s = limit_s
+        self._begun = False
+        self._beginning = anyio.Lock()
+        self._last_id = 0
+
+    @property
+    def shown(self) -> str:
+        return self._transport.shown
+
+    async def close(self) -> None:
+        """End the session, and a server that was started for it."""
+        await self._transport.close()
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """All tools, whatever number of pages they take. Raises UpstreamError."""
+        tools: list[dict[str, Any]] = []
+        params: dict[str, Any] = {}
+        for _ in range(_MAX_PAGES):
+            result = await self._result("tools/list", params)
+            page = result.get("tools")
+            if not isinstance(page, list):
+                raise UpstreamError(f"{self.shown} answered `tools/list` without a list `tools`")
+            tools += page
+            if not result.get("nextCursor"):
+                return tools
+            params = {"cursor": result["nextCursor"]}
+        raise UpstreamError(f"{self.shown} has more than {_MAX_PAGES} pages of tools")
+
+    async def call(self, name: str, arguments: Any) -> RealAnswer:
+        """Call a tool. Raises UpstreamError where the server cannot be reached."""
+        answer = await self._answer("tools/call", {"name": name, "arguments": arguments})
+        if "error" in answer:
+            message = _error_text(answer["error"])
+            return RealAnswer(result={"error": message}, raw=failed(message), failed=True)
+        result = answer.get("result")
+        if not isinstance(result, Mapping):
+            raise UpstreamError(f"{self.shown} answered a call of {name!r} with no result")
+        return RealAnswer(result=value_of(result), raw=result, failed=result.get("isError") is True)
+
+    async def _result(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = await self._answer(method, params)
+        if "error" in answer:
+            raise UpstreamError(f"{self.shown} answered `{method}` with: {_error_text(answer['error'])}")
+        result = answer.get("result")
+        if not isinstance(result, Mapping):
+            raise UpstreamError(f"{self.shown} answered `{method}` with no result")
+        return result
+
+    async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        limit = TimeLimit(self._limit_s)
+        try:
+            with limit:
+                return await self._in_session(method, params)
+        except TimeoutError:
+            raise UpstreamError(
+                f"{self.shown} did not answer `{method}` within {self._limit_s:g} s"
+            ) from None
+
+    async def _in_session(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        await self._begin()
+        try:
+            return await self._transport.ask(self._request(method, params))
+        except SessionLost:  # it was started anew, or forgets whom it has not heard for long
+            self._begun = False
+            await self._begin()
+        try:
+            return await self._transport.ask(self._request(method, params))
+        except SessionLost:
+            raise UpstreamError(f"{self.shown} forgets each session as soon as it has begun") from None
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if self._begun:
+                return
+            self._transport.agreed(None)
+            client = {"name": "agentest", "version": __version__}
+            params = {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": client}
+            try:
+                answer = await self._transport.ask(self._request("initialize", params))
+            except SessionLost:
+                raise UpstreamError(f"{self.shown} has no MCP server: it answered 404") from None
+            self._transport.agreed(self._version_in(answer))
+            await self._transport.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            self._begun = True
+
+    def _version_in(self, answer: Mapping[str, Any]) -> str:
+        if "error" in answer:
+            raise UpstreamError(f"{self.shown} answered `initialize` with: {_error_text(answer['error'])}")
+        result = answer.get("result")
+        version = result.get("protocolVersion") if isinstance(result, Mapping) else None
+        if not isinstance(version, str):
+            raise UpstreamError(f"{self.shown} answered `initialize` with no `protocolVersion`")
+        return version
+
+    def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        self._last_id += 1
+        return {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+
+
+def reply_to(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What to answer where the server asks us something; None: it asks nothing."""
+    if "method" not in message or "id" not in message:
+        return None
+    head = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "ping":
+        return {**head, "result": {}}
+    return {**head, "error": {"code": METHOD_NOT_FOUND, "message": "Agentest offers nothing to servers"}}
+
+
+def _error_text(error: Any) -> str:
+    message = error.get("message") if isinstance(error, Mapping) else error
+    return shortened(str(message), _SHOWN_CHARS)

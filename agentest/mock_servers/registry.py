@@ -1,0 +1,317 @@
+"""Whose call is it? The conversations under way, and each call given to the one that it belongs to.
+
+A call that belongs to none of them is never given to another: it is refused, and the run is errored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentest.mock_servers.admission import Admission
+from agentest.mock_servers.names import Name, Names
+from agentest.mock_servers.port import (
+    REFUSED,
+    Addresses,
+    CallReal,
+    How,
+    Identity,
+    Outside,
+    ReceivesSpans,
+    ServedAnswer,
+    ServedCall,
+    Serving,
+    Stay,
+)
+from agentest.support.errors import AgentestError
+
+WAYS_TO_NAME = (
+    "have the agent pass on the `baggage` or `traceparent` header of our requests (in Python: "
+    "opentelemetry-instrument before its command), or send it the address {{mcp_url}} or {{rest_url}} in its "
+    "`body`"
+)
+"""How the calls of an agent come to name their conversations."""
+
+
+_SHOWN_TOOL_CHARS = 100
+_MOST_KINDS = 20
+"""Of refused calls that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unclaimed:
+    """Calls to a tool that were refused, as they belonged to no conversation under way."""
+
+    agent: str
+    """The first of those whose servers these are."""
+    tool: str
+    why: str
+
+
+class Group:
+    """Agents that share servers: what is said of a call without a name is said of all of them."""
+
+    def __init__(
+        self,
+        agents: tuple[str, ...],
+        addresses: Addresses,
+        *,
+        exclusive: bool,
+        called: bool = True,
+        places: Mapping[str, str] | None = None,
+    ) -> None:
+        """`called`: whether calls of tools can come; where traces alone do, nothing is to be waited for.
+
+        `places`: agent → its address: those at one address are one process, with one client.
+        """
+        self.agents = agents
+        self.places = places or {}
+        self.addresses = addresses
+        self.admission = Admission(exclusive=exclusive, open_at_once=not called)
+        self.traces: ReceivesSpans | None = None
+        self.tools: set[str] = set()
+        """The names that calls at the mock servers may have."""
+        self.reached: frozenset[tuple[str, str]] = frozenset()
+        """Each agent whose client connected to a mock server, with the server's key."""
+        self.given_up: _Ended | None = None
+        """The conversation that ended last, where it failed: its agent may go on with it."""
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    who: Identity
+    group: Group
+    serving: Serving
+    called: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    who: Identity
+    failed: bool
+
+
+@dataclass(slots=True)
+class Registry:
+    """The conversations of a run that are under way with agents that have servers."""
+
+    groups: tuple[Group, ...]
+    on_note: Callable[[str], None]
+    """Receives what the user should know at the end."""
+    unclaimed: dict[Unclaimed, int] = field(default_factory=dict)
+    """Calls that were refused → how often."""
+    on_refused: Callable[[Unclaimed], None] = lambda _: None
+    """Receives each of them at once."""
+    on_reached: Callable[[Group], None] = lambda _: None
+    """Receives each group whenever more of its agents' clients connect to its mock servers."""
+    _under_way: dict[str, _UnderWay] = field(default_factory=dict)
+    """By key, and by the id of the session."""
+    _ended: dict[str, _Ended] = field(default_factory=dict)
+
+    def reach(self, group: Group, key: str, names: Names) -> None:
+        """Note that a client connected to the mock server of this key."""
+        if all((agent, key) in group.reached for agent in group.agents):
+            return
+        reached = group.reached | {(agent, key) for agent in self._clients(group, names)}
+        if reached != group.reached:
+            group.reached = reached
+            self.on_reached(group)
+
+    def _clients(self, group: Group, names: Names) -> list[str]:
+        """The agents whose client it may be: all where nothing tells whose it is."""
+        named = [one for name in names if (one := self._under_way.get(name.text))]
+        known = {one.who.agent for one in named[:1] or self._under_way.values() if one.group is group}
+        if len(known) != 1:
+            return list(group.agents)
+        place = group.places.get(*known)
+        return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == place]
+
+    def group_of(self, agent: str) -> Group | None:
+        """The group of an agent; None: it has no servers."""
+        return next((group for group in self.groups if agent in group.agents), None)
+
+    @asynccontextmanager
+    async def under_way(
+        self, who: Identity, serving: Serving, outside: Outside = nullcontext
+    ) -> AsyncIterator[Stay]:
+        """Wait until the conversation may begin, and have its calls answered until the block ends."""
+        stay = await self.enter(who, serving, outside)
+        try:
+            yield stay
+        except BaseException:  # the run is stopped: nobody tells the agent
+            stay.failed = True
+            raise
+        finally:
+            self.leave(who, failed=stay.failed, at_work_s=stay.at_work_s)
+
+    async def enter(self, who: Identity, serving: Serving, outside: Outside = nullcontext) -> Stay:
+        """Wait until the conversation may begin; from then on its calls are answered, until `leave`."""
+        group = self.group_of(who.agent)
+        if group is None:
+            return Stay(Addresses())
+        await group.admission.enter(outside)
+        self._under_way |= dict.fromkeys(_names(who), _UnderWay(who, group, serving))
+        if group.traces:
+            group.traces.begin(who)
+        return Stay(group.addresses.of(who.key), traces=group.traces)
+
+    def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
+        """The conversation has ended; from now on its calls are refused. The rest is as in `Stay`."""
+        one = self._under_way.get(who.key)
+        if one is None:  # its agent has no servers
+            return
+        ended = _Ended(who, failed)
+        for name in _names(who):
+            del self._under_way[name]
+            self._ended[name] = ended
+        if one.group.traces:
+            one.group.traces.end(who.key)
+        one.group.given_up = ended if failed else None
+        if one.group.admission.leave(called=one.called, at_work_s=at_work_s):
+            self.on_note(
+                f"{who} was given up before its agent had answered, and nothing showed that calls of this "
+                f"agent name their conversation: the next one waits {at_work_s:g} s, so that late calls are "
+                f"not taken for its own. To need no waiting, {WAYS_TO_NAME}"
+            )
+
+    def claims(self, group: Group, names: Names) -> bool:
+        """Whether a request is of a conversation under way, by its names or as there is but one."""
+        named = (self._under_way.get(name.text) for name in names)
+        mine = {one.who.key for one in self._under_way.values() if one.group is group}
+        return len(mine) == 1 or any(one is not None and one.group is group for one in named)
+
+    async def answer(
+        self, group: Group, names: Names, call: ServedCall, real: CallReal | None = None
+    ) -> ServedAnswer:
+        """Answer a call that came to a server of the group.
+
+        Args:
+            real: calls the real tool, where nobody mocks it and it may run; None: it cannot be reached, and
+                the answer is null. A caller that runs it itself tells of it by `answered`.
+        """
+        found = self._whose(group, names)
+        if isinstance(found, str):
+            return await self._refused(group, call, found, self._may_have_made(group, names))
+        if isinstance(found, _Ended):
+            return await self._too_late(group, call, found)
+        found.called = True
+        answer = await found.serving.answer(call)
+        if answer.how is How.REFUSED:  # it has ended just now
+            ended = self._ended.get(found.who.key) or _Ended(found.who, failed=True)
+            return await self._too_late(group, call, ended)
+        if answer.how is not How.REAL or call.caller_runs:
+            return answer
+        return await _real(found.serving, answer, real)
+
+    async def answered(self, group: Group, names: Names, number: int, result: Any, *, failed: bool) -> None:
+        """Note what the real tool answered to a call that was left to its caller (`How.REAL`)."""
+        found = self._whose(group, names)
+        if isinstance(found, _UnderWay):
+            await found.serving.answered(number, result, failed=failed)
+
+    def _whose(self, group: Group, names: Names) -> _UnderWay | _Ended | str:
+        """The conversation that a call belongs to, or why it belongs to none."""
+        for name in names:
+            one = self._under_way.get(name.text)
+            if one is not None and one.group is group:
+                group.admission.note_named(one.who.key)
+                return one
+            if one is not None:
+                return f"{name.place} names {one.who}, whose servers are others"
+            ended = self._ended.get(name.text)
+            if ended is not None and not _is_worn(group, name, ended):
+                return ended
+            if name.certain:
+                return f"{name.place} names {_shown(name)}, which is no conversation of this run"
+        return self._alone(group)
+
+    def _alone(self, group: Group) -> _UnderWay | _Ended | str:
+        """The only conversation that a call without a name can be of."""
+        mine = {one.who.key: one for one in self._under_way.values() if one.group is group}
+        if not mine and group.given_up:
+            return group.given_up
+        if mine and group.admission.note_unnamed():
+            self.on_note(
+                f"calls to tools of agent {group.agents[0]!r} come without the name of their conversation: "
+                "its conversations were held one at a time (exclusive: true does so from the start). To hold "
+                f"many at once, {WAYS_TO_NAME}"
+            )
+        if len(mine) != 1:
+            number = f"{len(mine)} conversations are" if mine else "no conversation is"
+            return f"it names no conversation, and {number} under way"
+        return next(iter(mine.values()))
+
+    async def _too_late(self, group: Group, call: ServedCall, ended: _Ended) -> ServedAnswer:
+        why = f"it is of {ended.who}, which has ended"
+        others = any(one.group is group for one in self._under_way.values())
+        # An error has been told, and an agent that was given up may still be at work. But where one
+        # conversation is held at a time, the call may be of the one under way, whose client has an old name.
+        # Where calls were seen to name their conversations, this one is of the one that it names.
+        doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
+        if ended.failed and not (group.admission.exclusive and others):
+            await _doubt(doubtful, call, why)
+            return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
+        return await self._refused(group, call, why, doubtful)
+
+    async def _refused(
+        self, group: Group, call: ServedCall, why: str, doubtful: Sequence[_UnderWay]
+    ) -> ServedAnswer:
+        """`doubtful`: the conversations that may have made the call."""
+        one = Unclaimed(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
+        if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
+            one = replace(one, tool="(others)", why="they are like those that came before")
+        self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
+        self.on_refused(one)
+        await _doubt(doubtful, call, why)
+        return ServedAnswer(
+            how=How.REFUSED, message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true")
+        )
+
+    def _may_have_made(self, group: Group, names: Iterable[Name] = ()) -> list[_UnderWay]:
+        """The conversations of which a call may have been: the one that it names, else all of the group."""
+        named = [one for name in names if (one := self._under_way.get(name.text))]
+        mine = (one for one in self._under_way.values() if one.group is group)
+        return named[:1] or list({one.who.key: one for one in mine}.values())
+
+
+async def _doubt(doubtful: Iterable[_UnderWay], call: ServedCall, why: str) -> None:
+    """Tell the conversations that a call was refused which they may have made."""
+    for each in doubtful:
+        await each.serving.refused(
+            f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that may have been of it was refused: {why}"
+        )
+
+
+def _names(who: Identity) -> list[str]:
+    return [name for name in (who.key, who.session_id) if name]
+
+
+def _is_worn(group: Group, name: Name, ended: _Ended) -> bool:
+    """Whether a name says nothing: a client that was opened in one conversation may carry its trace for ever,
+    which does no harm where the user says that one is held at a time. One that failed may have late calls."""
+    return group.admission.promised and not name.certain and not ended.failed
+
+
+def _refusal(call: ServedCall, why: str) -> str:
+    return f"{REFUSED} of {call.tool[:_SHOWN_TOOL_CHARS]!r}: {why}"
+
+
+def _shown(name: Name) -> str:
+    return f"{name.text[:60]!r}"
+
+
+async def _real(serving: Serving, answer: ServedAnswer, real: CallReal | None) -> ServedAnswer:
+    """The answer of the real tool, which the conversation is told, too."""
+    if real is None:
+        await serving.answered(answer.number, None, failed=False)
+        return replace(answer, how=How.ANSWERED, result=None)
+    try:
+        told = await real()
+    except AgentestError as error:
+        await serving.answered(answer.number, {"error": str(error)}, failed=True)
+        return replace(answer, how=How.FAILED, message=str(error))
+    await serving.answered(answer.number, told.result, failed=told.failed, status=told.status)
+    how = How.FAILED if told.failed else How.ANSWERED
+    return replace(answer, how=how, result=told.result, real=told.raw)

@@ -1,0 +1,225 @@
+"""An OpenAPI document and the files that it refers to, with schemas of one dialect and checked references."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from agentest.mock_servers.rest.dialect import NAMED, NO_SCHEMAS, as_json_schema
+from agentest.mock_servers.rest.files import At, place, read_file
+from agentest.mock_servers.rest.swagger import from_swagger_2
+from agentest.support.errors import ConfigError
+from agentest.support.spelling import did_you_mean, nearest
+
+_MOST_REFERENCES = 100
+"""How many references may lead from one to the next: more are a circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the document, and where it stands."""
+
+    file: Path
+    at: At
+    value: Any
+
+    @property
+    def uri(self) -> str:
+        """Its address, as a reference has it."""
+        parts = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in self.at)
+        return f"{self.file.as_uri()}#{quote(parts)}"
+
+    def error(self, problem: str) -> ConfigError:
+        """An error that says where the value stands."""
+        return ConfigError(f"{place(self.file, self.at)}: {problem}")
+
+
+class Document:
+    """All files of a document. Every reference in them leads somewhere."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file and those that it refers to. Raises ConfigError."""
+        self.path = path.resolve()
+        raw = read_file(self.path)
+        self.version = _version(raw, path)
+        self.source: Mapping[str, Any] = raw
+        """As it stands in its file."""
+        if self.version == "2.0":
+            raw = from_swagger_2(raw)
+        self._files: dict[Path, Any] = {}
+        self._raw: dict[Path, Any] = {self.path: raw}
+        self._waiting = [self.path]
+        while self._waiting:
+            file = self._waiting.pop()
+            self._files[file] = self._converted(Node(file, (), self._raw[file]), named=False)
+        self.root = Node(self.path, (), self._files[self.path])
+        self._registry: Any = None
+
+    @cached_property
+    def has_patterns(self) -> bool:
+        """Whether a schema has a `pattern`, with which a comparison may take long."""
+        return any('"pattern":' in json.dumps(content) for content in self._files.values())
+
+    def follow(self, node: Node) -> Node:
+        """The node itself, or what its reference leads to. Raises ConfigError for a circle."""
+        seen = node
+        for _ in range(_MOST_REFERENCES):
+            if not _is_reference(seen.value):
+                return seen
+            seen = self._at_address(seen.value["$ref"])
+        raise node.error("the reference leads back to itself")
+
+    def child(self, node: Node, *keys: str | int) -> Node | None:
+        """What stands in a mapping or list, references followed; None: nothing."""
+        found = self.follow(node)
+        for key in keys:
+            at, value = found.at, found.value
+            inside = isinstance(value, Mapping) and key in value
+            listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
+            if not inside and not listed:
+                return None
+            found = self.follow(Node(found.file, (*at, key), value[key]))
+        return found
+
+    def children(self, node: Node | None) -> Iterator[tuple[str, Node]]:
+        """What stands in a mapping by key, references followed; extensions (`x-…`) are left out."""
+        if node is None:
+            return
+        if not isinstance(node.value, Mapping):
+            raise node.error(f"expected keys and values, found {type(node.value).__name__}")
+        for key in node.value:
+            found = self.child(node, key)
+            if found and not str(key).startswith("x-"):
+                yield key, found
+
+    def items(self, node: Node | None) -> Iterator[Node]:
+        """What stands in a list, references followed."""
+        if node is None:
+            return
+        if not isinstance(node.value, list):
+            raise node.error(f"expected a list, found {type(node.value).__name__}")
+        for index in range(len(node.value)):
+            found = self.child(node, index)
+            if found:
+                yield found
+
+    def validator(self, node: Node, **options: Any) -> Any:
+        """A jsonschema validator of the schema that stands there."""
+        from jsonschema import Draft202012Validator
+        from referencing import Registry
+        from referencing.jsonschema import DRAFT202012
+
+        if self._registry is None:
+            files = [
+                (file.as_uri(), DRAFT202012.create_resource(value)) for file, value in self._files.items()
+            ]
+            self._registry = Registry().with_resources(files)
+        kind = options.pop("kind", Draft202012Validator)
+        return kind({"$ref": node.uri}, registry=self._registry, **options)
+
+    def _converted(self, node: Node, *, named: bool) -> Any:
+        """The value with schemas as JSON Schema has them today, and whole addresses for references.
+
+        Args:
+            named: whether the keys are the user's names, so that `default` among them is no value.
+        """
+        value, at = node.value, node.at
+        if isinstance(value, list):
+            return [self._converted(Node(node.file, (*at, i), v), named=False) for i, v in enumerate(value)]
+        if not isinstance(value, Mapping):
+            return value
+        if not named and _is_reference(value):
+            value = {**value, "$ref": self._checked(node).uri}
+        made = {
+            key: item
+            if key == "$ref" or (not named and (key in NO_SCHEMAS or key.startswith("x-")))
+            else self._converted(Node(node.file, (*at, key), item), named=not named and key in NAMED)
+            for key, item in value.items()
+        }
+        return made if named else as_json_schema(made)
+
+    def _checked(self, node: Node) -> Node:
+        """What a reference leads to, as it stands in its file. Raises ConfigError where there is nothing."""
+        ref = node.value["$ref"]
+        address = urlsplit(ref)
+        if address.scheme or address.netloc:
+            raise node.error(f"`$ref` {ref!r}: documents are never fetched; put the file beside this one")
+        file = (node.file.parent / unquote(address.path)).resolve() if address.path else node.file
+        at = _parts(unquote(address.fragment))
+        if at is None:
+            raise node.error(f"`$ref` {ref!r}: expected a path like #/components/schemas/Order")
+        try:
+            target = self._of_file(file)
+        except ConfigError as error:
+            raise node.error(f"`$ref` {ref!r}: {error}") from None
+        return _walked(node, ref, Node(file, (), target), at)
+
+    def _of_file(self, file: Path) -> Any:
+        if file not in self._raw:
+            self._raw[file] = read_file(file)
+            self._waiting.append(file)
+        return self._raw[file]
+
+    def _at_address(self, uri: str) -> Node:
+        """What stands at an address that is known to lead somewhere."""
+        address, _, fragment = uri.partition("#")
+        file = next(file for file in self._files if file.as_uri() == address)
+        node = Node(file, (), self._files[file])
+        for part in _parts(unquote(fragment)) or ():
+            key: Any = int(part) if isinstance(node.value, list) else part
+            node = Node(file, (*node.at, key), node.value[key])
+        return node
+
+
+def _version(raw: Any, path: Path) -> str:
+    told = raw.get("openapi", raw.get("swagger")) if isinstance(raw, Mapping) else None
+    version = str(told)
+    if told is None:
+        found = f"keys {', '.join(list(raw)[:5])}" if isinstance(raw, Mapping) else type(raw).__name__
+        raise ConfigError(
+            f"{path}: is no OpenAPI document: expected the key `openapi` (3.0 or 3.1) or `swagger` (2.0), "
+            f"found {found or 'nothing'}"
+        )
+    if version.startswith(("3.0", "3.1", "3.2")):
+        return version
+    if version == "2.0" and "swagger" in raw:
+        return version
+    raise ConfigError(f"{path}: OpenAPI {version} is not known; 3.0, 3.1 and Swagger 2.0 are")
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("$ref"), str)
+
+
+def _parts(pointer: str) -> tuple[str, ...] | None:
+    """The keys of a JSON Pointer; None: it is none."""
+    if not pointer:
+        return ()
+    if not pointer.startswith("/"):
+        return None
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
+
+
+def _walked(node: Node, ref: str, root: Node, at: tuple[str, ...]) -> Node:
+    value, found = root.value, list[str | int]()
+    for part in at:
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            found.append(int(part))
+        elif isinstance(value, Mapping) and part in value:
+            found.append(part)
+        else:
+            raise node.error(f"`$ref` {ref!r} leads nowhere: there is no {part!r}{_hint(value, part)}")
+        value = value[found[-1]]
+    return Node(root.file, tuple(found), value)
+
+
+def _hint(value: Any, part: str) -> str:
+    names = [str(name) for name in value] if isinstance(value, Mapping) else []
+    if not names:
+        return ""
+    return f"; {did_you_mean(part, names)}" if nearest(part, names) or len(names) <= 10 else ""

@@ -1,0 +1,293 @@
+"""The operations of a document: each is a tool, with parameters, bodies that it takes, and answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from agentest.mock_servers.rest.document import Document, Node
+from agentest.mock_servers.rest.schema import Schema, check_schema
+
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+PLACES = ("path", "query", "header", "cookie")
+_STYLES = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""What is known; the first is the one that counts where none is told."""
+_NOT_PARAMETERS = frozenset({"accept", "content-type", "authorization"})
+"""Headers that OpenAPI has other words for."""
+_TEMPLATE = re.compile(r"\{([^{}/]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """What a request has in its path, query, headers or cookies."""
+
+    name: str
+    where: str
+    required: bool
+    schema: Schema
+    style: str
+    explode: bool
+    is_json: bool = False
+    argument: str = ""
+    """The name among the tool's arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A body, of a request or an answer: media type → schema; None: anything."""
+
+    required: bool = False
+    kinds: Mapping[str, Schema | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation, which is a tool."""
+
+    tool: str
+    method: str
+    """In upper case."""
+    path: str
+    """The template, like `/orders/{id}`."""
+    parameters: tuple[Parameter, ...] = ()
+    body: Content | None = None
+    answers: Mapping[str, Content] = field(default_factory=dict)
+    """By status, `2XX` or `default`."""
+    short_name: str | None = None
+    """The name of FastAPI's function, from which it made the id."""
+    summary: str = ""
+    """What it does, in the document's words."""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """All operations of a document."""
+
+    operations: tuple[Operation, ...]
+    bases: tuple[str, ...]
+    """What may stand before each path, by the document's `servers`; the longest first."""
+    keys_in_query: frozenset[str]
+    """Names in queries that are credentials, and no parameters."""
+
+    def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
+        """The operations under the names that mocks know them by: their ids, else FastAPI's functions.
+
+        Args:
+            spoken: names in trajectories, which say the name of an operation that nobody mocks.
+        """
+        mocks, others = frozenset(mocked), frozenset(spoken)
+        ids = {each.tool for each in self.operations}
+        short = [each.short_name for each in self.operations if each.short_name]
+
+        def name(operation: Operation) -> Operation:
+            told = operation.short_name
+            meant = told in mocks or (told in others and operation.tool not in others)
+            known = meant and operation.tool not in mocks and told not in ids
+            return replace(operation, tool=told) if told and known and short.count(told) == 1 else operation
+
+        return replace(self, operations=tuple(map(name, self.operations)))
+
+
+def read_api(document: Document) -> Api:
+    """The operations of a document. Raises ConfigError that says where something is wrong."""
+    return _Reader(document).api()
+
+
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._checked: set[int] = set()
+        self._ids: dict[str, str] = {}
+
+    def api(self) -> Api:
+        operations = list(self._operations())
+        if not operations:
+            raise self._document.root.error("has no operation: nothing under `paths` that could be a tool")
+        return Api(
+            operations=tuple(self._named(operations)),
+            bases=tuple(self._bases()),
+            keys_in_query=frozenset(self._keys_in_query()),
+        )
+
+    def _named(self, operations: list[Operation]) -> Iterator[Operation]:
+        """The operations with a name for those without an id, which no other has."""
+        taken = {each.tool for each in operations}
+        for each in operations:
+            name = each.tool or made_name(each.method, each.path)
+            number = 2
+            while not each.tool and name in taken:
+                name, number = f"{made_name(each.method, each.path)}_{number}", number + 1
+            taken.add(name)
+            yield replace(each, tool=name)
+
+    def _bases(self) -> Iterator[str]:
+        paths = set()
+        for server in self._document.items(self._document.child(self._document.root, "servers")):
+            url = server.value.get("url", "/") if isinstance(server.value, Mapping) else "/"
+            variables = dict(self._document.children(self._document.child(server, "variables")))
+            for name, node in variables.items():
+                default = node.value.get("default", "") if isinstance(node.value, Mapping) else ""
+                url = str(url).replace("{" + name + "}", str(default))
+            paths.add(urlsplit(str(url)).path.rstrip("/"))
+        return iter(sorted({f"/{path.lstrip('/')}" for path in paths if path}, key=len, reverse=True))
+
+    def _keys_in_query(self) -> Iterator[str]:
+        schemes = self._document.child(self._document.root, "components", "securitySchemes")
+        for _, node in self._document.children(schemes):
+            if isinstance(node.value, Mapping) and node.value.get("in") == "query":
+                yield str(node.value.get("name"))
+
+    def _operations(self) -> Iterator[Operation]:
+        paths = self._document.child(self._document.root, "paths")
+        if paths is None and not self._document.version.startswith("3.1"):
+            raise self._document.root.error("the key `paths` is missing")
+        for path, item in self._document.children(paths):
+            if not path.startswith("/"):
+                raise item.error(f"the path {path!r} does not begin with `/`")
+            for method, node in self._document.children(item):
+                if method in METHODS:
+                    yield self._operation(path, method, item, node)
+
+    def _operation(self, path: str, method: str, item: Node, node: Node) -> Operation:
+        if not isinstance(node.value, Mapping):
+            raise node.error(f"expected an operation, found {type(node.value).__name__}")
+        tool = self._id(node, f"{method.upper()} {path}")
+        parameters = self._parameters(path, item, node)
+        return Operation(
+            tool=tool,
+            method=method.upper(),
+            path=path,
+            parameters=tuple(_with_arguments(parameters)),
+            body=self._body(self._document.child(node, "requestBody")),
+            answers=dict(self._answers(node)),
+            short_name=_function_of(tool, path, method),
+            summary=_said(node, "summary") or _said(node, "description"),
+        )
+
+    def _id(self, node: Node, operation: str) -> str:
+        told = node.value.get("operationId", "")
+        at = Node(node.file, (*node.at, "operationId"), told)
+        if not isinstance(told, str) or ("operationId" in node.value and not told.strip()):
+            raise at.error(f"expected a text, found {told!r}")
+        if told and told in self._ids:
+            raise at.error(
+                f"{told!r} is the id of {self._ids[told]}, too; each operation is a tool and needs its own"
+            )
+        self._ids[told] = operation
+        return told
+
+    def _parameters(self, path: str, item: Node, node: Node) -> list[Parameter]:
+        """Those of the operation, and those of the path that it does not tell anew."""
+        known: dict[tuple[str, str], Parameter] = {}
+        for holder in (item, node):
+            for each in self._document.items(self._document.child(holder, "parameters")):
+                parameter = self._parameter(each)
+                if parameter:
+                    known[parameter.where, parameter.name] = parameter
+        in_path = [name for where, name in known if where == "path"]
+        for name in _TEMPLATE.findall(path):
+            if name not in in_path:
+                raise node.error(f"the path has {{{name}}}, and no parameter `{name}` with `in: path`")
+        return [each for each in known.values() if each.where != "path" or f"{{{each.name}}}" in path]
+
+    def _parameter(self, node: Node) -> Parameter | None:
+        told = node.value if isinstance(node.value, Mapping) else {}
+        name, where = told.get("name"), told.get("in")
+        if not isinstance(name, str) or not name:
+            raise node.error("a parameter needs a `name`")
+        if where not in PLACES:
+            raise node.error(f"parameter `{name}`: `in` is {where!r}, expected one of {', '.join(PLACES)}")
+        if where == "header" and name.lower() in _NOT_PARAMETERS:
+            return None
+        style = told.get("style", _STYLES[where][0])
+        if style not in _STYLES[where]:
+            known = ", ".join(_STYLES[where])
+            raise node.error(
+                f"parameter `{name}`: there is no style {style!r} in: {where}; known are {known}"
+            )
+        content = self._content(self._document.child(node, "content"))
+        schema = self._schema(self._document.child(node, "schema")) or next(iter(content.values()), None)
+        return Parameter(
+            name=name,
+            where=where,
+            required=told.get("required") is True or where == "path",
+            schema=schema or Schema(self._document, Node(node.file, (*node.at, "schema"), True)),
+            style=style,
+            explode=bool(told.get("explode", style == "form")),
+            is_json=any(map(is_json, content)),
+        )
+
+    def _body(self, node: Node | None) -> Content | None:
+        if node is None:
+            return None
+        told = node.value if isinstance(node.value, Mapping) else {}
+        kinds = self._content(self._document.child(node, "content"))
+        if not kinds:
+            raise node.error("a body needs `content`: its media types and their schemas")
+        return Content(required=told.get("required") is True, kinds=kinds)
+
+    def _answers(self, node: Node) -> Iterator[tuple[str, Content]]:
+        for status, answer in self._document.children(self._document.child(node, "responses")):
+            yield status.upper(), Content(kinds=self._content(self._document.child(answer, "content")))
+
+    def _content(self, node: Node | None) -> dict[str, Schema | None]:
+        return {
+            kind.lower(): self._schema(self._document.child(media, "schema"))
+            for kind, media in self._document.children(node)
+        }
+
+    def _schema(self, node: Node | None) -> Schema | None:
+        if node is None:
+            return None
+        check_schema(self._document, node, self._checked)
+        return Schema(self._document, node)
+
+
+def _said(node: Node, key: str) -> str:
+    text = node.value.get(key)
+    return text if isinstance(text, str) else ""
+
+
+def _with_arguments(parameters: list[Parameter]) -> Iterator[Parameter]:
+    """Those of path and query with the names of their arguments: the path's win, `query_id` gives way."""
+    in_path = {each.name for each in parameters if each.where == "path"}
+    for each in parameters:
+        clashes = each.where == "query" and each.name in in_path
+        yield replace(each, argument=f"query_{each.name}" if clashes else each.name)
+
+
+def made_name(method: str, path: str) -> str:
+    """The tool of an operation without an id: `GET /orders/{id}` → `get_orders_by_id`."""
+    words = [method.lower()]
+    for part in path.strip("/").split("/"):
+        words += [f"by_{word}" if inside else word for word, inside in _words(part)]
+    return "_".join(words) if len(words) > 1 else f"{words[0]}_root"
+
+
+def _words(part: str) -> Iterator[tuple[str, bool]]:
+    for index, piece in enumerate(_TEMPLATE.split(part)):
+        word = re.sub(r"\W+", "_", piece).strip("_")
+        if word:
+            yield word, index % 2 == 1
+
+
+def _function_of(tool: str, path: str, method: str) -> str | None:
+    """The name of a function in an id that FastAPI made: `get_order_orders__id__get` → `get_order`."""
+    ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
+    return tool.removesuffix(ending) if tool.endswith(ending) and tool != ending else None
+
+
+def is_json(kind: str) -> bool:
+    """Whether a media type is JSON's."""
+    plain = kind.partition(";")[0].strip().lower()
+    return plain.endswith(("/json", "+json")) or plain in ("*/*", "application/*")

@@ -1,0 +1,297 @@
+"""The schemas of a document: what a value in a URL may be, and what does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, cached_property
+from itertools import islice
+from typing import Any
+
+from agentest.mock_servers.rest.document import Document, Node
+from agentest.support.json_text import json_text
+from agentest.support.patterns import PatternTimeout, searches
+from agentest.support.text import shortened
+
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_ALTERNATIVES = ("anyOf", "oneOf", "allOf")
+_MAX_DEPTH = 30
+_SHOWN_PROBLEMS = 5
+_MATCHED_CHARS = 10_000
+"""A `pattern` is not tried on longer texts: it takes too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What does not fit in a request or an answer."""
+
+    at: tuple[str | int, ...]
+    """Where: `query`, `path`, `header`, `cookie` or `body`, then the names and indices."""
+    text: str
+
+    def __str__(self) -> str:
+        where, *rest = self.at
+        name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest).lstrip(".")
+        return f"{where} `{name}`: {self.text}" if name else f"{where}: {self.text}"
+
+
+class Schema:
+    """A schema that stands somewhere in the document."""
+
+    def __init__(self, document: Document, node: Node) -> None:
+        self._document = document
+        self._node = node
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """The types that a value may be of; none: any."""
+        return frozenset(self._types(self._node, 0))
+
+    @cached_property
+    def items(self) -> Schema | None:
+        """The schema of a list's items, where it says one."""
+        return next((self._of(node) for node in self._found(self._node, "items")), None)
+
+    def property(self, name: str) -> Schema | None:
+        """The schema of a property, where it says one."""
+        return next((self._of(node) for node in self._found(self._node, "properties", name)), None)
+
+    @cached_property
+    def properties(self) -> tuple[str, ...]:
+        """The names of the properties that it has."""
+        found = self._found(self._node, "properties")
+        return tuple(dict.fromkeys(name for node in found for name, _ in self._document.children(node)))
+
+    def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[Problem]:
+        """What of a value does not fit, the first few.
+
+        Args:
+            answered: whether the value is an answer's, which need not have what is `writeOnly`; else it is a
+                request's, which need not have what is `readOnly`.
+        """
+        validator = self._of_answers if answered else self._of_requests
+        try:
+            errors = islice(validator.iter_errors(value), _SHOWN_PROBLEMS)
+            return [
+                Problem(at=(*where, *error.absolute_path), text=_worded(error))
+                for error in map(_best, errors)
+            ]
+        except RecursionError:
+            return [Problem(at=where, text="is nested too deeply")]
+        except PatternTimeout as error:
+            return [Problem(at=where, text=f"cannot be compared with a pattern: {error}")]
+
+    @cached_property
+    def _of_requests(self) -> Any:
+        return self._document.validator(self._node, kind=_kind("readOnly"), format_checker=_formats())
+
+    @cached_property
+    def _of_answers(self) -> Any:
+        return self._document.validator(self._node, kind=_kind("writeOnly"), format_checker=_formats())
+
+    def _of(self, node: Node) -> Schema:
+        return Schema(self._document, node)
+
+    def _types(self, node: Node, depth: int) -> Iterator[str]:
+        node = self._document.follow(node)
+        if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
+            return
+        told = node.value.get("type")
+        if told is not None:
+            yield from [told] if isinstance(told, str) else told
+            return
+        for value in node.value.get("enum", [node.value["const"]] if "const" in node.value else []):
+            yield _type_of(value)
+        if "properties" in node.value:
+            yield "object"
+        for each in self._alternatives(node):
+            yield from self._types(each, depth + 1)
+
+    def _found(self, node: Node, *keys: str, depth: int = 0) -> Iterator[Node]:
+        """What stands under keys, in the schema or its alternatives."""
+        node = self._document.follow(node)
+        if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
+            return
+        found = self._document.child(node, *keys)
+        if found:
+            yield found
+        for each in self._alternatives(node):
+            yield from self._found(each, *keys, depth=depth + 1)
+
+    def _alternatives(self, node: Node) -> Iterator[Node]:
+        for word in _ALTERNATIVES:
+            yield from self._document.items(self._document.child(node, word))
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _best(error: Any) -> Any:
+    """Of alternatives that all fail, what is wrong with the one that the value is nearest to."""
+    while error.context:
+        deepest = max(
+            error.context, key=lambda each: (len(each.path), each.validator not in ("type", "enum"))
+        )
+        others = [each for each in error.context if each.validator != "type" or each.path]
+        if not others:
+            return error
+        error = deepest if deepest in others else others[0]
+    return error
+
+
+def _worded(error: Any) -> str:
+    value, expected = shortened(_shown(error.instance), 60), error.validator_value
+    match error.validator:
+        case "type":
+            kinds = expected if isinstance(expected, str) else " or ".join(expected)
+            return f"is {value}, expected {kinds}"
+        case "enum":
+            return f"is {value}, expected one of {shortened(_shown(expected), 200)}"
+        case "format":
+            return f"is {value}, which is no {expected}"
+        case "pattern":
+            return f"is {value}, which does not match {shortened(str(expected), 100)}"
+        case "anyOf" | "oneOf":
+            return f"is {value}, which fits none of the {len(expected)} forms, or more than one"
+    return shortened(error.message, 200)
+
+
+def _shown(value: Any) -> str:
+    return json_text(value)
+
+
+@cache
+def _kind(not_needed: str) -> Any:
+    """Validators whose patterns take no time without end, and which know whose properties these are.
+
+    Args:
+        not_needed: the mark of properties that need not be there.
+    """
+    from jsonschema import Draft202012Validator, ValidationError
+    from jsonschema.validators import extend
+
+    def pattern(_: Any, expected: str, value: Any, __: Any) -> Iterator[ValidationError]:
+        if isinstance(value, str) and len(value) <= _MATCHED_CHARS and not _matches(expected, value):
+            yield ValidationError(f"{value!r} does not match {expected!r}")
+
+    def required(_: Any, names: list[str], value: Any, schema: Any) -> Iterator[ValidationError]:
+        known = schema.get("properties", {})
+        if isinstance(value, Mapping):
+            missing = [name for name in names if name not in value and not marked(known.get(name))]
+            if missing:
+                yield ValidationError(f"lacks {', '.join(f'`{name}`' for name in missing)}")
+
+    def marked(schema: Any) -> bool:
+        return isinstance(schema, Mapping) and schema.get(not_needed) is True
+
+    make: Any = extend
+    return make(Draft202012Validator, {"pattern": pattern, "required": required})
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Raises PatternTimeout."""
+    try:
+        found = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):  # one of JavaScript's own: it is not known
+        return True
+    return searches(found, text)
+
+
+def _formats() -> Any:
+    from jsonschema import FormatChecker
+
+    checker = FormatChecker(("date", "email", "ipv4", "ipv6", "uuid"))
+    checker.checkers = {**checker.checkers, "date-time": (_is_time, ValueError)}
+    return checker
+
+
+def _is_time(value: Any) -> bool:
+    if isinstance(value, str):
+        datetime.fromisoformat(value)
+        return "T" in value.upper()
+    return True
+
+
+def check_schema(document: Document, node: Node, seen: set[int]) -> None:
+    """Raise ConfigError where a schema, or one that it leads to, is none.
+
+    Args:
+        seen: identities of those that have been looked at, to which others are added.
+    """
+    waiting = [node]
+    while waiting:
+        each = document.follow(waiting.pop())
+        if id(each.value) in seen or isinstance(each.value, bool):
+            continue
+        seen.add(id(each.value))
+        if not isinstance(each.value, Mapping):
+            raise each.error(f"expected a schema, found {type(each.value).__name__}")
+        _check_words(each)
+        waiting += _inside(document, each)
+
+
+def _check_words(node: Node) -> None:
+    told = node.value.get("type", [])
+    for kind in [told] if isinstance(told, str) else told if isinstance(told, list) else [told]:
+        if kind not in _TYPES:
+            raise Node(node.file, (*node.at, "type"), kind).error(
+                f"there is no type {kind!r}; expected one of {', '.join(_TYPES)}"
+            )
+    for key, expected in (("required", list), ("enum", list), ("properties", dict)):
+        if not isinstance(node.value.get(key, expected()), expected):
+            kind = "a list" if expected is list else "keys and values"
+            found = type(node.value[key]).__name__
+            raise Node(node.file, (*node.at, key), None).error(f"expected {kind}, found {found}")
+    for key in _NUMBERS & node.value.keys():
+        if isinstance(node.value[key], bool) or not isinstance(node.value[key], int | float):
+            raise Node(node.file, (*node.at, key), None).error(
+                f"expected a number, found {node.value[key]!r}"
+            )
+    if not isinstance(node.value.get("pattern", ""), str):
+        raise Node(node.file, (*node.at, "pattern"), None).error("expected a text")
+
+
+_NUMBERS = frozenset(
+    [
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+    ]
+)
+_BY_NAME = ("properties", "patternProperties", "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+
+
+def _inside(document: Document, node: Node) -> Iterator[Node]:
+    for key in _BY_NAME:
+        for _, each in document.children(document.child(node, key)):
+            yield each
+    for key in _LISTS:
+        yield from document.items(document.child(node, key))
+    for key in _ONE:
+        found = document.child(node, key)
+        if found:
+            yield found

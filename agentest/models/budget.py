@@ -1,0 +1,208 @@
+"""What a run may spend on models: `--max-cost` and `--max-llm-calls`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from anyio.lowlevel import checkpoint
+
+from agentest.models.prices import Price, price_of
+from agentest.support.errors import ConfigError, ModelError
+
+_SCARCE = 32
+"""When fewer attempts are left, none is lent ahead of need."""
+
+Asker = tuple[str, int] | None
+"""Scope and number of the conversation that asks a model; 0: what follows all of them."""
+
+
+class BudgetExhausted(ModelError):
+    """The call was not made: the run has spent what it may."""
+
+
+class Budget:
+    """Counts attempts and their cost over the run; `on_exhausted` receives, once, why no more are made."""
+
+    def __init__(
+        self,
+        max_cost: float | None,
+        max_calls: int | None,
+        on_exhausted: Callable[[str], None],
+    ) -> None:
+        self.max_cost = max_cost
+        self.max_calls = max_calls
+        self.on_exhausted = on_exhausted
+        self._reported = False
+        self._calls = 0
+        self._cost = 0.0
+        self._lent = 0
+        self._under_way = 0
+        self._settled = asyncio.Event()
+        self.on_short: Callable[[], None] = lambda: None
+        """Is called when what is lent may be what somebody needs, or may not be made any more."""
+        self.refused: Counter[Asker] = Counter()
+        """Who waits for an attempt that is not left, and how many times."""
+        self.others_go_on: Callable[[], bool] = lambda: False
+        """Whether anybody who is not refused may still finish without another attempt."""
+
+    @property
+    def calls(self) -> int:
+        """Attempts reserved so far."""
+        return self._calls
+
+    @property
+    def cost(self) -> float:
+        """USD that is known to be spent so far."""
+        return self._cost
+
+    def reserve(self) -> None:
+        """Claim one attempt, right before it is made. Raises BudgetExhausted when there is none left."""
+        if why := self.used_up():
+            self._refuse(why)
+        self._calls += 1
+        self._under_way += 1
+
+    def over(self) -> None:
+        """An attempt that was made is over, whatever came of it."""
+        self._under_way -= 1
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Have all who wait look again: an attempt is over, or a conversation has finished."""
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+    @property
+    def spent_so_far(self) -> str:
+        """How much of what bounds the run is spent, in words."""
+        calls = f"{self._calls} of {self.max_calls} model calls that --max-llm-calls allows were made"
+        cost = f"{self._cost:.4f} of {self.max_cost or 0:g} USD that --max-cost allows were spent"
+        return " and ".join([calls] * (self.max_calls is not None) + [cost] * (self.max_cost is not None))
+
+    @property
+    def left_calls(self) -> int | None:
+        """Attempts that are left; None: their number has no limit."""
+        return self._left
+
+    @property
+    def left_cost(self) -> float | None:
+        """USD that are left; None: the cost has no limit."""
+        return None if self.max_cost is None else self.max_cost - self._cost
+
+    @property
+    def lent(self) -> int:
+        """Attempts that may be made without asking, and were not so far."""
+        return self._lent
+
+    def has_one(self) -> bool:
+        """Whether an attempt may be reserved at once."""
+        left = self._left
+        return (left is None or left > self._lent) and not self._cost_is_used_up()
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether attempts that are lent, and may come back unmade, are all that is left."""
+        left = self._left
+        return self._lent > 0 and left is not None and left <= self._lent and not self._cost_is_used_up()
+
+    async def settle(self, asker: Asker = None) -> None:
+        """Wait until it is known whether there is an attempt left. Raises BudgetExhausted when there is none.
+
+        What is under way when none is left was paid for: it comes back, and others finish, before anybody is
+        refused.
+
+        Args:
+            asker: the conversation that wants the attempt.
+        """
+        while self.is_unsure:
+            self.on_short()
+            await self._settled.wait()
+        if self.used_up() is None:
+            return
+        self.refused[asker] += 1
+        self.look_again()
+        try:
+            while self.used_up() and (self._under_way or self.others_go_on()):
+                await self._settled.wait()
+        finally:
+            self.refused[asker] -= 1
+        if why := self.used_up():
+            self._report(why)
+            await checkpoint()  # where that stopped the run, the conversation ends here, and not as errored
+            raise BudgetExhausted(why)
+
+    def may_lend(self) -> bool:
+        """Whether so many attempts are left that some may be lent, to be made later without asking."""
+        left = self._left
+        return (left is None or left - self._lent > _SCARCE) and not self._cost_is_used_up()
+
+    def lend(self) -> None:
+        """Lend one attempt; `take_back` settles it."""
+        self._lent += 1
+
+    def take_back(self, *, made: bool) -> None:
+        """A lent attempt is settled."""
+        self._lent -= 1
+        if made:
+            self._calls += 1
+            self._under_way += 1
+        self.look_again()
+
+    def unmade(self) -> None:
+        """A reserved attempt is not made after all."""
+        self._calls -= 1
+        self.over()
+
+    def used_up(self) -> str | None:
+        """Why no attempt is left; None: one is."""
+        if self.max_calls is not None and self._calls >= self.max_calls:
+            return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"
+        return self._cost_is_used_up()
+
+    @property
+    def _left(self) -> int | None:
+        return None if self.max_calls is None else self.max_calls - self.calls
+
+    def spent(self, cost: float | None) -> None:
+        """An attempt cost so many USD; None: the cost is not known.
+
+        What is under way together when the last dollar goes is still paid for: cost is known only afterwards.
+        """
+        if cost:
+            self._cost += cost
+            if self._lent and self._cost_is_used_up():
+                self.on_short()
+
+    def _cost_is_used_up(self) -> str | None:
+        if self.max_cost is not None and self.cost >= self.max_cost:
+            return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self.max_cost:g}"
+        return None
+
+    def _refuse(self, why: str) -> NoReturn:
+        self._report(why)
+        raise BudgetExhausted(why)
+
+    def _report(self, why: str) -> None:
+        if not self._reported:
+            self._reported = True
+            self.on_exhausted(why)
+
+
+def check_prices(
+    models: Iterable[str],
+    max_cost: float | None,
+    price_of: Callable[[str], Price | None] = price_of,
+    unpriced: Iterable[str] = (),
+) -> None:
+    """Raise ConfigError if a cost is to be kept to and the price of a model to be asked is not known."""
+    if max_cost is None:
+        return
+    unknown = sorted({*unpriced, *(model for model in models if price_of(model) is None)})
+    if unknown:
+        raise ConfigError(
+            f"--max-cost cannot be kept to: the price of {', '.join(unknown)} is not known; "
+            "limit the number of calls with --max-llm-calls instead"
+        )

@@ -1,0 +1,273 @@
+"""Not asking a model that is down: calls wait for it together, or end at once, but do not try one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from math import ceil, inf
+
+import anyio
+
+from agentest.models.port import TransientError
+from agentest.support.errors import ModelUnavailable
+from agentest.support.http.retries import MAX_RETRY_AFTER_S
+
+_FAILURES = 3
+"""Failed attempts in a row, of all calls, that are an outage."""
+_STORM_S = 2.0
+"""Seconds of nothing but 429s that are an outage, too."""
+_WRONG_ADDRESS_S = 60.0
+"""How long a model is waited for where nothing in this run says that its address is right."""
+_FIRST_PROBE_S = 0.25
+_LONGEST_PROBE_S = 3.0
+_COOL_DOWN_S = 30.0
+_LONGEST_S = 86_400.0
+
+
+class _State(Enum):
+    CLOSED = "everybody may ask"
+    WAITING = "everybody waits, one at a time probes"
+    REFUSING = "calls end at once; after a while one probes"
+
+
+@dataclass(slots=True)
+class _Streak:
+    """Attempts in a row that got no answer, of all calls."""
+
+    since: float
+    failed: int = 0
+    throttled: int = 0
+    misaddressed: bool = True
+    """Whether all of them may have failed because the address is wrong."""
+
+    def add(self, error: TransientError) -> None:
+        self.misaddressed = self.misaddressed and error.misaddressed
+        if error.throttled:
+            self.throttled += 1
+        else:
+            self.failed += 1
+
+    def is_outage(self, now: float, storm_s: float) -> bool:
+        is_storm = self.throttled >= _FAILURES and now - self.since >= storm_s
+        return self.failed >= _FAILURES or is_storm
+
+
+class Circuit:
+    """Knows whether a model is down, and for whom it is worth asking. One per model and run.
+
+    A model that answers nobody is waited for by all calls together, from the first request on. It is given
+    up when no call got an answer for a whole deadline; after a minute, if it never answered in this run and
+    its address may be wrong. For each attempt:
+
+        try:
+            if circuit.is_open:
+                await circuit.admit(caller, deadline_at)    # raises ModelUnavailable
+            if circuit.keeps_out(caller): ...               # it opened while something else was waited for
+            ...                                             # the attempt, and then one of
+            circuit.answered(); circuit.attempt_failed(caller, error, alone=…)
+        finally:
+            circuit.leave(caller)
+
+    Args:
+        deadline_s: how long a model is waited for; 0: never.
+        announce: receives a message when a wait begins that is worth mentioning, and when it is over.
+        clock: the event loop's.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        deadline_s: float = 0.0,
+        announce: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = anyio.current_time,
+    ) -> None:
+        self._model = model
+        self._deadline_s = deadline_s
+        self._announce = announce
+        self._clock = clock
+        self._state = _State.CLOSED
+        self._streak: _Streak | None = None
+        self._probe: object = None
+        """The call that probes, or is waiting to; None: the next one that comes."""
+        self._probe_at = 0.0
+        self._advice = ""
+        """What to do about it where it was given up, after a semicolon."""
+        self._interval_s = _FIRST_PROBE_S
+        self._announced = False
+        self._changed = asyncio.Event()
+        self.answers = 0
+        """How many requests the server has answered, be it that it did not take them (400)."""
+        self.problem = ""
+        """Why it is open."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Is called when it has opened or closed, or is open for another reason."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a model that is down is waited for."""
+        return self._deadline_s > 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._state is not _State.CLOSED
+
+    def keeps_out(self, caller: object) -> bool:
+        """Whether this call may not try now."""
+        return self.is_open and self._probe != caller
+
+    async def admit(self, caller: object, deadline_at: float) -> None:
+        """Wait until this call may try: with all the others, or as the one that probes.
+
+        Raises ModelUnavailable where that is not to be within the call's deadline.
+        """
+        while self.is_open:
+            now = self._clock()
+            if self._state is _State.REFUSING:
+                return self._probe_or_refuse(caller, now)
+            if now >= self._give_up_at:
+                self._give_up(now)
+                continue
+            if self._probe_at > deadline_at and self._probe_at - now > _LONGEST_PROBE_S:
+                raise ModelUnavailable(self._too_long(now))
+            if self._probe is None:
+                self._probe = caller
+            if self._probe == caller and now >= self._probe_at:
+                return None
+            until = min(self._give_up_at, self._probe_at if self._probe == caller else inf)
+            with anyio.move_on_after(until - now):
+                await self._changed.wait()
+        return None
+
+    def leave(self, caller: object) -> None:
+        """The attempt is over, whatever came of it: if it was the probe, another one may follow."""
+        if self._probe == caller:
+            self._probe = None
+            self._wake()
+
+    def answered(self) -> None:
+        """The server answered, be it that it does not take this request (400): it is up."""
+        self.answers += 1
+        if self._state is not _State.CLOSED:
+            self._close()
+        self._streak = None
+
+    def attempt_failed(self, caller: object, error: TransientError, *, alone: bool = False) -> None:
+        """The server was not reached, or was asked too much: an attempt that may be made again.
+
+        Args:
+            alone: others were answered meanwhile, so that a pause it asks for is for this call only.
+        """
+        now = self._clock()
+        if self._streak is None:
+            self._streak = _Streak(now)
+        self._streak.add(error)
+        asked_for = min(error.retry_after or 0.0, _LONGEST_S)
+        if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
+            self._put_off(str(error), asked_for, now)
+        elif self.is_open:
+            if self._probe == caller:
+                self._probe_failed(str(error), asked_for, now)
+        elif self.waits and self._streak.is_outage(now, min(_STORM_S, self._deadline_s)):
+            self._wait(str(error), asked_for, now)
+
+    def refuse_all(self, problem: str) -> None:
+        """The key, the account or the model's name is wrong, whatever is asked (401, 403, 404)."""
+        self._refuse(problem, self._clock() + _COOL_DOWN_S)
+        self._advice = "; check the model's name, its key and the account"
+
+    @property
+    def _give_up_at(self) -> float:
+        if self._streak is None:
+            return self._clock() + self._deadline_s
+        return self._streak.since + min(self._deadline_s, _WRONG_ADDRESS_S if self._may_be_wrong else inf)
+
+    @property
+    def _may_be_wrong(self) -> bool:
+        """Whether nothing says that this is the address of a model."""
+        return not self.answers and self._streak is not None and self._streak.misaddressed
+
+    def _wait(self, problem: str, asked_for: float, now: float) -> None:
+        self._state, self.problem = _State.WAITING, problem
+        self._interval_s = _FIRST_PROBE_S
+        self._probe_at = now + max(self._interval_s, asked_for)
+        self.on_change()
+
+    def _put_off(self, problem: str, asked_for: float, now: float) -> None:
+        """The server says for how long it is not to be asked, which is longer than all could just sit out."""
+        again = now + asked_for
+        if self._state is _State.REFUSING or asked_for > self._deadline_s:
+            self._refuse(f"{problem}; it asks to wait {asked_for:.0f} s", again)
+            return
+        if not self.is_open:
+            self._wait(problem, asked_for, now)
+        self._probe_at = max(self._probe_at, again)
+        self._announce_wait(now)
+        self._wake()
+
+    def _probe_failed(self, problem: str, asked_for: float, now: float) -> None:
+        self.problem = problem
+        self.on_change()
+        if self._state is _State.REFUSING:
+            self._probe_at = now + max(_COOL_DOWN_S, asked_for)
+            return
+        self._interval_s = min(2 * self._interval_s, _LONGEST_PROBE_S)
+        self._probe_at = now + max(self._interval_s, asked_for)
+        self._announce_wait(now)
+
+    def _probe_or_refuse(self, caller: object, now: float) -> None:
+        if now < self._probe_at or self._probe not in (None, caller):
+            seconds = max(1, ceil(self._probe_at - now))
+            raise ModelUnavailable(
+                f"model {self._model} is down: {self.problem}{self._for_how_long(now)}; "
+                f"not asked again for {seconds} s{self._advice}"
+            )
+        self._probe, self._probe_at = caller, now + _COOL_DOWN_S
+
+    def _give_up(self, now: float) -> None:
+        self._refuse(self.problem, max(self._probe_at, now + _COOL_DOWN_S))
+        if self._may_be_wrong:
+            self._advice = "; check its address (`provider_options.base_url`)"
+
+    def _refuse(self, problem: str, again_at: float) -> None:
+        if self._state is _State.REFUSING and self._probe is None:
+            return  # what was under way when it began does not prolong it
+        self._state, self.problem, self._probe_at = _State.REFUSING, problem, again_at
+        self._advice = "; run again with --last-failed when it answers"
+        self._announce_end("does not answer: what needs it fails from now on")
+        self.on_change()
+        self._wake()
+
+    def _close(self) -> None:
+        self._state = _State.CLOSED
+        self._announce_end("answers again")
+        self.on_change()
+        self._wake()
+
+    def _announce_wait(self, now: float) -> None:
+        if not self._announced:
+            self._announced = True
+            most = max(0.0, self._give_up_at - now)
+            self._announce(
+                f"model {self._model} does not answer ({self.problem}): waiting for it, at most {most:.0f} s"
+            )
+
+    def _announce_end(self, what: str) -> None:
+        if self._announced:
+            self._announced = False
+            self._announce(f"model {self._model} {what}{self._for_how_long(self._clock())}")
+
+    def _for_how_long(self, now: float) -> str:
+        waited = now - self._streak.since if self._streak else 0.0
+        return f" (no answer for {waited:.0f} s)" if waited >= 1 else ""
+
+    def _too_long(self, now: float) -> str:
+        return (
+            f"model {self._model} is not to be asked for another {ceil(self._probe_at - now)} s, "
+            f"longer than `deadline_ms` leaves: {self.problem}"
+        )
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,319 @@
+"""From a model's name in LiteLLM spelling to where and how it is reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentest.config.config import Config
+from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions
+from agentest.config.wishes import Sampling
+from agentest.models.access import DIRECT, LITELLM_KEYS, azure, direct, key_of, litellm_key
+from agentest.support.errors import ConfigError
+
+REQUESTS_PER_CONVERSATION = 3
+"""How many requests to a model there may be for each conversation under way, unless settings say it.
+
+The fewest that cost at most 5 % of the time where all metrics are judged a turn at a time: `python -m
+benchmarks places` measures it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model, resolved: everything that is needed to ask it. `base_url` empty: through litellm."""
+
+    name: str
+    """As the user wrote it, in LiteLLM spelling."""
+    model: str
+    """As the endpoint knows it (direct), or in LiteLLM spelling (through litellm)."""
+    base_url: str = ""
+    api_key: str | None = None
+    key_header: str = "authorization"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float | None = None
+    max_tokens: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters that shape its answers: top_p, seed."""
+    timeout_s: float = 120.0
+    deadline_s: float = 600.0
+    retries: int = 4
+    max_concurrency: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    priced: bool = True
+    """False where the name says nothing of the price: any server may call its model `gpt-4o`."""
+    cache: bool = True
+    """Whether to mark what prompts share, for providers that want marks."""
+
+    def requests_at_once(self, conversations: int) -> int:
+        """How many requests may be under way while so many conversations are; one alone asks one by one."""
+        each = 1 if conversations == 1 else REQUESTS_PER_CONVERSATION
+        return self.max_concurrency or each * conversations
+
+
+_DEFAULT_MODEL = {
+    "openai": "openai/gpt-5-mini",
+    "anthropic": "anthropic/claude-sonnet-5-5",
+    "google": "gemini/gemini-2.5-flash",
+    "ollama": "ollama/llama3.2",
+}
+
+_ONE_TEMPERATURE = re.compile(r"(?:^|/)(?:o\d|gpt-5(?![.\d]|-chat))")
+"""Models that refuse any temperature but 1: OpenAI's o-series and the first gpt-5."""
+
+_FAMILIES = {
+    "chatgpt-": "openai",
+    "gpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "gemini",
+    "gemma-": "gemini",
+}
+_RESOURCES = frozenset({"apigee", "projects", "publishers"})
+"""What begins the name of a resource in Google's cloud, which says nothing of how to reach it from here."""
+_SPELLING = {"google": "gemini"}
+# Besides these, whatever stands before a slash may be a part of a model's name (`meta-llama/Llama-3.2-1B`).
+_PREFIXES = frozenset({*DIRECT, *LITELLM_KEYS, "azure", "azure_ai", "bedrock", "vertex_ai", "huggingface"})
+
+
+def resolve(
+    config: Config,
+    settings: ModelSettings,
+    environ: Mapping[str, str],
+    override: str | None = None,
+) -> ModelSpec | None:
+    """The model for one role, or None when none is configured.
+
+    Args:
+        settings: `config.user` or `config.judge`; what they leave out comes from the top level.
+        override: the model of `--model` or `AGENTEST_MODEL`, in place of the top level's `model`.
+
+    Raises ConfigError when the model's key or base URL is missing.
+    """
+    model, provider = _chosen(config, settings, override)
+    if model is None and provider is None:
+        return None
+    options = _options_of_role(config, settings, _provider_of(model, provider))
+    return _spec(model, provider, options, settings, config, environ)
+
+
+def resolve_named(
+    name: str,
+    config: Config,
+    settings: ModelSettings,
+    environ: Mapping[str, str],
+    override: str | None = None,
+) -> ModelSpec:
+    """A model that a file names in place of the configured one, with the settings of its role.
+
+    Args:
+        name: in LiteLLM's spelling, as `litellm_name` gives it.
+        settings, override: as in `resolve`. Their key and base URL hold for a model of the same provider.
+
+    Raises MissingAccess where its key is not there, ConfigError for one that cannot be used.
+    """
+    prefix = name.partition("/")[0]
+    role, top = (
+        _provider_of(*_chosen(config, settings, override)),
+        _provider_of(config.model, config.provider),
+    )
+    options = ProviderOptions()
+    if prefix == role:
+        options = _options_of_role(config, settings, role)
+    elif prefix == top:
+        options = config.provider_options
+    provider = "litellm" if "litellm" in (settings.provider, config.provider) else None
+    return _spec(name, provider, options, settings, config, environ)
+
+
+def resolve_confirming(
+    config: Config, environ: Mapping[str, str], override: str | None = None
+) -> ModelSpec | None:
+    """The model of `judge.confirm`, or None when none is configured.
+
+    It relates to the judge as the judge relates to the top level: a key or base URL of the judge holds for a
+    confirming model of the same provider.
+
+    Raises ConfigError when the model's key or base URL is missing.
+    """
+    found = _confirming(config, override)
+    return resolve(*found, environ) if found else None
+
+
+def confirming_name(config: Config, override: str | None = None) -> str | None:
+    """The name of the model of `judge.confirm`, without asking for its key."""
+    found = _confirming(config, override)
+    return model_name(*found) if found else None
+
+
+def _confirming(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
+    """The confirming model's settings, and a configuration whose top level is what they fall back to."""
+    settings = config.judge.of_confirming
+    if settings is None:
+        return None
+    model, provider = _chosen(config, config.judge, override)
+    of_judge = _provider_of(model, provider)
+    options = _options_of_role(config, config.judge, of_judge)
+    as_top = {"model": model, "provider": provider, "provider_options": options}
+    judge_as_top = config.model_copy(update=as_top)
+    own = _provider_of(*_chosen(judge_as_top, settings, None))
+    return (judge_as_top if own == of_judge else config), settings
+
+
+def litellm_name(written: str) -> str:
+    """The name of a model in LiteLLM's spelling, as ADK's files have it: bare, or with `models/` before it.
+
+    Raises ConfigError for a name that does not say whose model it is.
+    """
+    name = written.strip().removeprefix("models/")
+    prefix, slash, rest = name.partition("/")
+    if not slash:
+        return _family(name)
+    if prefix in _RESOURCES:
+        raise ConfigError(f"model {name!r} is a resource of Google's cloud; write it as vertex_ai/<model>")
+    return f"{_SPELLING.get(prefix, prefix)}/{rest}"
+
+
+def sampled(spec: ModelSpec, sampling: Sampling) -> ModelSpec:
+    """The same model, asked to answer as the sampling says; what it leaves out stays."""
+    given = sampling.given()
+    own = {name: given.pop(name) for name in ("temperature", "max_tokens") if name in given}
+    return replace(spec, **own, sampling={**spec.sampling, **given})
+
+
+def recorded(name: str, settings: ModelSettings) -> ModelSpec:
+    """A model that only a recording answers for: it needs no endpoint and no key."""
+    temperature = _temperature(name, settings, settings.provider_options)
+    return ModelSpec(name, name, temperature=temperature, max_tokens=settings.max_tokens)
+
+
+def parameters(spec: ModelSpec) -> dict[str, Any]:
+    """What shapes the model's answers besides the question."""
+    values = {"temperature": spec.temperature, "max_tokens": spec.max_tokens, **spec.sampling}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def model_name(config: Config, settings: ModelSettings, override: str | None = None) -> str | None:
+    """The name of the model for one role, as `resolve` would give it, without asking for its key."""
+    model, provider = _chosen(config, settings, override)
+    return None if model is None and provider is None else _litellm_spelling(model, provider)
+
+
+def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tuple[str | None, str | None]:
+    """Model and provider: the role's own, the override or the top level's, the first that is set."""
+    if settings.provider:
+        return settings.model, settings.provider
+    model = settings.model or override
+    if model is None:
+        return config.model, config.provider
+    elsewhere = model.partition("/")[0] in _PREFIXES and config.provider != "litellm"
+    return model, None if elsewhere else config.provider
+
+
+def _provider_of(model: str | None, provider: str | None) -> str | None:
+    """Who gets the requests: a prefix of LiteLLM's spelling or openai-compatible; None: none is named."""
+    if provider == "openai-compatible" or (model is None and provider not in _DEFAULT_MODEL):
+        return provider
+    try:
+        return _litellm_spelling(model, provider).partition("/")[0]
+    except ConfigError:
+        return None
+
+
+def _options_of_role(config: Config, settings: ModelSettings, provider: str | None) -> ProviderOptions:
+    """What is configured of a role's provider: how to reach it, and with which key."""
+    # A key or base URL of the top level is for the top level's provider: no other one gets to see it.
+    if _provider_of(config.model, config.provider) in (None, provider):
+        return _merged(config.provider_options, settings.provider_options)
+    return settings.provider_options
+
+
+def _merged(base: ProviderOptions, own: ProviderOptions) -> ProviderOptions:
+    return base.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+def _spec(
+    model: str | None,
+    provider: str | None,
+    options: ProviderOptions,
+    settings: ModelSettings,
+    config: Config,
+    environ: Mapping[str, str],
+) -> ModelSpec:
+    name = _litellm_spelling(model, provider)
+    prefix, _, rest = name.partition("/")
+    if provider == "openai-compatible":
+        if not options.base_url:
+            raise ConfigError(
+                "provider openai-compatible needs provider_options.base_url, the URL before /chat/completions"
+            )
+        prefix, rest = "", name
+        base_url, api_key = options.base_url, key_of(name, options, environ, ())
+    elif prefix == "azure" and provider != "litellm":
+        base_url, api_key = azure(rest, name, options, environ)
+    elif prefix in DIRECT and provider != "litellm":
+        base_url, api_key = direct(prefix, name, options, environ)
+    else:
+        base_url, api_key, rest = "", litellm_key(prefix, name, options, environ), name
+    return ModelSpec(
+        name=name,
+        model=rest,
+        base_url=base_url,
+        api_key=api_key,
+        headers=options.headers,
+        body=options.body if base_url else {**_api_base(options), **options.body},
+        temperature=_temperature(name, settings, options),
+        max_tokens=settings.max_tokens,
+        timeout_s=settings.timeout_ms / 1000,
+        deadline_s=settings.deadline_ms / 1000,
+        retries=settings.retries,
+        max_concurrency=settings.max_concurrency or config.max_concurrency,
+        requests_per_minute=settings.requests_per_minute,
+        tokens_per_minute=settings.tokens_per_minute,
+        key_header="api-key" if prefix == "azure" else "authorization",
+        priced=provider != "openai-compatible",
+        cache=settings.cache if isinstance(settings, JudgeSettings) else True,
+    )
+
+
+def _temperature(name: str, settings: ModelSettings, options: ProviderOptions) -> float | None:
+    """The temperature to ask for. A default is left out where the model is known to refuse it, or where the
+    user's `body` has one; what refuses it unexpectedly is asked without it from then on (`adapters`)."""
+    is_set = "temperature" in settings.model_fields_set
+    if not is_set and ("temperature" in options.body or _ONE_TEMPERATURE.search(name)):
+        return None
+    return settings.temperature
+
+
+def _api_base(options: ProviderOptions) -> dict[str, str]:
+    return {"api_base": options.base_url} if options.base_url else {}
+
+
+def _litellm_spelling(model: str | None, provider: str | None) -> str:
+    if model is None:
+        if provider not in _DEFAULT_MODEL:
+            raise ConfigError(f"provider {provider} has no default model; name one with `model`")
+        return _DEFAULT_MODEL[provider]
+    if provider == "openai-compatible":
+        return model
+    if provider in (None, "litellm"):
+        return model if "/" in model else _family(model)
+    prefix = _SPELLING.get(provider, provider)
+    bare = model.removeprefix(f"{provider}/").removeprefix(f"{prefix}/")
+    return f"{prefix}/{bare}"
+
+
+def _family(model: str) -> str:
+    for start, prefix in _FAMILIES.items():
+        if model.startswith(start):
+            return f"{prefix}/{model}"
+    raise ConfigError(
+        f"model {model!r} names no provider; write it as provider/model, "
+        f"like openai/gpt-5-mini or ollama/{model}"
+    )

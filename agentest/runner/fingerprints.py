@@ -1,0 +1,124 @@
+"""Whether a scenario, and all that shapes its conversations and its verdict, is what it was in another run.
+
+A fingerprint is made of the scenario's file, the user's modules, and the part of the configuration that
+matters, without its secrets. It knows nothing of where reports go or how many conversations are held at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from agentest.config.config import Config
+from agentest.runner.plan import Unit, wished_unmocked_tools
+from agentest.runner.prepare import Prepared
+from agentest.runner.reordering import with_units
+from agentest.support.canonical import CODE, canonical
+from agentest.support.files import user_bytes
+from agentest.support.importing import imported_files
+from agentest.version import __version__
+
+_CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")
+_OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided")}
+_OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
+_OF_A_FILE = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
+"""The name of a module of one file (`importing.module_name`), which says where the file is."""
+
+
+def with_fingerprints(prepared: Prepared) -> Prepared:
+    """The run with a fingerprint of each unit."""
+    files = _Files(prepared)
+    redact = prepared.loaded.redact
+    common = _common(prepared, files)
+    # An agent's settings are long, and the same for all of its units.
+    agents = {name: redact(canonical(agent)) for name, agent in prepared.plan.agents.items()}
+
+    def marked(unit: Unit) -> Unit:
+        own = redact(canonical(_of_unit(unit, prepared)))
+        parts = (common, own, agents[unit.agent], files.digest(files.of(unit)))
+        return replace(unit, fingerprint=_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
+
+    return replace(prepared, plan=with_units(prepared.plan, marked))
+
+
+class _Files:
+    """The contents of files, each read once."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._root = prepared.request.root
+        self._digests: dict[Path, str] = {}
+        scenarios = {Path(unit.scenario.file).resolve() for unit in prepared.plan.units}
+        config = prepared.loaded.path.resolve()
+        modules = {file.resolve() for file in prepared.files | imported_files()}
+        # A file of scenarios that nothing was chosen of has a name like the others'.
+        self.modules = {
+            file for file in modules if file != config and file not in scenarios and not _is_scenarios(file)
+        }
+
+    def of(self, unit: Unit) -> set[Path]:
+        """The file of a unit; of a case of an evaluation set, what stands beside it, too."""
+        file = Path(unit.scenario.file)
+        return {file, file.with_name("test_config.json")} if unit.scenario.case else {file}
+
+    def digest(self, files: Iterable[Path]) -> str:
+        """One text for the contents of files, wherever the project is."""
+        return "\n".join(sorted(map(self._digest, files)))
+
+    def _digest(self, file: Path) -> str:
+        if file not in self._digests:
+            try:
+                content = _hash(user_bytes(self._root / file, most=None))
+            except OSError:
+                content = ""
+            self._digests[file] = f"{file.name} {content}"
+        return self._digests[file]
+
+
+def _is_scenarios(file: Path) -> bool:
+    return file.name.endswith(".sim.py")
+
+
+def _common(prepared: Prepared, files: _Files) -> str:
+    """What is the same for all units."""
+    config = prepared.loaded.config
+    settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | _roles(config))
+    agents = canonical(dict(prepared.plan.agents))
+    specs = (prepared.user, prepared.judge, *([prepared.confirm] if prepared.confirm else []))
+    models = [spec and [getattr(spec, name) for name in _OF_MODELS] for spec in specs]
+    # What a configuration in Python defines itself is in no other file.
+    own_code = prepared.loaded.path.suffix == ".py" and CODE in settings + agents
+    code = {*files.modules, *({prepared.loaded.path} if own_code else ())}
+    text = "\n".join([__version__, settings, canonical(models), canonical(prepared.model_names)])
+    return prepared.loaded.redact(text) + files.digest(code) + files.digest(_named_files(prepared))
+
+
+def _roles(config: Config) -> dict[str, object]:
+    return {
+        role: [getattr(getattr(config, role), name) for name in names] for role, names in _OF_ROLES.items()
+    }
+
+
+def _named_files(prepared: Prepared) -> set[Path]:
+    """Files that the settings of agents name: what servers beside them promise, what the agent is told."""
+    found = set()
+    for agent in prepared.plan.agents.values():
+        for held in (agent, *(value for _, value in agent if hasattr(value, "__dict__"))):
+            named = (getattr(held, name, None) for name in ("openapi", "tools", "instructions_file"))
+            found |= {Path(each) for each in named if isinstance(each, str | Path)}
+    return found
+
+
+def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
+    scenario = unit.scenario
+    unmocked = wished_unmocked_tools(prepared.loaded.config, prepared.request.options)
+    judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
+    said = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
+    return [*said, *judged]
+
+
+def _hash(content: bytes) -> str:
+    """The same wherever the project is."""
+    return hashlib.sha256(_OF_A_FILE.sub(rb"\1", content)).hexdigest()[:32]

@@ -1,0 +1,435 @@
+"""From configuration, scenarios and options to what a run will do: checked, filtered, resolved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agentest.config.agent_types import AgentConfig
+from agentest.config.config import Config
+from agentest.config.wishes import ModelWish
+from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, TRAJECTORY_METRICS
+from agentest.domain.repeat import Repeat
+from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.judging.custom import Metric
+from agentest.judging.grading import Grader
+from agentest.runner.about import AboutAgent, about_agent
+from agentest.runner.kept import NOTHING, KeptPart
+from agentest.runner.known_tools import served_beside
+from agentest.runner.measures import check_metrics, check_thresholds, load_custom_metrics
+from agentest.runner.schedule import how_many
+from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.selection import PathChoice, name_fits, on_paths
+from agentest.support.errors import ConfigError
+from agentest.support.files import readable
+from agentest.support.paths import shown_path
+from agentest.support.spelling import did_you_mean
+
+if TYPE_CHECKING:  # imported where trajectories name tools
+    from agentest.runner.tool_names import NamedTool
+
+UnmockedTools = Literal["error", "passthrough"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line adds to the configuration."""
+
+    paths: tuple[PathChoice, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    agent: str | None = None
+    conversations: int | None = None
+    repeat: Repeat | None = None
+    concurrency: int | None = None
+    fail_fast: bool = False
+    offline: bool = False
+    model: str | None = None
+    metrics: tuple[str, ...] = ()
+    """Judge only these built-in metrics, whatever is configured."""
+    max_cost: float | None = None
+    max_llm_calls: int | None = None
+    tape: str | None = None
+    """What is done with recorded answers: record, replay or replay-or-record."""
+    cassettes: str | None = None
+    dry_run: bool = False
+    engine: str | None = None
+    """What holds the conversations: local, workers or ray; None: workers where several are asked for."""
+    ray_address: str | None = None
+    """The Ray cluster that is joined; None: that of RAY_ADDRESS, or one is started."""
+    workers: int | str | None = None
+    """How many workers there are, or `auto`: as many as there are cores."""
+    unmocked_tools: UnmockedTools | None = None
+    """What becomes of calls that nothing answers; None: as configured."""
+    strict: bool | None = None
+    """Whether a warning that questions a verdict makes its scenario errored; None: as configured."""
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the run may spend only so much on models."""
+        return self.max_cost is not None or self.max_llm_calls is not None
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.paths or self.scenarios or self.files or self.tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One scenario against one agent, with everything resolved."""
+
+    scenario: Scenario
+    agent: str
+    file: str
+    scope: str
+    """Unique within the run."""
+    slug: str
+    """Unique within the run; begins its conversations' ids."""
+    conversations: int
+    max_turns: int
+    metrics: tuple[str, ...]
+    thresholds: Mapping[str, float]
+    graders: tuple[Grader, ...] = ()
+    """What grades a case of an evaluation set."""
+    of: int | None = None
+    """How many conversations there were to be, where those of an earlier run are judged again."""
+
+    @property
+    def planned(self) -> int:
+        """How many conversations there are to be, those that an earlier run did not come to included."""
+        return self.conversations if self.of is None else self.of
+
+    def is_parallel(self, usual: bool) -> bool:
+        """Whether its conversations may be under way at once: as its scenario says, or else as usual."""
+        return usual if self.scenario.parallel is None else self.scenario.parallel
+
+    about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
+    repeat: Repeat | None = None
+    information: tuple[str, ...] = ()
+    """The metrics whose scores are shown and decide nothing."""
+    kept: KeptPart = NOTHING
+    """What an earlier run has done of it."""
+    fingerprint: str = ""
+    """The same for two runs of it only if nothing has changed that matters (`run.fingerprints`)."""
+    metrics_named: bool = True
+    """Whether configuration, scenario or command line name `metrics`; else all run by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a run will do. What cannot or shall not run stands among the entries as its result."""
+
+    entries: tuple[Unit | ScenarioResult, ...]
+    agents: Mapping[str, AgentConfig]
+    """Name → agent, those that are used."""
+    comparison: bool
+    custom: tuple[Metric, ...] = ()
+    units: tuple[Unit, ...] = field(default=())
+    left_out: frozenset[str] | None = frozenset()
+    """Names of mocks that are left out, by which tools are known; None: nobody has named any."""
+    unknown_tools: Mapping[str, tuple[NamedTool, ...]] = field(default_factory=dict)
+    """Scope of a unit → the tools that it names and that no mock and no schema knows."""
+
+    @property
+    def left(self) -> tuple[Unit, ...]:
+        """The units that no earlier run has finished."""
+        return tuple(unit for unit in self.units if unit.kept.result is None)
+
+
+def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:
+    """The models that files wish for, one for each place where one stands."""
+    found: dict[tuple[ModelWish, str], ModelWish] = {}
+    for unit in units:
+        led_by = unit.scenario.plan.model if unit.scenario.plan else None
+        for wish in (led_by, *(grader.judge for grader in unit.graders)):
+            if wish:
+                found.setdefault((wish, wish.place), wish)
+    return list(found.values())
+
+
+def make_plan(
+    config: Config,
+    discovered: Discovered,
+    options: Options,
+    root: Path,
+    others: Iterable[Scenario] = (),
+) -> Plan:
+    """Resolve every scenario. Raises ConfigError for what concerns the whole run.
+
+    Args:
+        others: scenarios that were found besides; the tools that they mock are known.
+    """
+    custom = load_custom_metrics(config.custom_metrics, root)
+    names = {metric.name for metric in custom}
+    check_metrics(config.metrics or (), names)
+    check_metrics(options.metrics, names)
+    check_thresholds(config.thresholds, names)
+    _check_judged(config)
+    default, agents = agents_under_test(config, options.agent)
+    entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in discovered.broken]
+    for scenario in _selected(discovered.scenarios, options):
+        entries += _entries(scenario, config, options, default, agents, names, root)
+    entries = placed(with_date(sorted(entries, key=_position), config.date), agents, root)
+    unknown = _unknown_tools(entries, (*discovered.scenarios, *others))
+    entries = [_spelt(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
+    units = tuple(entry for entry in entries if isinstance(entry, Unit))
+    used = {unit.agent: agents[unit.agent] for unit in units}
+    return Plan(tuple(entries), used, len(default) > 1, custom, units, unknown_tools=unknown)
+
+
+def _unknown_tools(
+    entries: Iterable[Unit | ScenarioResult], scenarios: Iterable[Scenario]
+) -> Mapping[str, tuple[NamedTool, ...]]:
+    units = [entry for entry in entries if isinstance(entry, Unit)]
+    if not any(unit.scenario.trajectories for unit in units):
+        return {}
+    from agentest.runner.tool_names import unknown_tools
+
+    mocked = {tool for scenario in scenarios for tool in scenario.tools}
+    agents = {unit.agent: unit.about.tools for unit in units}
+    return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
+
+
+def _spelt(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | ScenarioResult:
+    """The unit; an errored result where it misspells a tool."""
+    if unit.scope not in unknown:
+        return unit
+    from agentest.runner.tool_names import misspelt_tool
+
+    problem = misspelt_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
+    return unit if problem is None else _refused(unit, f"{_place(unit)}: {problem}")
+
+
+def _place(unit: Unit) -> str:
+    return f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
+
+
+def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
+    """The names of the agents under test, and all agents by name."""
+    under_test = (config.agent, *config.compare)
+    # An agent of `agents` is known by its key; the agents under test by their own names.
+    known: dict[str, AgentConfig] = dict(config.agents)
+    for agent in under_test:
+        known.setdefault(agent.name, agent)
+    if wanted is None:
+        for agent in under_test:
+            known[agent.name] = agent
+        return tuple(agent.name for agent in under_test), known
+    if wanted not in known:
+        raise ConfigError(f"there is no agent {wanted!r}; {did_you_mean(wanted, known)}")
+    return (wanted,), known
+
+
+def wished_unmocked_tools(config: Config, options: Options) -> UnmockedTools | None:
+    """What command line or configuration say of calls that nothing answers; None where neither does."""
+    configured = config.unmocked_tools if "unmocked_tools" in config.model_fields_set else None
+    return options.unmocked_tools or configured
+
+
+def _selected(scenarios: Sequence[Scenario], options: Options) -> list[Scenario]:
+    return [
+        s
+        for s in (on_paths(scenarios, options.paths) if options.paths else scenarios)
+        if (not options.scenarios or name_fits(s.name, options.scenarios))
+        and (not options.tags or set(options.tags) & set(s.tags))
+    ]
+
+
+def _entries(
+    scenario: Scenario,
+    config: Config,
+    options: Options,
+    default: tuple[str, ...],
+    agents: Mapping[str, AgentConfig],
+    custom: set[str],
+    root: Path,
+) -> list[Unit | ScenarioResult]:
+    file = shown_path(scenario.file, root)
+    if scenario.refused is not None:
+        return [_errored(scenario.name, file, scenario.line, scenario.refused, scenario.tags)]
+    if scenario.skip is not None:
+        return [_not_run(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
+    try:
+        _check_scenario(scenario, agents, custom)
+    except ConfigError as error:
+        message = f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}"
+        return [_not_run(scenario, default[0], file, Status.ERRORED, message)]
+    names = (scenario.agent,) if scenario.agent else default
+    return [_unit(scenario, name, config, options, custom, file) for name in names]
+
+
+def _unit(
+    scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
+) -> Unit:
+    repeat, conversations = how_many(
+        (options.repeat, options.conversations),
+        (scenario.repeat, scenario.conversations_per_scenario),
+        (None, 1) if scenario.scripted else (config.repeat, config.conversations_per_scenario),
+    )
+    metrics = options.metrics or (config.metrics if scenario.metrics is None else scenario.metrics)
+    chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
+    if scenario.expected_outcome and not options.metrics and GOAL not in chosen:
+        chosen = (*chosen, GOAL)  # the scenario's author says what success is: somebody must judge it
+    chosen = scenario.judged_by(chosen)
+    credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
+    judged = {*chosen, *custom, *credited, PASS_RATE}
+    own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
+    return Unit(
+        scenario=scenario,
+        agent=agent,
+        file=file,
+        scope=f"{scenario.name!r} @ {agent!r}",
+        slug="",
+        conversations=conversations,
+        repeat=repeat,
+        # A script ends by itself: one turn more lets it say so.
+        max_turns=len(scenario.turns) + 1 if scenario.scripted else scenario.max_turns or config.max_turns,
+        metrics=chosen,
+        # A threshold of the configuration is for the scenarios in which its metric is judged at all.
+        thresholds={
+            **{name: least for name, least in config.thresholds.items() if name in judged},
+            **own,
+        },
+        metrics_named=metrics is not None,
+    )
+
+
+def _check_scenario(scenario: Scenario, agents: Mapping[str, AgentConfig], custom: set[str]) -> None:
+    if scenario.agent is not None and scenario.agent not in agents:
+        raise ConfigError(f"there is no agent {scenario.agent!r}; {did_you_mean(scenario.agent, agents)}")
+    check_metrics(scenario.metrics or (), custom)
+    check_thresholds(scenario.thresholds, custom)
+
+
+def _check_judged(config: Config) -> None:
+    for name in config.thresholds:
+        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
+            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
+
+
+def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
+    """Scenarios that share a line (a loop makes them) keep their order, agents the configuration's."""
+    return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
+
+
+def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
+    """Give every unit a short name of its own for the ids of its conversations."""
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}
+    named: list[Unit | ScenarioResult] = []
+    several = len({entry.agent for entry in entries if isinstance(entry, Unit)}) > 1
+    for entry in entries:
+        if isinstance(entry, Unit):
+            base = slugify(entry.scenario.name) + (f"@{slugify(entry.agent)}" if several else "")
+            slug = base
+            while slug in taken:
+                # Counted on from the last one: thousands of names may begin alike.
+                numbers[base] = numbers.get(base, 1) + 1
+                slug = f"{base}~{numbers[base]}"
+            taken.add(slug)
+            entry = replace(entry, slug=slug)
+        named.append(entry)
+    return named
+
+
+def with_date(entries: Sequence[Unit | ScenarioResult], date: str | None) -> list[Unit | ScenarioResult]:
+    """The entries; scenarios without a date of their own have the configuration's."""
+    return [
+        replace(each, scenario=replace(each.scenario, date=date))
+        if date and isinstance(each, Unit) and each.scenario.date is None
+        else each
+        for each in entries
+    ]
+
+
+def placed(
+    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
+) -> list[Unit | ScenarioResult]:
+    """The entries in their final form: with short names, with what is known of their agents.
+
+    Args:
+        root: the folder of the configuration.
+    """
+    return [
+        _with_state(entry, agents[entry.agent]) if isinstance(entry, Unit) else entry
+        for entry in with_agents(with_slugs(entries), agents, root)
+    ]
+
+
+def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
+    """The unit; an errored result where its agent cannot be given the state that the session begins with.
+
+    Without the state, another situation would be tested.
+    """
+    session = unit.scenario.session
+    ways = agent.state_refusal
+    if session is None or not session.state or ways is None:
+        return unit
+    who = f"agent {unit.agent!r} (type: {agent.type})"
+    return _refused(unit, f"the session begins with a state, which {who} cannot be given: {ways}")
+
+
+def _refused(unit: Unit, message: str) -> ScenarioResult:
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+    return ScenarioResult(
+        unit.scenario.name,
+        unit.agent,
+        unit.file,
+        unit.scenario.line,
+        Verdict(Status.ERRORED, (reason,)),
+        tags=unit.scenario.tags,
+        case=unit.scenario.case,
+    )
+
+
+def with_agents(
+    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
+) -> list[Unit | ScenarioResult]:
+    """Set for every unit what is known of its agent."""
+    units = [entry for entry in entries if isinstance(entry, Unit)]
+    known = {}
+    for name, agent in agents.items():
+        scenarios = (unit.scenario for unit in units if unit.agent == name)
+        known[name] = about_agent(name, agent, served_beside(agent.mock_servers, scenarios, root))
+    return [
+        replace(entry, about=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
+    ]
+
+
+def slugify(name: str) -> str:
+    """A name as a part of an id: lower-case words joined by hyphens, at most 48 characters."""
+    words = re.findall(r"\w+", name.lower())
+    return "-".join(words)[:48].strip("-") or "scenario"
+
+
+def _broken(file: BrokenFile, root: Path) -> ScenarioResult:
+    shown = shown_path(file.file, root)
+    return _errored(shown, shown, file.line, file.message)
+
+
+def _errored(name: str, file: str, line: int, message: str, tags: tuple[str, ...] = ()) -> ScenarioResult:
+    """The result of what could not be read. It names no agent: which one was meant is not known."""
+    verdict = Verdict(Status.ERRORED, (Reason(Status.ERRORED, ReasonKind.FILE, message),))
+    return ScenarioResult(name, "", file, line, verdict, tags=tags)
+
+
+def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:
+    reason = Reason(status, ReasonKind.FILE, why)
+    return ScenarioResult(
+        scenario.name,
+        scenario.agent or agent,
+        file,
+        scenario.line,
+        Verdict(status, (reason,)),
+        tags=scenario.tags,
+    )
+
+
+def endpoint(agent: AgentConfig) -> str:
+    """Where an agent is, for people."""
+    return agent.address

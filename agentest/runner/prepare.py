@@ -1,0 +1,404 @@
+"""The first steps of a run: configure, discover, plan. They talk to no agent and no model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agentest.config.config import Config
+from agentest.config.file import LoadedConfig, find, load
+from agentest.config.reporters import wanted_reports
+from agentest.config.wishes import ModelWish
+from agentest.domain.events import WantedReport
+from agentest.domain.metrics import CRITERIA
+from agentest.domain.results import JudgeCalibration
+from agentest.domain.shards import Part
+from agentest.runner.kept import KeptRun
+from agentest.runner.plan import Options, Plan, make_plan, wishes_of
+from agentest.runner.servers import OwnServers, own_servers
+from agentest.runner.unmatched import missed_place, unusable_path, why_nothing
+from agentest.scenarios.discovery import Discovered, discover
+from agentest.support.errors import ConfigError, UsageError
+from agentest.support.paths import path_from
+from agentest.support.reminders import reminded
+
+if TYPE_CHECKING:  # needed only where a model is configured
+    from agentest.models.providers import ModelSpec
+
+MODEL_VARIABLE = "AGENTEST_MODEL"
+CONFIRM = "judge.confirm"
+"""Among the models of a run: the one that confirms what the judge answered."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for."""
+
+    root: Path
+    config: Path | None = None
+    options: Options = field(default_factory=Options)
+    reporters: tuple[str, ...] = ()
+    verbose: bool = False
+    here: Path | None = None
+    """Where the user is, if not in `root`."""
+    detailed: bool = False
+    """Whether the console shows every invocation of an evaluation set beside what was expected."""
+    baseline: str | None = None
+    """The run that this one is compared with when it ends; None: as configured."""
+    fail_on_regression: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that is ready to begin: all that can be checked without an agent or a model has been checked."""
+
+    request: Request
+    loaded: LoadedConfig
+    plan: Plan
+    reports: tuple[WantedReport, ...]
+    user: ModelSpec | None = None
+    judge: ModelSpec | None = None
+    named: Mapping[ModelWish, ModelSpec] = field(default_factory=dict)
+    """The models that files wish for and that are asked in place of the one of their role."""
+    confirm: ModelSpec | None = None
+    """The model that confirms what the judge answered, where that would fail a scenario."""
+    notes: tuple[str, ...] = ()
+    """What the user should know before the run."""
+    calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
+    """Metric → how far the judge has been right about it, asked as it is asked now."""
+    files: frozenset[Path] = frozenset()
+    """The scenario files and everything of the user's that they imported."""
+    narrowed: bool = False
+    """Whether scenarios are left out by what became of them earlier."""
+    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - it holds nothing that could change
+    """What is started for the run."""
+    kept: KeptRun | None = None
+    """What an earlier run had finished, where this one goes on with it."""
+    part: Part | None = None
+    """What the run is a shard of."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the command line has chosen some scenarios of all."""
+        options = self.request.options
+        return options.filtered or options.agent is not None or self.narrowed
+
+    @property
+    def reporters(self) -> frozenset[str]:
+        """The names of the reporters, wherever they write."""
+        return frozenset(report.name for report in self.reports)
+
+    @property
+    def tape_mode(self) -> str | None:
+        """What is done with answers of models (`llm.recording.tape.Mode`); None: they are not recorded.
+
+        They are kept where a budget may leave conversations unfinished, and used where that has happened.
+        """
+        options = self.request.options
+        keeps = options.has_budget or (self.kept and self.kept.answers)
+        return options.tape or ("keep" if keeps else None)
+
+    @property
+    def concurrency(self) -> int:
+        """Conversations under way at once."""
+        return self.request.options.concurrency or self.loaded.config.concurrency
+
+    def asks(self, role: Literal["user", "judge"]) -> bool:
+        """Whether a model plays this role anywhere in the run."""
+        configured = self.user if role == "user" else self.judge
+        return configured is not None or any(wish.role == role for wish in self.named)
+
+    @property
+    def model_names(self) -> dict[str, str | None]:
+        """Role → model; None is offline."""
+        specs = {"user": self.user, "judge": self.judge}
+        roles = {role: spec.name if spec else None for role, spec in specs.items()}
+        confirm = {CONFIRM: self.confirm.name} if self.confirm else {}
+        return {**roles, **confirm, **self._named_roles(roles)}
+
+    def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
+        """Who is asked in place of whom, for which metric or file."""
+        found: dict[str, str] = {}
+        for wish in wishes_of(self.plan.units) if self.named else ():
+            spec = self.named.get(wish)
+            if spec and spec.name != roles[wish.role]:
+                role = f"{wish.role} of {wish.metric or wish.file}"
+                taken = found.get(role, spec.name) != spec.name
+                found[f"{role} in {wish.file}" if taken else role] = spec.name
+        return found
+
+
+def prepare(
+    request: Request, environ: MutableMapping[str, str] = os.environ, *, may_be_empty: bool = False
+) -> Prepared:
+    """Load configuration and scenarios and plan the run. Raises UsageError, for an empty plan too."""
+    with reminded("reading the configuration and the scenarios, with what they import"):
+        loaded = configure(request, environ)
+        discovered = discover_scenarios(request, loaded)
+    plan = make_plan(loaded.config, discovered, request.options, request.root)
+    if not may_be_empty:
+        _check_not_empty(plan, discovered, request, loaded)
+    return prepared_for(request, loaded, plan, _notes(discovered, request), environ, discovered.files)
+
+
+def is_configured(request: Request) -> bool:
+    """Whether there is a configuration, be it right or wrong."""
+    try:
+        return request.config is not None or bool(find(request.root))
+    except ConfigError:
+        return False
+
+
+def configure(request: Request, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
+    """The configuration, checked; of the request, what names parts of it. Raises ConfigError."""
+    loaded = load(request.config or find(request.root), environ)
+    asked_reports(request)
+    return loaded
+
+
+def discover_scenarios(request: Request, loaded: LoadedConfig) -> Discovered:
+    """The scenarios of all files that the configuration includes, without secrets. Raises UsageError."""
+    config, paths = loaded.config, request.options.paths
+    if paths:
+        _check_paths(unusable_path(paths, request.root, request.here, loaded))
+    discovered = discover(
+        request.root,
+        config.include,
+        config.exclude,
+        request.options.files,
+        loaded.path,
+        paths,
+    )
+    _check_paths(missed_place(discovered, paths))
+    return discovered.redacted(loaded.redact)
+
+
+def _check_paths(problem: str | None) -> None:
+    if problem:
+        raise UsageError(problem)
+
+
+def _notes(discovered: Discovered, request: Request) -> Iterator[str]:
+    """What the user should know of files that hold no scenario, and of folders that were left out."""
+    yield from (f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty)
+    yield from _about_other_runs(discovered.left_out, request)
+
+
+def _about_other_runs(folders: Sequence[str], request: Request) -> Iterator[str]:
+    if folders:
+        first = path_from(request.here or request.root, request.root / folders[0])
+        which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
+        yield (
+            f"left out, as there is another configuration: {which}; "
+            f"agentest run --cwd {first} runs what is there"
+        )
+
+
+def asked_reports(request: Request) -> tuple[WantedReport, ...]:
+    """The reports that the command line asks for, at paths from where the user is. Raises ConfigError."""
+    try:
+        return wanted_reports(request.reporters, request.here or request.root)
+    except ValueError as error:
+        raise ConfigError(f"--reporter: {error}") from None
+
+
+def prepared_for(
+    request: Request,
+    loaded: LoadedConfig,
+    plan: Plan,
+    notes: Iterable[str] = (),
+    environ: MutableMapping[str, str] = os.environ,
+    files: frozenset[Path] = frozenset(),
+) -> Prepared:
+    """What a plan needs besides itself: its models, its reporters. Raises UsageError."""
+    folder = cassette_folder(loaded.config, request.options, request.root)
+    scopes = [unit.scope for unit in plan.units]
+    options = request.options
+    user, judge = _model_specs(loaded, options, folder, scopes, environ)
+    named, named_notes = _named_models(plan, loaded.config, options, (user, judge), folder, environ)
+    confirm = _confirm_spec(loaded, options, environ) if judge else None
+    _check_cost([user, judge, confirm, *named.values()], options)
+    if user and not judge and loaded.config.user.check:
+        raise ConfigError(
+            f"{loaded.path}: `user.check` has a judge look at the simulated user, and no model judges; "
+            "configure `judge.model` or `model`, or leave `user.check` out"
+        )
+    reports = asked_reports(request) or wanted_reports(loaded.config.reporters, request.root)
+    calibrations, calibration_notes = _calibrations(plan, loaded, judge)
+    return Prepared(
+        request=request,
+        loaded=loaded,
+        plan=plan,
+        reports=reports,
+        user=user,
+        judge=judge,
+        named=named,
+        confirm=confirm,
+        notes=(*notes, *named_notes, *_about_confirm(loaded, judge, confirm, options), *calibration_notes),
+        calibrations=calibrations,
+        files=files,
+        own_servers=own_servers(loaded.config, plan.agents, loaded.redact),
+    )
+
+
+def _calibrations(
+    plan: Plan, loaded: LoadedConfig, judge: ModelSpec | None
+) -> tuple[dict[str, JudgeCalibration], tuple[str, ...]]:
+    """What is known of the judge of the plan's metrics, and what the user should know of that."""
+    if judge is None:
+        return {}, ()
+    from agentest.runner.calibration import calibration_file, known_calibrations
+
+    metrics = {metric for unit in plan.units for metric in unit.metrics}
+    criteria = {CRITERIA for unit in plan.units if unit.scenario.criteria}
+    path, batch = calibration_file(loaded.path), loaded.config.judge.batch
+    return known_calibrations(path, judge.name, sorted(metrics | criteria), batch)
+
+
+def _check_not_empty(plan: Plan, discovered: Discovered, request: Request, loaded: LoadedConfig) -> None:
+    if plan.entries:
+        return
+    if request.options.filtered:
+        raise UsageError(why_nothing(discovered, request.options, request.root, loaded))
+    raise UsageError(
+        f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "
+        "(`include`) calls scenario(…)"
+    )
+
+
+def _model_specs(
+    loaded: LoadedConfig,
+    options: Options,
+    folder: Path,
+    scopes: list[str],
+    environ: MutableMapping[str, str],
+) -> tuple[ModelSpec | None, ModelSpec | None]:
+    if options.offline and options.tape:
+        raise ConfigError(f"--offline and --{options.tape} exclude each other: offline, no model answers")
+    if options.offline:
+        return None, None
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    config = loaded.config
+    if options.tape == "replay":
+        return _recorded_specs(config, override, folder, scopes)
+    if options.dry_run:
+        return _named_specs(config, override)
+    from agentest.models.providers import resolve
+
+    specs = resolve(config, config.user, environ, override), resolve(config, config.judge, environ, override)
+    if options.tape and not any(specs):
+        raise ConfigError(f"--{options.tape} needs a model; configure `model`, or name one with --model")
+    return specs
+
+
+def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, str]) -> ModelSpec | None:
+    """The model of `judge.confirm`. Raises ConfigError."""
+    config = loaded.config
+    if config.judge.confirm is None:
+        return None
+    from agentest.models.providers import confirming_name, recorded, resolve_confirming
+
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    try:
+        if options.dry_run or options.tape == "replay":
+            name, settings = confirming_name(config, override), config.judge.of_confirming
+            return recorded(name, settings) if name and settings else None
+        return resolve_confirming(config, environ, override)
+    except ConfigError as error:
+        raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
+
+
+def _about_confirm(
+    loaded: LoadedConfig, judge: ModelSpec | None, confirm: ModelSpec | None, options: Options
+) -> Iterator[str]:
+    """What the user should know of a confirming model that confirms nothing."""
+    if loaded.config.judge.confirm is None or options.offline:
+        return
+    if judge is None:
+        yield f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`"
+    elif confirm and confirm.name == judge.name:
+        yield f"`{CONFIRM}` is {judge.name}, the judge's own model: a second opinion needs another model"
+
+
+def _named_models(
+    plan: Plan,
+    config: Config,
+    options: Options,
+    configured: tuple[ModelSpec | None, ModelSpec | None],
+    folder: Path,
+    environ: Mapping[str, str],
+) -> tuple[Mapping[ModelWish, ModelSpec], tuple[str, ...]]:
+    """The models that files wish for and that are asked, and notes on those that are not."""
+    wishes = () if options.offline else wishes_of(plan.units)
+    if not wishes:
+        return {}, ()
+    from agentest.runner.named_models import Configured, named_models
+
+    recorded = _recorded_names(plan, options, folder)
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    replay = options.tape == "replay"
+    return named_models(wishes, Configured(config, environ, *configured, override, recorded, replay))
+
+
+def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str]:
+    """The named models whose recorded answers this run may give again. Raises ConfigError."""
+    if options.tape in (None, "record"):
+        return frozenset()
+    from agentest.models.recording.cassette import recorded_named_models
+    from agentest.models.recording.tape import CassetteError
+
+    try:
+        return recorded_named_models(folder, [unit.scope for unit in plan.units])
+    except CassetteError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
+    """Raise ConfigError if a cost is to be kept to and the price of a model to be asked is not known."""
+    if options.max_cost is None or options.tape == "replay" or options.dry_run:
+        return
+    from agentest.models.budget import check_prices
+
+    asked = [spec for spec in specs if spec]
+    unpriced = [spec.name for spec in asked if not spec.priced]
+    check_prices([spec.name for spec in asked], options.max_cost, unpriced=unpriced)
+
+
+def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:
+    """The models by name alone: a run that asks no model needs no key."""
+    from agentest.models.providers import model_name, recorded
+
+    user = model_name(config, config.user, override)
+    judge = model_name(config, config.judge, override)
+    return recorded(user, config.user) if user else None, recorded(judge, config.judge) if judge else None
+
+
+def _recorded_specs(
+    config: Config, override: str | None, folder: Path, scopes: list[str]
+) -> tuple[ModelSpec | None, ModelSpec | None]:
+    """The models that were recorded; a configured one counts, so that a change of model is noticed."""
+    from agentest.models.providers import model_name, recorded
+    from agentest.models.recording.cassette import recorded_models
+    from agentest.models.recording.tape import CassetteError
+
+    try:
+        recorded_names = recorded_models(folder, scopes)
+    except CassetteError as error:
+        raise ConfigError(f"--replay: {error}") from None
+    if not recorded_names:
+        raise ConfigError(f"--replay: nothing is recorded in {folder}; record it with agentest run --record")
+    user = model_name(config, config.user, override) or recorded_names.get("user")
+    judge = model_name(config, config.judge, override) or recorded_names.get("judge")
+    return (
+        recorded(user, config.user) if user else None,
+        recorded(judge, config.judge) if judge else None,
+    )
+
+
+def cassette_folder(config: Config, options: Options, root: Path) -> Path:
+    """Where recorded answers are kept."""
+    return root / (options.cassettes or config.cassettes or f"{config.output_dir}/cassettes")

@@ -1,0 +1,396 @@
+"""Where a run's conversations come from: talks with the agents now, or an earlier run.
+
+A new origin is one implementation of `SourceFactory` and one of `ConversationSource`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from anyio.abc import TaskGroup
+
+from agentest.agents.port import Agent
+from agentest.conversation.loop import OnTurn, TurnLoop
+from agentest.conversation.plan_user import PlanUser, told_by_plan
+from agentest.conversation.serving import Served
+from agentest.conversation.sessions import session_id_of
+from agentest.conversation.traced import Traced
+from agentest.conversation.user_prompts import user_prompt
+from agentest.conversation.user_tools import UserTools
+from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, UntoldUser, User
+from agentest.domain.end_reason import Ending
+from agentest.domain.messages import UserText
+from agentest.domain.results import RunWarning
+from agentest.domain.transcript import Blame, Conversation, Failure
+from agentest.mock_servers.port import Conversations, Identity, Outside
+from agentest.mocks.resolver import MockResolver
+from agentest.models.open import Models
+from agentest.runner.agents import KeepOutput, connected_agents, start_servers
+from agentest.runner.known_tools import read_beside
+from agentest.runner.plan import Unit, UnmockedTools, wished_unmocked_tools
+from agentest.runner.ports import shared_part, with_ports
+from agentest.runner.prepare import Prepared
+from agentest.runner.seeing import check_mocks
+from agentest.runner.servers import OwnServers
+from agentest.runner.session import Session
+from agentest.scenarios.names import is_one_tool
+from agentest.support.redact import Redactor
+from agentest.support.text import count
+from agentest.support.trace_context import new_key
+
+if TYPE_CHECKING:  # imported where an agent has servers beside it
+    from agentest.mock_servers.registry import Registry, Unclaimed
+
+PickUser = Callable[[Unit, int], User]
+OnMocks = Callable[[str, MockResolver], None]
+"""Receives the id of each conversation that begins, and what answers and records its calls."""
+_MIN_MOCK_TIMEOUT_S = 30.0
+"""The least time a mock may take, however short the agent's timeout is: the agent does not wait for it."""
+
+
+class ConversationSource(Protocol):
+    """Gives the conversations of a unit."""
+
+    async def converse(
+        self,
+        unit: Unit,
+        number: int,
+        conversation_id: str,
+        on_turn: OnTurn,
+        outside: Outside = nullcontext,
+        attempt: int = 0,
+    ) -> Conversation:
+        """The conversation of this number (from 1). `on_turn` receives the closed turns when one closes.
+
+        `outside` opens the block in which it waits where others must end before. `attempt` counts how often
+        it was held before.
+        """
+        ...
+
+    def told_to_user(self, unit: Unit) -> str | None:
+        """What the model was told that plays the user of conversations held now; None: there is none."""
+        ...
+
+
+HeldEarlier = Callable[[Unit, int], Conversation]
+"""Gives the conversation of a unit that an earlier run has held, by its number from 1."""
+MakeSource = Callable[[Models, AsyncExitStack], Awaitable[ConversationSource]]
+"""Makes the source in the process that uses it, when the models are open: one of them may play the user. The
+stack closes what it opens. Raises ConfigError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where conversations come from, open in the run's own process."""
+
+    make: MakeSource
+    registry: Registry | None = None
+    """The conversations under way, where agents have servers beside them."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Of an earlier run's calls that belonged to no conversation."""
+    held: HeldEarlier | None = None
+    """The conversations of an earlier run; None: they are held now."""
+    keep_span: Callable[[bytes], object] | None = None
+    keep_output: KeepOutput | None = None
+    """Receive what agents tell that workers have started."""
+    refused: dict[Unclaimed, int] = field(default_factory=dict)
+    """Calls at servers beside those agents that belonged to no conversation → how often."""
+    reached: set[tuple[str, str]] = field(default_factory=set)
+    """Agents that workers have started, each with the key of a mock server to which its client connected."""
+
+    def is_reached(self, agent: str, key: str) -> bool:
+        """Whether a client of the agent ever connected to its mock server of this key; of an earlier run, it
+        did."""
+        group = self.registry.group_of(agent) if self.registry else None
+        reached = self.reached | (group.reached if group else frozenset())
+        return self.held is not None or (agent, key) in reached
+
+
+class SourceFactory(Protocol):
+    """An origin of conversations, before anything is open."""
+
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
+        """Open what the conversations need; `opened` closes it. Raises UsageError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAgents:
+    """Conversations with the agents of the plan, now."""
+
+    on_mocks: OnMocks | None = None
+    keep_span: Callable[[bytes], object] | None = None
+    """Receives the spans of agents that send traces, each a line of JSON."""
+    keep_output: KeepOutput | None = None
+    """Receives what the servers print that the run starts."""
+
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
+        check_mocks(session.prepared.plan)
+        here = shared_part(session.prepared) if session.has_workers else session.prepared
+        prepared, on_note = opened.enter_context(with_ports(here)), session.on_note
+        started = await start_servers(
+            prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
+        )
+
+        async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
+            agents = await connected_agents(prepared, started.client, stack, on_note)
+            if models.judge:
+                _tools_beside(prepared)
+            return live_conversations(
+                prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
+            )
+
+        return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
+
+
+def _tools_beside(prepared: Prepared) -> list[str]:
+    """Have the tools of mock servers read, for judges. Returns what to say of those that cannot be."""
+    return list(read_beside({unit.agent: unit.about.tools for unit in prepared.plan.units}))
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """Conversations that an earlier run finished, to be judged again."""
+
+    conversations: Mapping[str, Sequence[Conversation]]
+    """Scope of a unit → its conversations."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Of its calls that belonged to no conversation: what they would have broken is as unknown as it was."""
+
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
+        del opened, tasks  # there is nothing to open
+        if session.model_names.get("judge"):
+            for note in _tools_beside(session.prepared):
+                session.on_note(note)
+        return Origin(self._make, unclaimed=self.unclaimed, held=self._held)
+
+    async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
+        del models, stack
+        return FinishedConversations(self._held)
+
+    def _held(self, unit: Unit, number: int) -> Conversation:
+        return self.conversations[unit.scope][number - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConversations:
+    """Talks with the agents, now."""
+
+    agents: Mapping[str, Agent]
+    models: Models = Models()  # noqa: RUF009 - it holds nothing that could change
+    unmocked_tools: UnmockedTools | None = None
+    """What becomes of calls that nothing answers; None: null for those of a case, else an error."""
+    request_timeout_s: float = 30.0
+    redact: Redactor = field(default_factory=Redactor)
+    pick_user: PickUser | None = None
+    """Chooses who talks to the agent, in place of the scenario's own user."""
+    registry: Conversations | None = None
+    """The conversations under way, to which servers beside the agents give calls; None: no agent has any."""
+    on_mocks: OnMocks | None = None
+    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - it holds nothing that could change
+
+    async def converse(
+        self,
+        unit: Unit,
+        number: int,
+        conversation_id: str,
+        on_turn: OnTurn,
+        outside: Outside = nullcontext,
+        attempt: int = 0,
+    ) -> Conversation:
+        mocks = self._mocks(unit, conversation_id)
+        if self.on_mocks:
+            self.on_mocks(conversation_id, mocks)
+        session_id = session_id_of(unit.scenario.session, conversation_id)
+        user_tools = self._user_tools(unit, mocks)
+        loop = partial(
+            self._loop,
+            unit,
+            number,
+            attempt,
+            conversation_id=conversation_id,
+            session_id=session_id,
+            on_turn=on_turn,
+            mocks=mocks,
+            user_tools=user_tools,
+        )
+        if self.registry is None or not unit.about.served:
+            return await loop().run()
+        served = Served(_identity(unit, conversation_id, session_id), mocks, unit.about.tool_names)
+        async with self.registry.under_way(served.who, served, outside) as stay:
+            served.addresses = stay.addresses
+            if stay.traces:
+                served.traced = Traced(mocks, stay.traces, alone=_needs_spans(unit))
+            conversation = await loop(served=served).run()
+            stay.failed = conversation.failure is not None
+            if stay.failed and _waited_in_vain_s(conversation) >= self.request_timeout_s:
+                stay.at_work_s = self.request_timeout_s
+            return conversation
+
+    def _loop(
+        self,
+        unit: Unit,
+        number: int,
+        attempt: int,
+        *,
+        conversation_id: str,
+        session_id: str,
+        on_turn: OnTurn,
+        mocks: MockResolver,
+        user_tools: UserTools | None,
+        served: Served | None = None,
+    ) -> TurnLoop:
+        user = self.pick_user(unit, number) if self.pick_user else None
+        return TurnLoop(
+            conversation_id,
+            unit.scenario.name,
+            self.agents[unit.agent],
+            user or self._user(unit, number, attempt, user_tools),
+            mocks,
+            max_turns=unit.max_turns,
+            session=unit.scenario.session,
+            session_id=session_id,
+            date=unit.scenario.date,
+            served=served,
+            mocks_inside=unit.about.mocks_inside,
+            keeps_state=unit.scenario.keeps_state,
+            on_turn=on_turn,
+            redact=self.redact.error,
+            servers=self.own_servers.of(unit.agent),
+            user_tools=user_tools,
+        )
+
+    def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
+        return MockResolver(
+            unit.scenario.tools,
+            scenario=unit.scenario.name,
+            conversation_id=conversation_id,
+            unmocked_tools=self.unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
+            recorded=unit.scenario.recorded,
+            timeout_s=max(_MIN_MOCK_TIMEOUT_S, self.request_timeout_s),
+            redact=self.redact,
+            state=unit.scenario.state,
+        )
+
+    def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
+        """The user's own tools, where a model plays the user: nobody else calls them."""
+        tools = unit.scenario.user_tools
+        return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
+
+    def told_to_user(self, unit: Unit) -> str | None:
+        plan = unit.scenario.plan
+        if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
+            return None
+        return told_by_plan(plan, unit.scenario.date) if plan else user_prompt(unit.scenario)
+
+    def _user(self, unit: Unit, number: int, attempt: int, tools: UserTools | None) -> User:
+        if unit.scenario.scripted:
+            return ScriptedUser([UserText(t.user_message, t.attachments) for t in unit.scenario.turns])
+        plan = unit.scenario.plan
+        model = self.models.user_for(plan.model if plan else None)
+        if model is None:
+            return OfflineUser(unit.scenario)
+        user: User
+        if plan:
+            user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
+        else:
+            user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
+        return UntoldUser(user, self.redact.transcript) if self.redact.hides_transcripts else user
+
+
+def _needs_spans(unit: Unit) -> bool:
+    """Whether calls cannot be judged without the agent's spans: nothing else tells of them, or the scenario
+    bans a tool that no list proves to be a mock server's own: the agent may have it elsewhere."""
+    banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
+    kinds = any(not is_one_tool(tool) for tool in banned)  # which may have more tools than are mocked
+    beside = unit.about.spans_count and (kinds or bool(banned - unit.about.tools.listed))
+    return unit.about.seen_by_spans_alone or beside
+
+
+def _identity(unit: Unit, conversation_id: str, session_id: str) -> Identity:
+    session = unit.scenario.session
+    shared = bool(session and session.session_id)  # by all conversations of the scenario
+    return Identity(
+        key=new_key(),
+        session_id=None if shared else session_id,
+        conversation_id=conversation_id,
+        scenario=unit.scenario.name,
+        agent=unit.agent,
+    )
+
+
+def _waited_in_vain_s(conversation: Conversation) -> float:
+    """For how long the agent was waited for in the turn that never closed."""
+    return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
+
+
+def live_conversations(
+    prepared: Prepared,
+    agents: Mapping[str, Agent],
+    models: Models,
+    *,
+    pick_user: PickUser | None = None,
+    registry: Conversations | None = None,
+    on_mocks: OnMocks | None = None,
+) -> LiveConversations:
+    """The source of live conversations with open agents and models, as configured."""
+    config = prepared.loaded.config
+    return LiveConversations(
+        agents=agents,
+        models=models,
+        unmocked_tools=wished_unmocked_tools(config, prepared.request.options),
+        request_timeout_s=config.request_timeout_ms / 1000,
+        redact=prepared.loaded.redact,
+        pick_user=pick_user,
+        registry=registry,
+        on_mocks=on_mocks,
+        own_servers=prepared.own_servers,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedConversations:
+    """Replays the conversations of an earlier run, turn by turn, without any agent."""
+
+    held: HeldEarlier
+
+    async def converse(
+        self,
+        unit: Unit,
+        number: int,
+        conversation_id: str,
+        on_turn: OnTurn,
+        outside: Outside = nullcontext,
+        attempt: int = 0,
+    ) -> Conversation:
+        del conversation_id, outside, attempt  # it has an id, waits for nobody, and is not held again
+        held = self.held(unit, number)
+        # One without its end cannot be judged: a check might hold, or fail, for that alone.
+        unusable = held.shortened or held.invalid is not None
+        conversation = held if unusable or held.failure else _of_this_script(held, unit)
+        unusable = unusable or conversation is not held
+        closed_turns = 0 if unusable else len(conversation.turns)
+        for closed in range(1, closed_turns + 1):
+            on_turn(conversation.turns[:closed])
+        return conversation
+
+    def told_to_user(self, unit: Unit) -> str | None:
+        del unit  # its users were checked when their conversations were held
+        return None
+
+
+def _of_this_script(conversation: Conversation, unit: Unit) -> Conversation:
+    """The conversation; it has failed where the script has another number of turns than were held.
+
+    Checks of turns that were never held would be dropped without a word, or be made of other turns.
+    """
+    held, wanted = len(conversation.turns), len(unit.scenario.turns)
+    if not wanted or held == wanted:
+        return conversation
+    turns = count(held, "turn")
+    why = f"it was held with {turns}, and the script has {wanted} now: run the scenario again"
+    return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, why))

@@ -1,0 +1,193 @@
+"""What a run had finished when it was ended, read from its journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentest.domain.events import ConversationFinished
+from agentest.domain.results import ConversationResult, ModelUsage, ReasonKind, RunWarning, ScenarioResult
+from agentest.store.conversations import result_of
+from agentest.store.journal_reading import OtherVersionError, read_line, unfinished
+from agentest.store.layouts import CODECS
+from agentest.store.lines import ConversationLine, EndLine, PlannedConversations, RunLine, ScenarioLine
+from agentest.store.scenarios import scenario_of, stored_scenario
+from agentest.store.shapes import SCHEMA_VERSION, RunHead, StoredConversation, StoredEntry, StoredScenario
+from agentest.support.errors import UsageError
+from agentest.support.json_text import encoded
+
+Place = tuple[str, str]
+"""Names of a scenario and its agent."""
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedPart:
+    """What a run had finished of a scenario with an agent."""
+
+    planned: PlannedConversations
+    lines: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number of a conversation → where its line begins in the journal, and how long it is."""
+    scenario: StoredScenario | None = None
+    """None: it had not come to a verdict, not even one on a part."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the verdict is that of all conversations."""
+        return self.scenario is not None and not any(
+            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.reasons
+        )
+
+    @property
+    def usage(self) -> Mapping[str, ModelUsage]:
+        """What it is known to have used of models."""
+        return self.scenario.usage if self.scenario else self.planned.usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedParts:
+    """What a run had finished."""
+
+    path: Path
+    """Its journal."""
+    parts: Mapping[Place, FinishedPart]
+    """Of all that was planned."""
+    run: RunLine
+    """What it began with."""
+    end: RunHead | None = None
+    """What it ended with; None: it was killed."""
+    not_run: Mapping[Place, StoredScenario] = field(default_factory=dict)
+    """What stood in its plan as a result already: scenarios that are skipped, files that are broken."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Of its calls that belonged to no conversation, where it came to its end."""
+
+    def conversations(self, place: Place) -> dict[int, ConversationResult]:
+        """Number → result, of all that are held. Raises UsageError."""
+        lines = self.parts[place].lines
+        return {number: result_of(self._stored(lines[number])) for number in sorted(lines)}
+
+    def result(self, place: Place) -> ScenarioResult | None:
+        """The scenario's result with its conversations, if it had come to its verdict. Raises UsageError."""
+        part = self.parts[place]
+        if part.scenario is None or not part.decided:
+            return None
+        lines = [part.lines[number] for number in sorted(part.lines)]
+        entry = StoredEntry(scenario=part.scenario, conversations=tuple(map(self._stored, lines)))
+        return scenario_of(entry)
+
+    def events(self, place: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
+        """Conversations as they were stored. Raises UsageError."""
+        name, agent = place
+        with self.path.open("rb") as journal:
+            for number in numbers:
+                body = _body(_at(journal, self.parts[place].lines[number]), name, agent, number)
+                yield ConversationFinished(name, agent, body, number)
+
+    def so_far(self, place: Place) -> ScenarioResult:
+        """The scenario's result with its conversations, be it on a part of them. Raises UsageError."""
+        part = self.parts.get(place)
+        if part is None:
+            return scenario_of(StoredEntry(scenario=self.not_run[place]))
+        held = tuple(self._stored(part.lines[number]) for number in sorted(part.lines))
+        scenario = part.scenario or stored_scenario(unfinished(place, len(held), part.planned.conversations))
+        return scenario_of(StoredEntry(scenario=scenario, conversations=held))
+
+    def _stored(self, line: tuple[int, int]) -> StoredConversation:
+        try:
+            with self.path.open("rb") as journal:
+                return CODECS.read(StoredConversation, json.loads(_at(journal, line))["conversation"])
+        except (OSError, *_UNREADABLE) as error:
+            raise UsageError(f"{self.path} is damaged: a conversation cannot be read ({error})") from None
+
+
+def _at(journal: Any, line: tuple[int, int]) -> bytes:
+    start, length = line
+    journal.seek(start)
+    content: bytes = journal.read(length)
+    return content
+
+
+def _body(line: bytes, name: str, agent: str, number: int) -> bytes:
+    """The conversation in a line, to the byte."""
+    head = encoded(
+        CODECS.write(ConversationLine(scenario=name, agent=agent, number=number, conversation=None))
+    )
+    head = head.removesuffix(b"null}")
+    if line.startswith(head) and line.endswith(b"}\n"):
+        return line[len(head) : -2]
+    return encoded(json.loads(line)["conversation"])
+
+
+def read_finished(path: Path) -> FinishedParts:
+    """What the run of a journal had finished. A last line that was cut is left out.
+
+    Raises UsageError where it is no journal of this version.
+    """
+    reading = _Reading()
+    try:
+        with path.open("rb") as lines:
+            start = 0
+            for number, line in enumerate(lines, start=1):
+                if line.endswith(b"\n"):
+                    reading.add(line, start, number)
+                start += len(line)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except _UNREADABLE as error:
+        raise UsageError(f"{path} is not a journal of this version of Agentest: {error}") from None
+    if reading.run is None:
+        raise UsageError(f"{path} is not a journal of this version of Agentest: its first line is not whole")
+    parts = {
+        place: FinishedPart(
+            planned=planned,
+            lines=reading.lines.get(place, {}),
+            scenario=reading.scenarios.get(place),
+        )
+        for place, planned in reading.planned.items()
+    }
+    not_run = {place: each for place, each in reading.scenarios.items() if place not in parts}
+    return FinishedParts(
+        path=path,
+        parts=parts,
+        run=reading.run,
+        end=reading.end,
+        not_run=not_run,
+        unclaimed=reading.end.summary.unclaimed_calls if reading.end else (),
+    )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What the lines read so far say."""
+
+    run: RunLine | None = None
+    end: RunHead | None = None
+    planned: dict[Place, PlannedConversations] = field(default_factory=dict)
+    lines: dict[Place, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    scenarios: dict[Place, StoredScenario] = field(default_factory=dict)
+
+    def add(self, line: bytes, start: int, number: int) -> None:
+        """Raises ValueError and others where a line is not what Agentest writes."""
+        try:
+            read = read_line(json.loads(line))
+        except _UNREADABLE as error:
+            raise ValueError(f"line {number} cannot be read: {error}") from None
+        match read:
+            case RunLine():
+                if read.schema_version != SCHEMA_VERSION:
+                    raise OtherVersionError(
+                        f"it has form {read.schema_version}, this version {SCHEMA_VERSION}"
+                    )
+                self.run = read
+                self.planned = {(each.scenario, each.agent): each for each in read.planned}
+            case ConversationLine():
+                held = self.lines.setdefault((read.scenario, read.agent), {})
+                held[read.number] = start, len(line)
+            case ScenarioLine(scenario=dict(scenario)):
+                stored = CODECS.read(StoredScenario, scenario)
+                self.scenarios[stored.name, stored.agent] = stored
+            case EndLine(run=dict(run)):
+                self.end = CODECS.read(RunHead, run)

@@ -1,0 +1,277 @@
+"""The one way to open an HTTP client, to agents and to models.
+
+httpx's interface over aiohttp's connections: httpx's own pool searches all its connections on every
+request, which costs more than the request where conversations are many. Time-outs are the callers' own
+(`anyio.fail_after`, from connect to the last byte), so the client has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from io import BytesIO
+from typing import Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import httpx
+from aiohappyeyeballs import AddrInfoType, start_connection
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from agentest.support.http.bodies import Body, RawAnswer, headers_of
+from agentest.support.http.guard import AddressGuard, literal
+from agentest.support.http.websockets import WebSocket, connected, websocket_session
+
+_LARGE_BYTES = 2**20
+
+
+_KEEPALIVE_S = 15.0
+
+
+_REMEMBERED_URLS = 10_000
+
+
+_NEXT_ADDRESS_S = 0.25
+"""A host's next address is tried beside the first when that has not answered by then."""
+
+
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+
+Headers = Sequence[tuple[str, str]]
+
+
+class _GuardedResolver(AbstractResolver):
+    """Resolves names and checks what they resolve to: the addresses checked are those connected to."""
+
+    def __init__(self, guard: AddressGuard, resolver: AbstractResolver) -> None:
+        self._guard = guard
+        self._resolver = resolver
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        results = await self._resolver.resolve(host, port, family)
+        self._guard.check(host, [result["host"] for result in results])
+        return results
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+class _Sender:
+    """Sends requests over aiohttp's connections; errors are aiohttp's own."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        resolver: AbstractResolver,
+        guard: AddressGuard | None,
+        proxy: str | None,
+    ) -> None:
+        self.session = session
+        self._resolver = resolver
+        self._guard = guard
+        self._proxy = proxy
+        self._normal: dict[str, tuple[str, Headers]] = {}
+        self._sockets: aiohttp.ClientSession | None = None
+
+    async def send(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """The answer's head; the body is still to come. Raises RefusedAddress, httpx.InvalidURL."""
+        if url not in self._normal:
+            if len(self._normal) >= _REMEMBERED_URLS:
+                self._normal.clear()  # addresses may hold what users say
+            self._normal[url] = self._checked(httpx.URL(url))
+        normal, credentials = self._normal[url]
+        return await self.session.request(
+            method,
+            normal,
+            headers=_with(credentials, headers),
+            data=_in_pieces(content),
+            allow_redirects=False,
+            proxy=self._proxy,
+        )
+
+    def _checked(self, url: httpx.URL) -> tuple[str, Headers]:
+        """The URL as it is requested, and the header with its credentials.
+
+        aiohttp is not shown a user in a URL: beside a header Authorization it refuses one.
+        """
+        if self._guard:  # names are checked when they are resolved
+            self._guard.check_literal(url.host)
+        if not url.userinfo:
+            return str(url), ()
+        said = f"{url.username}:{url.password}".encode()
+        bare = str(url.copy_with(userinfo=b""))
+        return bare, [("Authorization", f"Basic {base64.b64encode(said).decode()}")]
+
+    async def websocket(self, url: str, headers: Headers, protocols: Sequence[str]) -> WebSocket:
+        normal, credentials = self._checked(httpx.URL(url))
+        if self._sockets is None:
+            self._sockets = websocket_session(self.session.connector)
+        return await connected(self._sockets, normal, list(_with(credentials, headers)), tuple(protocols))
+
+    async def close(self) -> None:
+        if self._sockets is not None:
+            await self._sockets.close()
+        await self.session.close()
+
+    async def connect(self, host: str, port: int) -> None:
+        """Connect and hang up. The name is resolved once: what is checked is what is connected to."""
+        addresses = await self._addresses(host, port)
+        (await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
+
+    async def _addresses(self, host: str, port: int) -> list[AddrInfoType]:
+        if literal(host) is None:
+            results = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
+            return [_info(result) for result in results]
+        if self._guard:
+            self._guard.check_literal(host)
+        loop = asyncio.get_running_loop()
+        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+
+
+def _with(credentials: Headers, headers: Headers) -> Headers:
+    """Headers with the credentials of the URL, unless they have an Authorization of their own."""
+    if not credentials or any(name.lower() == "authorization" for name, _ in headers):
+        return headers
+    return (*headers, *credentials)
+
+
+def _in_pieces(content: bytes | None) -> bytes | BytesIO | None:
+    """A large body as a file: aiohttp would copy it whole into the connection's buffer, and warn of that."""
+    return BytesIO(content) if content and len(content) > _LARGE_BYTES else content
+
+
+def _info(result: ResolveResult) -> AddrInfoType:
+    host, port = result["host"], result["port"]
+    if ":" in host:
+        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port, 0, 0)
+    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)
+
+
+class _Transport(httpx.AsyncBaseTransport):
+    """aiohttp's connections under httpx's interface."""
+
+    def __init__(self, sender: _Sender) -> None:
+        self._sender = sender
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        headers = [(name.decode(), value.decode()) for name, value in request.headers.raw]
+        raw = await self._sender.send(request.method, str(request.url), headers, request.content)
+        return httpx.Response(raw.status, headers=headers_of(raw), stream=Body(raw), request=request)
+
+    async def aclose(self) -> None:
+        await self._sender.close()
+
+
+class DirectResponse(httpx.Response):
+    """The answer to a request that was sent without an httpx.Request."""
+
+    first_token_ms: float | None = None
+    """When the first piece of the reply's text came, in milliseconds; None: that was not noted."""
+
+    def __init__(self, raw: RawAnswer) -> None:
+        self._body = Body(raw)
+        super().__init__(raw.status, headers=headers_of(raw), stream=self._body)
+        self._raw = raw
+        self.waited: Callable[[], float] | None = None
+        """Seconds since the request was begun."""
+
+    @property
+    def beginning(self) -> bytes:
+        """What has been read of the body, up to a few kilobytes."""
+        return self._body.beginning
+
+    def note_first_token(self) -> None:
+        """Note that a piece of the reply's text has come; only the first counts."""
+        if self.first_token_ms is None and self.waited is not None:
+            self.first_token_ms = self.waited() * 1000
+
+    @property
+    def url(self) -> httpx.URL:
+        return httpx.URL(str(self._raw.url))
+
+    @property
+    def held_up(self) -> float:
+        """Seconds for which who answered has held up our own event loop: an application in this process."""
+        return float(getattr(self._raw, "held_up", 0.0))
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes, unpacked. Raises BadBody, CONNECTION_ERRORS."""
+        return aiter(self._body)  # what httpx does with each piece would cost more than the piece
+
+
+class Sender(Protocol):
+    """What requests are sent by: connections, or an application in this process."""
+
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send a request. The body is to be read, and the response to be closed."""
+        ...
+
+
+class Client(httpx.AsyncClient):
+    """httpx's client, and a short way past it for those who need none of its services."""
+
+    def __init__(self, sender: _Sender) -> None:
+        # `verify=False` spares a TLS context: the session has its own.
+        super().__init__(transport=_Transport(sender), timeout=None, verify=False)
+        self._sender = sender
+
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send without redirects, cookies, authentication and logging, which cost more than the rest.
+
+        The body is to be read, and the response to be closed. Raises CONNECTION_ERRORS, RefusedAddress.
+        """
+        return DirectResponse(await self._sender.send(method, url, headers, content))
+
+    async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
+        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS, RefusedAddress."""
+        return await self._sender.websocket(url, headers, protocols)
+
+    async def check_listening(self, host: str, port: int) -> None:
+        """Connect and hang up. Raises RefusedAddress, or CONNECTION_ERRORS where nobody listens."""
+        await self._sender.connect(host, port)
+
+
+def open_client(
+    guard: AddressGuard | None = None,
+    resolver: AbstractResolver | None = None,
+    proxy: str | None = None,
+) -> Client:
+    """A client without a limit on connections, without time-outs and without redirects.
+
+    With a guard it never connects to an address that the guard refuses, and uses no proxy: the proxy would
+    do the resolving. `resolver` (default: the system's) resolves the names. `proxy`
+    (see `proxy_for`) serves an unguarded one. Must be opened inside the running event loop.
+    """
+    names = resolver or aiohttp.ThreadedResolver()
+    names = _GuardedResolver(guard, names) if guard else names
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=names)
+    # Not `trust_env`: with it, aiohttp reads ~/.netrc in a thread for every single request.
+    session = aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=_NO_TIMEOUT,
+        auto_decompress=False,
+        skip_auto_headers=("accept", "accept-encoding", "user-agent"),
+    )
+    return Client(_Sender(session, names, guard, None if guard else proxy))
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for a URL (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY)."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")

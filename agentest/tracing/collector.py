@@ -1,0 +1,258 @@
+"""The spans that have come, each given to the conversation that it belongs to.
+
+A trace belongs to the conversation whose key its id begins with; else to the one whose key or session one of
+its spans names; else, where conversations are held one at a time, to the one under way. What belongs to none
+is counted, and never given to another.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+
+from agentest.domain.transcript import Usage
+from agentest.mock_servers.port import AskedTurn, Identity, SpanCall, TurnTraces
+from agentest.support.deadlines import TimeLimit
+from agentest.support.function_threads import in_thread
+from agentest.support.text import count
+from agentest.support.trace_context import KEY_CHARS
+from agentest.tracing.conventions import is_agentic, model_of, session_of, tool_of
+from agentest.tracing.held import CHECK, PATIENCE_S, Held
+from agentest.tracing.kept import KeptSpans
+from agentest.tracing.reading import SpanSeen, calls_of, usage_of
+from agentest.tracing.spans import Span
+
+_FRUITLESS = 3
+"""Turns that were waited for in vain, before any span has come, after which nobody waits any more."""
+_MOST_SPANS = 20_000
+"""Of one conversation."""
+_MOST_STRAYS = 20_000
+"""Spans that are kept until one of their trace says whose they are."""
+_MOST_STRAY_CHARS = 100_000_000
+"""In their attributes, all together."""
+_MOST_PROBLEMS = 10
+"""Of requests that were refused, which are told one by one."""
+_MANY_SPANS = 500
+"""Of a turn: what they tell is found out in a thread."""
+_ATTRIBUTE = "agentest.conversation"
+"""Written by processors that copy baggage into spans."""
+
+
+class Collector:
+    """The spans of agents that share a receiver (`tool_servers.port.ReceivesSpans`)."""
+
+    def __init__(
+        self,
+        agent: str,
+        *,
+        one_at_a_time: Callable[[], bool],
+        kept: KeptSpans,
+        on_note: Callable[[str], None],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """`agent`: the first of them. `one_at_a_time`: whether conversations are held so by now."""
+        self._agent = agent
+        self._one_at_a_time = one_at_a_time
+        self._kept = kept
+        self._on_note = on_note
+        self.patience_s = patience_s
+        self._held: dict[str, Held] = {}
+        """Those under way, by key."""
+        self._by_session: dict[str, Held] = {}
+        self._ended: dict[str, Identity] = {}
+        self._strays: OrderedDict[str, list[Span]] = OrderedDict()
+        """Trace → spans of which nothing says whose they are."""
+        self._stray_spans = 0
+        self._stray_chars = 0
+        self._came = False
+        self._fruitless = 0
+        self._incomplete = 0
+        self._late = 0
+        self._foreign = 0
+        self._refused: dict[str, int] = {}
+
+    def begin(self, who: Identity) -> None:
+        """A conversation begins."""
+        held = self._held[who.key] = Held(who)
+        if who.session_id:
+            self._by_session[who.session_id] = held
+
+    def end(self, key: str) -> None:
+        """A conversation has ended: nothing more is asked of it."""
+        held = self._held.pop(key)
+        self._by_session.pop(held.who.session_id or "", None)
+        self._ended[key] = held.who
+        self._kept.write(key, held.turn_of, held.spans)
+
+    def add(self, spans: Iterable[Span]) -> None:
+        """Take spans that have come."""
+        touched: dict[str, Held] = {}
+        for span in spans:
+            held = self._whose(span)
+            if held:
+                self._take(held, span)
+                touched[held.who.key] = held
+        for held in touched.values():
+            held.note()
+
+    def refuse(self, problem: str) -> None:
+        """Spans came that could not be read: whose they were is not known, so each may lack some."""
+        if problem not in self._refused and len(self._refused) >= _MOST_PROBLEMS:
+            problem = "other problems"
+        self._refused[problem] = self._refused.get(problem, 0) + 1
+        for held in self._held.values():
+            held.note(lost=f"traces incomplete: spans were refused, {problem}")
+
+    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+        """What the spans of a turn tell (`tool_servers.port.TellsSpans`)."""
+        held = self._held.get(asked.key)
+        if held is None:
+            return TurnTraces(missing="traces incomplete: the conversation has ended")
+        held.turns[asked.turn_index] = asked
+        if asked.wait:
+            await self._wait(held, asked)
+        mine = held.of_turn(asked.turn_index)
+        self._kept.write(asked.key, held.turn_of, held.spans)
+        if len(mine) > _MANY_SPANS:  # the other conversations go on meanwhile
+            calls, (usage, model_calls) = await in_thread(_told_by, mine, asked.turn_index)
+        else:
+            calls, (usage, model_calls) = _told_by(mine, asked.turn_index)
+        missing = held.missing(asked)
+        if asked.wait and missing:
+            self._incomplete += 1
+        return TurnTraces(
+            calls=calls,
+            usage=usage,
+            model_calls=model_calls,
+            missing=missing,
+        )
+
+    async def _wait(self, held: Held, asked: AskedTurn) -> None:
+        if not self._came and self._fruitless >= _FRUITLESS:
+            return
+        try:
+            with TimeLimit(self.patience_s):
+                while not held.lost and not held.is_complete(asked):
+                    await held.came.wait()
+        except TimeoutError:
+            self._fruitless += 1
+
+    def _whose(self, span: Span) -> Held | None:
+        """The conversation of a span; None: it is of none that is under way, and has been counted."""
+        key = span.trace_id[:KEY_CHARS]
+        held = self._held.get(key)
+        if held:
+            return held
+        if key in self._ended:
+            self._late += tool_of(span) is not None
+            return None
+        return self._claiming(span)
+
+    def _claiming(self, span: Span) -> Held | None:
+        """The conversation of a trace that is not named like any: it is known once a span of it tells."""
+        held = next((h for h in self._held.values() if span.trace_id in h.claimed), None)
+        if held:
+            return held
+        held = self._named_by(span)
+        if held is None:
+            self._keep_stray(span)
+            return None
+        held.claimed.add(span.trace_id)
+        for stray in self._without_stray(span.trace_id):
+            self._take(held, stray)
+        return held
+
+    def _named_by(self, span: Span) -> Held | None:
+        told = span.attributes.get(_ATTRIBUTE)
+        held = self._held.get(told) if isinstance(told, str) else None
+        held = held or self._by_session.get(session_of(span) or "")
+        if held is None and len(self._held) == 1 and self._one_at_a_time() and is_agentic(span):
+            return next(iter(self._held.values()))
+        return held
+
+    def _keep_stray(self, span: Span) -> None:
+        self._strays.setdefault(span.trace_id, []).append(span)
+        self._stray_spans += 1
+        self._stray_chars += _chars(span)
+        while self._stray_spans > _MOST_STRAYS or self._stray_chars > _MOST_STRAY_CHARS:
+            self._foreign += _of_agents(self._without_stray(next(iter(self._strays))))
+
+    def _without_stray(self, trace_id: str) -> Sequence[Span]:
+        """Take the spans of a trace out of those that are nobody's."""
+        spans = self._strays.pop(trace_id, ())
+        self._stray_spans -= len(spans)
+        self._stray_chars -= sum(map(_chars, spans))
+        return spans
+
+    def _take(self, held: Held, span: Span) -> None:
+        self._came = True
+        if span.span_id in held.spans:
+            return  # a batch that was sent again
+        if len(held.spans) >= _MOST_SPANS:
+            held.note(lost=f"traces incomplete: it sent more than {_MOST_SPANS:,} spans in one conversation")
+            return
+        held.spans[span.span_id] = SpanSeen(
+            trace_id=span.trace_id,
+            span_id=span.span_id,
+            parent_id=span.parent_id,
+            start_ns=span.start_ns,
+            end_ns=span.end_ns,
+            scope=span.scope,
+            agentic=is_agentic(span),
+            tool=tool_of(span),
+            model=model_of(span),
+        )
+        self._kept.hold(held.who, span)
+
+    def close(self) -> None:
+        """Say what was found out, at the end of the run."""
+        strays = sum(_of_agents(spans) for spans in self._strays.values()) + self._foreign
+        seen = len(self._strays) > 0
+        for note in self._notes(strays, seen=seen):
+            self._on_note(note)
+
+    def _notes(self, strays: int, *, seen: bool) -> Iterable[str]:
+        agent = f"agent {self._agent!r}"
+        if not self._came and self._ended:
+            came = "spans came, but none was of a conversation" if seen else "no span has come"
+            yield f"traces of {agent}: {came}; {_PROPAGATE if seen else CHECK}"
+        elif self._incomplete:
+            yield (
+                f"traces of {agent} were incomplete in {count(self._incomplete, 'turn')}: spans came too "
+                "late, or not at all; where OTEL_BSP_SCHEDULE_DELAY is not 200, they wait longer to be sent"
+            )
+        if self._came and strays:
+            yield (
+                f"traces of {agent}: {count(strays, 'span')} of tools or models belong to no conversation "
+                f"and were not counted; {_PROPAGATE}"
+            )
+        if self._late:
+            yield (
+                f"traces of {agent}: {count(self._late, 'span')} of tools came after their conversation had "
+                "ended; what they tell of was not judged (OTEL_BSP_SCHEDULE_DELAY says how long spans wait "
+                "to be sent)"
+            )
+        for problem, number in self._refused.items():
+            yield f"traces of {agent}: {count(number, 'request')} refused: {problem}"
+
+
+_PROPAGATE = (
+    "have its web server pass on the `traceparent` of our requests, as instrumented ones do, or name the "
+    "session in its spans (gen_ai.conversation.id or session.id, what {{session_id}} stands for)"
+)
+
+
+def _told_by(
+    spans: Sequence[SpanSeen], turn_index: int
+) -> tuple[tuple[SpanCall, ...], tuple[Usage, int | None]]:
+    return calls_of(spans, turn_index), usage_of(spans)
+
+
+def _chars(span: Span) -> int:
+    """How much a span holds, by its texts."""
+    held = (span.attributes, *(event.attributes for event in span.events))
+    return sum(len(value) for each in held for value in each.values() if isinstance(value, str | list))
+
+
+def _of_agents(spans: Sequence[Span]) -> int:
+    return sum(tool_of(span) is not None or model_of(span) is not None for span in spans)

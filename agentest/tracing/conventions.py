@@ -1,0 +1,290 @@
+"""What one span tells of a tool call or a model call, by the conventions that instrumentations follow.
+
+GenAI conventions of OpenTelemetry (old and new names), OpenInference, the AI SDK, Traceloop and LangSmith.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.domain.transcript import Usage
+from agentest.tracing.spans import Span
+
+_AGENTIC = ("gen_ai.", "openinference.", "ai.", "traceloop.", "langsmith.", "llm.", "mcp.")
+_MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
+_MODEL_SPANS = (".doGenerate", ".doStream")
+_TOOL_SPANS = ("execute_tool", "running tool", "tools/call", "ai.toolCall")
+_NO_TOOL = frozenset({"(merged tools)", "(merged)"})
+"""ADK's name for several calls together, each of which has a span of its own."""
+_NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name")
+_CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
+_ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "ai.toolCall.args",
+    "ai.toolCall.input",
+    "gcp.vertex.agent.tool_call_args",
+    "gen_ai.tool.arguments",
+    "tool_arguments",
+    "tool_call.function.arguments",
+)
+"""Where the arguments stand as the model wrote them."""
+_INPUT = ("input.value", "traceloop.entity.input", "gen_ai.prompt")
+"""Where something stands that may be the arguments: a tool with one is often told the bare value."""
+_RESULT = (
+    "gen_ai.tool.call.result",
+    "ai.toolCall.result",
+    "ai.toolCall.output",
+    "gcp.vertex.agent.tool_response",
+    "gen_ai.tool.result",
+    "tool_response",
+    "output.value",
+    "traceloop.entity.output",
+    "gen_ai.completion",
+)
+_OF_MCP = frozenset({"isError", "structuredContent", "_meta", "meta"})
+"""What stands beside the content in a result of MCP."""
+_MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
+_PROMPT_TOKENS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.prompt_tokens",
+    "llm.token_count.prompt",
+    "ai.usage.inputTokens",
+    "ai.usage.promptTokens",
+)
+_COMPLETION_TOKENS = (
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.completion_tokens",
+    "llm.token_count.completion",
+    "ai.usage.outputTokens",
+    "ai.usage.completionTokens",
+)
+_CACHED_TOKENS = (
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "gen_ai.usage.cached_input_tokens",
+    "gen_ai.usage.details.cache_read_tokens",
+    "gen_ai.usage.details.cached_tokens",
+    "llm.token_count.prompt_details.cache_read",
+    "ai.usage.cachedInputTokens",
+)
+_ASKED = re.compile(
+    r"(?:llm\.output_messages|gen_ai\.completion)\.(\d{1,6})\.(?:message\.)?tool_calls\.(\d{1,6})\."
+    r"(?:tool_call\.)?(?:function\.)?(id|name|arguments)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSeen:
+    """What a span tells of a tool call."""
+
+    name: str
+    call_id: str | None = None
+    arguments: Any = None
+    """The object, where it tells one; else what it tells in its place; None: nothing."""
+    bare: bool = False
+    """Whether `arguments` may be the value of a tool's only argument, and not what the model wrote."""
+    result: Any = None
+    error: str | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether the arguments are known."""
+        return isinstance(self.arguments, Mapping) or (self.arguments is not None and not self.bare)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCall:
+    """A tool call that a model asked for."""
+
+    name: str
+    call_id: str | None
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSeen:
+    """What a span tells of a call of a model."""
+
+    model: str = ""
+    usage: Usage
+    asked: tuple[AskedCall, ...] = ()
+
+
+def is_agentic(span: Span) -> bool:
+    """Whether a span is of an agent's own work, and not of a web server or a client alone."""
+    return any(key.startswith(_AGENTIC) for key in span.attributes)
+
+
+def session_of(span: Span) -> str | None:
+    """The session that a span names."""
+    return _text(span.attributes, ("gen_ai.conversation.id", "session.id", "langsmith.trace.session_id"))
+
+
+def tool_of(span: Span) -> ToolSeen | None:
+    """What a span tells of a tool call; None: it is of none."""
+    known = span.attributes
+    if not _is_tool(span):
+        return None
+    name = _text(known, _NAME) or _text(known, ("traceloop.entity.name", "langsmith.trace.name"))
+    name = name or _named_by(span)
+    if not name or name in _NO_TOOL:
+        return None
+    arguments, bare = _arguments(known)
+    result, failed, call_id = _result(known)
+    return ToolSeen(
+        name=name,
+        call_id=_text(known, _CALL_ID) or call_id,
+        arguments=arguments,
+        bare=bare,
+        result=result,
+        error=span.error or failed,
+    )
+
+
+def model_of(span: Span) -> ModelSeen | None:
+    """What a span tells of a call of a model; None: it is of none."""
+    known = span.attributes
+    if not _is_model(span):
+        return None
+    tokens = [_number(known, keys) for keys in (_PROMPT_TOKENS, _COMPLETION_TOKENS, _CACHED_TOKENS)]
+    asked = tuple(_asked(known))
+    return ModelSeen(model=_text(known, _MODEL) or "", usage=Usage(*tokens), asked=asked)
+
+
+def _is_tool(span: Span) -> bool:
+    known = span.attributes
+    kinds = (known.get("openinference.span.kind"), known.get("traceloop.span.kind"))
+    if "TOOL" in kinds or "tool" in kinds or known.get("langsmith.span.kind") == "tool":
+        return True
+    if known.get("gen_ai.operation.name") == "execute_tool":
+        return True
+    by_name = span.name.startswith(_TOOL_SPANS)
+    return by_name and (_text(known, _NAME) is not None or known.get("mcp.method.name") == "tools/call")
+
+
+def _is_model(span: Span) -> bool:
+    known = span.attributes
+    return (
+        known.get("openinference.span.kind") == "LLM"
+        or known.get("langsmith.span.kind") == "llm"
+        or _text(known, ("gen_ai.operation.name",)) in _MODEL_OPERATIONS
+        or _text(known, ("llm.request.type",)) in _MODEL_OPERATIONS
+        or span.name.endswith(_MODEL_SPANS)
+    )
+
+
+def _named_by(span: Span) -> str | None:
+    """The tool in the name of a span, like `execute_tool search`."""
+    for begin in _TOOL_SPANS:
+        if span.name.startswith(begin):
+            return span.name.removeprefix(begin).strip(" :") or None
+    return span.name or None
+
+
+def _arguments(known: Mapping[str, Any]) -> tuple[Any, bool]:
+    """What stands for the arguments, and whether it may be a bare value."""
+    for key in _ARGUMENTS:
+        if known.get(key) is not None:
+            value = _read(known[key])
+            return ({} if value == "" else value), False
+    for key in _INPUT:
+        if known.get(key) is not None:
+            value = _inner(_read(known[key]))
+            return value, not isinstance(value, Mapping)
+    return None, False
+
+
+def _inner(value: Any) -> Any:
+    """The arguments in what Traceloop and LangSmith write around them."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("inputs"), Mapping) and value.keys() & {"input_str", "tags", "metadata"}:
+            return _inner(value["inputs"])
+        if value.keys() == {"args", "kwargs"} and isinstance(value["kwargs"], Mapping) and not value["args"]:
+            return value["kwargs"]
+        if value.keys() == {"input"} and isinstance(value["input"], str):
+            return _inner(_read(value["input"]))
+    return value
+
+
+def _result(known: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
+    """The result, what it says of an error, and the id of the call that it answers."""
+    told = next((known[key] for key in _RESULT if known.get(key) is not None), None)
+    return _unwrapped(_read(told))
+
+
+def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
+    match value:
+        case {"type": "tool", "data": {"content": content, **more}}:  # a message of LangChain
+            result = _read(content)
+            failed = _shown(result) if more.get("status") == "error" else None
+            call_id = more.get("tool_call_id")
+            return result, failed, call_id if isinstance(call_id, str) else None
+        case {"content": [*parts], **more} if more.keys() <= _OF_MCP:
+            structured = more.get("structuredContent")
+            result = structured if structured is not None else _read(_texts(parts))
+            return result, _shown(result) if more.get("isError") is True else None, None
+    return value, None, None
+
+
+def _texts(parts: Iterable[Any]) -> str:
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _asked(known: Mapping[str, Any]) -> Iterable[AskedCall]:
+    """The calls that a model's answer asks for, in their order."""
+    told: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
+    for key, value in known.items():
+        if match := _ASKED.fullmatch(key):
+            told[int(match[1]), int(match[2])][match[3]] = value
+    for _, each in sorted(told.items()):
+        yield from _asked_call(each.get("name"), each.get("id"), each.get("arguments"))
+    for message in _items(_read(known.get("gen_ai.output.messages"))):
+        for part in _items(message.get("parts")):
+            if part.get("type") == "tool_call":
+                yield from _asked_call(part.get("name"), part.get("id"), part.get("arguments"))
+    for call in _items(_read(known.get("ai.response.toolCalls"))):
+        arguments = call.get("input", call.get("args"))
+        yield from _asked_call(call.get("toolName"), call.get("toolCallId"), arguments)
+
+
+def _asked_call(name: Any, call_id: Any, arguments: Any) -> Iterable[AskedCall]:
+    read = _read(arguments)
+    if isinstance(name, str) and isinstance(read, Mapping):
+        yield AskedCall(name=name, call_id=call_id if isinstance(call_id, str) else None, arguments=read)
+
+
+def _items(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _read(value: Any) -> Any:
+    """A value, where it is the text of JSON that which it stands for."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _text(known: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    values = (known.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, str) and value), None)
+
+
+_MANY = 1e15
+"""Tokens: more than there are."""
+
+
+def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
+    values = (known.get(key) for key in keys)
+    return next((int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MANY), 0)

@@ -1,0 +1,322 @@
+"""Tool calls and the use of models in the spans of a turn: each once, however many spans tell of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, Usage
+from agentest.mock_servers.port import SpanCall
+from agentest.tracing.conventions import AskedCall, ModelSeen, ToolSeen
+
+_SEPARATORS = ("__", "_", ".", "/", ":", "-")
+_MOST_AROUND = 300
+"""Of a span. No framework nests so deep, and a chain of thousands would take minutes."""
+_NO_OBJECT = "the arguments are not a JSON object"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanSeen:
+    """What is kept of a span."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    start_ns: int
+    end_ns: int = 0
+    scope: str = ""
+    agentic: bool = False
+    tool: ToolSeen | None = None
+    model: ModelSeen | None = None
+
+
+@dataclass(slots=True)
+class _Call:
+    """Spans that tell of one call, the outermost first."""
+
+    spans: list[SpanSeen]
+
+    @property
+    def scopes(self) -> set[str]:
+        return {span.scope for span in self.spans}
+
+    @property
+    def seen(self) -> list[ToolSeen]:
+        return [span.tool for span in self.spans if span.tool]
+
+    @property
+    def name(self) -> str:
+        return self.seen[0].name
+
+    @property
+    def call_id(self) -> str | None:
+        return next((seen.call_id for seen in self.seen if seen.call_id), None)
+
+    @property
+    def arguments(self) -> Any:
+        """The object where a span tells it, else what one tells in its place; None: none does."""
+        told = [seen.arguments for seen in self.seen if seen.told]
+        return next((each for each in told if isinstance(each, Mapping)), told[0] if told else None)
+
+    @property
+    def bare(self) -> Any:
+        return next((seen.arguments for seen in self.seen if seen.bare), None)
+
+
+def calls_of(spans: Sequence[SpanSeen], turn_index: int) -> tuple[SpanCall, ...]:
+    """The tool calls that the spans of a turn tell of, in the order in which they began."""
+    calls = list(_calls(spans))
+    asked = _Asked(_models(spans), calls)
+    return tuple(_span_call(call, asked, turn_index) for call in calls)
+
+
+def usage_of(spans: Sequence[SpanSeen]) -> tuple[Usage, int | None]:
+    """The tokens that models took, and how often they were called; None: no span tells of that."""
+    chains = _models(spans)
+    return reduce(add, (_innermost(chain).usage for chain in chains), Usage()), len(chains) or None
+
+
+def _span_call(call: _Call, asked: _Asked, turn_index: int) -> SpanCall:
+    arguments = call.arguments
+    problem = None
+    if arguments is None:
+        arguments = asked.arguments_of(call)
+        problem = ARGUMENTS_UNTOLD if arguments is None else None
+    elif not isinstance(arguments, Mapping):
+        problem = _NO_OBJECT
+    made = ToolCall(
+        name=call.name,
+        args=dict(arguments) if isinstance(arguments, Mapping) else arguments,
+        result=next((seen.result for seen in call.seen if seen.result is not None), None),
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=problem,
+        error=next((seen.error for seen in call.seen if seen.error), None),
+        seen_by=SeenBy.SPANS,
+        call_id=call.call_id,
+    )
+    return SpanCall(spans=frozenset(span.span_id for span in call.spans), call=made)
+
+
+def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
+    """Spans that tell of one call together: those below one of the same name, and those of other
+    instrumentations with the same id, or with the same arguments at the same time. Two that one
+    instrumentation tells of side by side are two."""
+    calls = list(_by_id(spans))
+    kept: list[_Call] = []
+    under_way: dict[str, list[_Call]] = {}
+    for call in calls:
+        begin, _ = _time(call.spans)
+        # Calls come in the order in which they began: what has ended by now meets none of those to come.
+        alike = [each for each in under_way.get(call.name, ()) if _time(each.spans)[1] >= begin]
+        same = max(
+            (each for each in alike if not each.scopes & call.scopes and _agree(each, call)),
+            key=lambda each: _overlap(each.spans, call.spans),
+            default=None,
+        )
+        if same:
+            same.spans += call.spans
+        else:
+            kept.append(call)
+            alike.append(call)
+        under_way[call.name] = alike
+    return iter(kept)
+
+
+def _time(spans: Sequence[SpanSeen]) -> tuple[int, int]:
+    """From when to when they lasted, in nanoseconds since 1970."""
+    return min(span.start_ns for span in spans), max(max(span.start_ns, span.end_ns) for span in spans)
+
+
+def _overlap(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> int:
+    """For how long both were under way, in nanoseconds; negative: how long was between them."""
+    (begin, end), (other_begin, other_end) = _time(one), _time(other)
+    return min(end, other_end) - max(begin, other_begin)
+
+
+def _agree(one: _Call, other: _Call) -> bool:
+    """Whether two instrumentations tell of the same arguments, as far as they tell of any."""
+    told = one.arguments, other.arguments
+    if None not in told:
+        return _equal(*told)
+    known = told[0] if told[1] is None else told[1]
+    bare = one.bare if other.bare is None else other.bare
+    return bare is None or not isinstance(known, Mapping) or _is_bare_value(bare, known)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except RecursionError:
+        return False
+
+
+def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
+    """Spans that tell of one call, by their place below one another and by the call's id."""
+    by_id = {span.span_id: span for span in spans}
+    tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
+    outer = _outermost(tools, by_id)
+    calls: dict[str, _Call] = {}
+    by_call_id: dict[str, list[_Call]] = {}
+    for span in tools:
+        if outer[span.span_id] is span:
+            told = span.tool.call_id if span.tool else None
+            alike = by_call_id.setdefault(told, []) if told else []
+            same = next((call for call in alike if _beside(call, span)), None)
+            if same:
+                same.spans.append(span)
+                calls[span.span_id] = same
+            else:
+                alike.append(calls.setdefault(span.span_id, _Call([span])))
+    for span in tools:
+        first = outer[span.span_id]
+        if first is not span:
+            calls[first.span_id].spans.append(span)
+    return iter({id(call): call for call in calls.values()}.values())
+
+
+def _outermost(tools: Sequence[SpanSeen], by_id: Mapping[str, SpanSeen]) -> dict[str, SpanSeen]:
+    """Id of a span → the first of the spans around it that tells of the same call. Of a circle it is one."""
+    found: dict[str, SpanSeen] = {}
+    for span in tools:
+        path: dict[str, None] = {}
+        at, above = span, _around_same(span, by_id)
+        while at.span_id not in found and at.span_id not in path and above:
+            path[at.span_id] = None
+            at, above = above, _around_same(above, by_id)
+        first = found.get(at.span_id, at)
+        found |= dict.fromkeys([*path, at.span_id], first)
+    return found
+
+
+def _around_same(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen | None:
+    """The nearest span around a span that tells of the same call."""
+    return next((above for above in _above(span, by_id) if _is_same(above, span)), None)
+
+
+def _above(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
+    """The spans around a span, the nearest first; a circle of them ends where it began."""
+    known = {span.span_id}
+    above = by_id.get(span.parent_id or "")
+    while above and above.span_id not in known and len(known) <= _MOST_AROUND:
+        known.add(above.span_id)
+        yield above
+        above = by_id.get(above.parent_id or "")
+
+
+def _is_same(outer: SpanSeen, inner: SpanSeen) -> bool:
+    one, other = outer.tool, inner.tool
+    if not one or not other or not same_tool(one.name, other.name):
+        return False
+    of_one_source = outer.scope == inner.scope
+    if one.name != other.name and (of_one_source or _differ(one.arguments, other.arguments)):
+        return False  # a tool that calls another, whose name ends its own
+    return not (of_one_source and one.call_id and other.call_id and one.call_id != other.call_id)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether these are arguments of two tools: each has keys that the other lacks."""
+    known = isinstance(one, Mapping) and isinstance(other, Mapping)
+    return known and not (one.keys() <= other.keys() or other.keys() <= one.keys())
+
+
+def _beside(call: _Call, span: SpanSeen) -> bool:
+    told = span.tool and span.tool.call_id
+    return (
+        bool(told)
+        and call.call_id == told
+        and call.name == (span.tool and span.tool.name)
+        and all(span.scope != each.scope for each in call.spans)
+    )
+
+
+def same_tool(one: str, other: str) -> bool:
+    """Whether two names are of one tool: clients of MCP often write the server's name before it."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    return longer == shorter or any(longer.endswith(f"{between}{shorter}") for between in _SEPARATORS)
+
+
+def _models(spans: Sequence[SpanSeen]) -> list[list[ModelSeen]]:
+    """The model calls in their order; of each what the spans tell that are around one another, the innermost
+    first. A span around several of them adds them up, and is left out."""
+    by_id = {span.span_id: span for span in spans}
+    models = sorted((span for span in spans if span.model), key=lambda span: span.start_ns)
+    around = {span.span_id: [each for each in _above(span, by_id) if each.model] for span in models}
+    outer = {each.span_id for above in around.values() for each in above}
+    inner = [span for span in models if span.span_id not in outer]
+    within = Counter(each.span_id for span in inner for each in around[span.span_id])
+    chains = [[span, *(e for e in around[span.span_id] if within[e.span_id] == 1)] for span in inner]
+    return [[span.model for span in chain if span.model] for chain in _told_once(chains)]
+
+
+def _told_once(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]]:
+    """The model calls; what two instrumentations tell of at the same time, with the same tokens, is one."""
+    kept: list[list[SpanSeen]] = []
+    under_way: list[list[SpanSeen]] = []
+    for chain in chains:
+        begin, _ = _time(chain[:1])
+        under_way = [each for each in under_way if _time(each[:1])[1] >= begin]
+        same = max(
+            (each for each in under_way if _is_same_model_call(each, chain)),
+            key=lambda each: _overlap(each[:1], chain[:1]),
+            default=None,
+        )
+        if same:
+            same += chain
+        else:
+            kept.append(chain)
+            under_way.append(chain)
+    return kept
+
+
+def _is_same_model_call(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> bool:
+    if {span.scope for span in one} & {span.scope for span in other}:
+        return False
+    first, second = (_innermost([span.model for span in each if span.model]).usage for each in (one, other))
+    return not first.total_tokens or not second.total_tokens or first == second
+
+
+def _innermost(chain: Sequence[ModelSeen]) -> ModelSeen:
+    """The innermost that tells of tokens."""
+    return next((seen for seen in chain if seen.usage.total_tokens), chain[0])
+
+
+class _Asked:
+    """The calls that models asked for: each stands for one call whose arguments no tool span tells."""
+
+    def __init__(self, chains: Sequence[Sequence[ModelSeen]], made: Sequence[_Call]) -> None:
+        self._made = Counter(call.name for call in made)
+        self._calls = [call for chain in chains for call in max((each.asked for each in chain), key=len)]
+
+    def arguments_of(self, call: _Call) -> Mapping[str, Any] | None:
+        """The arguments that a model asked for; None where it is not certain that it was for this call."""
+        found = self._by_id(call) if call.call_id else None
+        found = found or self._by_value(call)
+        if found is None:
+            return None
+        self._calls.remove(found)
+        return found.arguments
+
+    def _by_id(self, call: _Call) -> AskedCall | None:
+        named = (each for each in self._calls if each.call_id == call.call_id and each.name == call.name)
+        return next(named, None)
+
+    def _by_value(self, call: _Call) -> AskedCall | None:
+        mine = [each for each in self._calls if each.name == call.name]
+        if call.bare is None:
+            return mine[0] if len(mine) == self._made[call.name] == 1 and not call.call_id else None
+        return next((each for each in mine if _is_bare_value(call.bare, each.arguments)), None)
+
+
+def _is_bare_value(value: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether arguments are one value alone, and that is it."""
+    values = list(arguments.values())
+    if len(values) != 1:
+        return False
+    return bool(value == values[0] or str(value) in (str(values[0]), json.dumps(values[0])))

@@ -1,0 +1,261 @@
+"""Requests of OTLP/HTTP turned into spans: protobuf, or JSON with its keys in either spelling."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentest.support.json_text import json_of_others
+from agentest.tracing.spans import KINDS, STATUSES, Span, SpanEvent
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
+
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+_TIMES_END = 2**64
+_MOST_FIELDS = 200_000
+"""Of one request, without what is within spans; exporters send some hundreds of these."""
+_MOST_SPAN_BYTES = 8_000_000
+_VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
+"""Kinds of fields on the wire; those of a fixed size → their bytes."""
+_VARINT_BYTES = 10
+
+
+class NotSpans(ValueError):
+    """A body is no request of OTLP; the message says why."""
+
+
+def spans_in_protobuf(body: bytes) -> list[Span]:
+    """The spans of an ExportTraceServiceRequest. Raises NotSpans."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return list(_of_request(memoryview(body)))
+    except (DecodeError, RecursionError, ValueError) as error:
+        raise NotSpans(f"the body is no ExportTraceServiceRequest in protobuf: {error}") from None
+
+
+def spans_in_json(body: bytes) -> list[Span]:
+    """The spans of an ExportTraceServiceRequest in JSON. Raises NotSpans."""
+    try:
+        return list(_of_json(_Keys(json_of_others(body))))
+    except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
+        raise NotSpans(f"the body is no ExportTraceServiceRequest in JSON: {error}") from None
+
+
+def _of_request(body: memoryview) -> Iterator[Span]:
+    """The spans, each read by itself: a message takes a hundred times the bytes that it is sent with."""
+    from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
+
+    left = iter(range(_MOST_FIELDS))
+    for of_resource in _parts(body, 1, left):
+        resources = [Resource.FromString(_small(part)) for part in _parts(of_resource, 1, left)]
+        about = {name: value for each in resources for name, value in _attributes(each.attributes).items()}
+        service = str(about.get("service.name", ""))
+        for of_scope in _parts(of_resource, 2, left):
+            scopes = [
+                InstrumentationScope.FromString(_small(part)).name for part in _parts(of_scope, 1, left)
+            ]
+            for span in _parts(of_scope, 2, left):
+                yield _span(Message.FromString(_small(span)), scopes[-1] if scopes else "", service)
+
+
+def _small(part: memoryview) -> bytes:
+    if len(part) > _MOST_SPAN_BYTES:
+        raise ValueError(f"a span, or what it is of, has more than {_MOST_SPAN_BYTES / 1e6:g} MB")
+    return bytes(part)
+
+
+def _parts(message: memoryview, wanted: int, left: Iterator[int]) -> Iterator[memoryview]:
+    """The fields of a message that have this number and are messages. Raises ValueError.
+
+    Args:
+        left: has an item for each field that may still be looked at.
+    """
+    at = 0
+    while at < len(message):
+        if next(left, None) is None:
+            raise ValueError("it has too many parts")
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == _VARINT:
+            _, at = _varint(message, at)
+            continue
+        if kind == _LENGTH:
+            size, at = _varint(message, at)
+        elif kind in _FIXED:
+            size = _FIXED[kind]
+        else:
+            raise ValueError(f"a field has the wire type {kind}")
+        if at + size > len(message):
+            raise ValueError("it was cut")
+        if kind == _LENGTH and key >> 3 == wanted:
+            yield message[at : at + size]
+        at += size
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """A number, and where it ends. Raises ValueError."""
+    value = 0
+    for place, byte in enumerate(message[at : at + _VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, at + place + 1
+    raise ValueError("a number does not end")
+
+
+def _span(span: Message, scope: str, service: str) -> Span:
+    return Span(
+        trace_id=_id(span.trace_id.hex(), _TRACE_BYTES),
+        span_id=_id(span.span_id.hex(), _SPAN_BYTES),
+        parent_id=_id(span.parent_span_id.hex(), _SPAN_BYTES) if span.parent_span_id else None,
+        name=span.name,
+        kind=_word(KINDS, int(span.kind)),
+        start_ns=span.start_time_unix_nano,
+        end_ns=span.end_time_unix_nano,
+        attributes=_attributes(span.attributes),
+        status=_word(STATUSES, int(span.status.code)),
+        status_message=span.status.message,
+        events=tuple(
+            SpanEvent(name=each.name, at_ns=each.time_unix_nano, attributes=_attributes(each.attributes))
+            for each in span.events
+        ),
+        scope=scope,
+        service=service,
+    )
+
+
+def _attributes(pairs: Any) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> Any:
+    match value.WhichOneof("value"):
+        case None:
+            return None
+        case "array_value":
+            return [_value(each) for each in value.array_value.values]
+        case "kvlist_value":
+            return _attributes(value.kvlist_value.values)
+        case "bytes_value":
+            return base64.b64encode(value.bytes_value).decode()
+        case name:
+            return getattr(value, name)
+
+
+class _Keys:
+    """A JSON object whose keys are asked for in snake case and may be written in camel case, too."""
+
+    def __init__(self, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"an object was expected, not {value!r:.80}")
+        self._value = value
+
+    def get(self, key: str) -> Any:
+        head, *rest = key.split("_")
+        camel = head + "".join(word.capitalize() for word in rest)
+        return self._value.get(camel, self._value.get(key))
+
+    def text(self, key: str) -> str:
+        value = self.get(key)
+        return "" if value is None else str(value)
+
+    def number(self, key: str) -> int:
+        return int(self.get(key) or 0)  # 64 bits are written as a text
+
+    def time(self, key: str) -> int:
+        """Nanoseconds since 1970, in the 64 bits that protobuf has for them. Raises ValueError."""
+        found = self.number(key)
+        if not 0 <= found < _TIMES_END:
+            raise ValueError(f"{key} is {str(found)[:40]}, which is no time of 64 bits")
+        return found
+
+    def part(self, key: str) -> _Keys:
+        return _Keys(self.get(key) or {})
+
+    def parts(self, key: str) -> Iterator[_Keys]:
+        values = self.get(key) or []
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise TypeError(f"{key} is {values!r:.80}, not a list")
+        return map(_Keys, values)
+
+
+def _of_json(request: _Keys) -> Iterator[Span]:
+    for resource in request.parts("resource_spans"):
+        service = str(_json_attributes(resource.part("resource")).get("service.name", ""))
+        for scope in resource.parts("scope_spans"):
+            for span in scope.parts("spans"):
+                yield _json_span(span, scope.part("scope").text("name"), service)
+
+
+def _json_span(span: _Keys, scope: str, service: str) -> Span:
+    parent, status = span.text("parent_span_id"), span.part("status")
+    return Span(
+        trace_id=_id(span.text("trace_id"), _TRACE_BYTES),
+        span_id=_id(span.text("span_id"), _SPAN_BYTES),
+        parent_id=_id(parent, _SPAN_BYTES) if parent else None,
+        name=span.text("name"),
+        kind=_word(KINDS, span.get("kind")),
+        start_ns=span.time("start_time_unix_nano"),
+        end_ns=span.time("end_time_unix_nano"),
+        attributes=_json_attributes(span),
+        status=_word(STATUSES, status.get("code")),
+        status_message=status.text("message"),
+        events=tuple(
+            SpanEvent(
+                name=each.text("name"),
+                at_ns=each.time("time_unix_nano"),
+                attributes=_json_attributes(each),
+            )
+            for each in span.parts("events")
+        ),
+        scope=scope,
+        service=service,
+    )
+
+
+def _json_attributes(holder: _Keys, key: str = "attributes") -> dict[str, Any]:
+    return {pair.text("key"): _json_value(pair.part("value")) for pair in holder.parts(key)}
+
+
+def _json_value(value: _Keys) -> Any:
+    if value.get("array_value") is not None:
+        return [_json_value(each) for each in value.part("array_value").parts("values")]
+    if value.get("kvlist_value") is not None:
+        return _json_attributes(value.part("kvlist_value"), "values")
+    if value.get("int_value") is not None:
+        return value.number("int_value")
+    plain = ("string_value", "bool_value", "double_value", "bytes_value")
+    return next((value.get(key) for key in plain if value.get(key) is not None), None)
+
+
+def _id(text: str, length: int) -> str:
+    """An id in hex; the JSON that protobuf's own libraries write has it in base64. Raises ValueError."""
+    raw = _unpacked(text, length)
+    if raw is None or not any(raw):
+        raise ValueError(f"{text!r:.60} is no id of {length} bytes")
+    return raw.hex()
+
+
+def _unpacked(text: str, length: int) -> bytes | None:
+    for unpack in (bytes.fromhex, base64.b64decode):
+        try:
+            raw = unpack(text)
+        except (ValueError, binascii.Error):
+            continue
+        if len(raw) == length:
+            return raw
+    return None
+
+
+def _word(words: tuple[str, ...], value: Any) -> str:
+    """The word for a number of the wire, or for its name there, like `SPAN_KIND_SERVER`."""
+    if isinstance(value, str) and not value.isdigit():
+        last = value.rpartition("_")[2].lower()
+        return last if last in words else words[0]
+    number = int(value or 0)
+    return words[number] if 0 <= number < len(words) else words[0]

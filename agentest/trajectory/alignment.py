@@ -1,0 +1,276 @@
+"""Expected calls and calls that were made, side by side, by the matching that decides about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from agentest.domain.results import AlignedRow, RowStatus
+from agentest.domain.transcript import WAITS_FOR_APPROVAL
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.replacing import replace
+from agentest.support.text import shortened
+from agentest.trajectory.bounds import over_limits
+from agentest.trajectory.differences import nearest_difference
+from agentest.trajectory.expected_text import expected_text
+from agentest.trajectory.judged import Judged
+from agentest.trajectory.listed import Listed, all_listed, is_closed
+from agentest.trajectory.matching import bits, longest_rise
+from agentest.trajectory.modes import is_ordered
+from agentest.trajectory.nearest import different_pairs
+from agentest.trajectory.sightings import ROUNDS_UNTOLD, Sightings
+from agentest.trajectory.table import CallTable
+
+MOST_ROWS = 200
+"""Rows that are kept: those with which something is wrong before others."""
+_TEXT_CHARS = 300
+_FAILED = "answered with an error, so it is not the expected call (ignore_failed)"
+_MOST_NEAR = 20
+"""Allowed calls of one tool among which the nearest to a call is looked for."""
+
+
+def aligned(
+    spec: Trajectory,
+    found: Judged,
+    seen: Sightings,
+    *,
+    blind: bool = False,
+    listed: Listed = None,
+    undecided: bool = False,
+) -> tuple[tuple[AlignedRow, ...], int]:
+    """The rows of an alignment, and how many more there are.
+
+    Each call and each expected call is in one row. The rows are in the order of the calls that were made; an
+    expected call that was not made follows the one before it.
+
+    Args:
+        found: what was found of the calls.
+        blind: whether there may be calls that nobody saw, of tools that are not `listed`.
+        undecided: whether it could not be told if the trajectory holds.
+    """
+    sheet = _Sheet(
+        spec=spec,
+        found=found,
+        seen=seen,
+        table=found.table,
+        blind=blind,
+        listed=listed,
+        undecided=undecided,
+    )
+    rows = sheet.rows()
+    if len(rows) <= MOST_ROWS:
+        return rows, 0
+    kept = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
+    return tuple(rows[at] for at in kept), len(rows) - len(kept)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sheet:
+    spec: Trajectory
+    found: Judged
+    seen: Sightings
+    table: CallTable | None
+    blind: bool
+    listed: Listed
+    undecided: bool
+    of_call: dict[int, int] = field(default_factory=dict)
+    """Call → the expected call beside it."""
+    late: set[int] = field(default_factory=set)
+    """Calls that are as expected, but at another place."""
+    different: set[int] = field(default_factory=set)
+    """Calls that are not as expected, beside one that is missing."""
+    again: set[int] = field(default_factory=set)
+    """Calls that were made more often than they are expected."""
+
+    def rows(self) -> tuple[AlignedRow, ...]:
+        if self.table:
+            self._pair(self.table)
+            self._pair_different(self.table)
+            self.again = set(self.table.beyond_their_own() if self.spec.at_most_once else ())
+        over = over_limits(self.spec, self.seen)
+        rows = [self._row_of_call(call, over.get(call, "")) for call in range(len(self.seen.calls))]
+        if self.undecided and not any(row.status is RowStatus.UNKNOWN for row in rows):
+            rows = [self._loose(row) for row in rows]
+        return tuple(self._with_missing(rows, self._too_few()))
+
+    def _loose(self, row: AlignedRow) -> AlignedRow:
+        """Of a trajectory that hangs on rounds: the row of a call whose message is not known."""
+        at = 1 << (row.call or 0)
+        told = any(group & at for group in {*self.seen.fine} & {*self.seen.coarse})
+        if told or not row.status.holds:
+            return row
+        return replace(row, status=RowStatus.UNKNOWN, difference=ROUNDS_UNTOLD)
+
+    def _row_of_call(self, call: int, limit: str) -> AlignedRow:
+        row = self._misplaced(call, _limited(self._again(call, self._row(call)), limit))
+        row = self._forbidden(call, row)
+        return self._doubtful(call, row) if self.undecided else row
+
+    def _pair(self, table: CallTable) -> None:
+        """Pair by the assignment of the verdict; an order that calls we did not see may mend is none."""
+        ordered = is_ordered(self.spec.match_mode)
+        pairs = [
+            (wanted, call) for wanted, call in enumerate(table.partners(ordered=ordered)) if call is not None
+        ]
+        places = _places(table)
+        ordered = ordered and bool(self.found.found.problems or self.undecided)
+        rise = longest_rise([places[call] * len(table.rows) + wanted for wanted, call in pairs])
+        late = {pairs[at][1] for at in range(len(pairs)) if at not in rise} if ordered else set()
+        undone = late if self.blind and self.spec.match_mode == "in_order" else set()
+        self.of_call = {call: wanted for wanted, call in pairs if call not in undone}
+        self.late = late - undone
+
+    def _pair_different(self, table: CallTable) -> None:
+        """Put calls beside missing ones of the same tool, the nearest first."""
+        if self.blind and not is_closed(self.spec.match_mode):
+            return
+        allowed = table.found | ~table.counting if self.spec.match_mode == "within" else 0
+        paired = set(self.of_call.values())
+        missing = [row for row in range(len(table.rows)) if row not in paired]
+        others = [at for at in range(len(table.calls)) if at not in self.of_call and not allowed >> at & 1]
+        for wanted, call in different_pairs(table, missing, others):
+            self.of_call[call] = wanted
+            self.different.add(call)
+
+    def _row(self, call: int) -> AlignedRow:
+        wanted = self.of_call.get(call)
+        if self.table is None or wanted is None:
+            return self._alone(call)
+        text = shortened(self.table.row_text(wanted), _TEXT_CHARS)
+        row = AlignedRow(expected=text, call=call, status=RowStatus.MATCHED)
+        why = self.table.whys.get((wanted, call), "")
+        if call in self.different:
+            words = why or self._difference(self.table, wanted, call)
+            return replace(row, status=RowStatus.DIFFERENT, difference=words)
+        if call in self.late:
+            return replace(row, status=RowStatus.OUT_OF_ORDER, difference=self._place(wanted, call))
+        return replace(row, status=RowStatus.UNKNOWN, difference=why) if why else row
+
+    def _place(self, wanted: int, call: int) -> str:
+        rounds = "rounds: " if self.spec.rounds else ""
+        return f"{rounds}expected as number {wanted + 1}, made as call {call + 1}"
+
+    def _difference(self, table: CallTable, wanted: int, call: int) -> str:
+        words = nearest_difference(table.slots[wanted], table.calls[call], self._is_elsewhere(call))
+        if self.seen.failed.yes >> call & 1 and not words:
+            return _FAILED if table.calls[call].ran else WAITS_FOR_APPROVAL
+        free = self.seen.free_whys.get(call, "")
+        return "; ".join(filter(None, (words, free)))
+
+    def _is_elsewhere(self, call: int) -> frozenset[int]:
+        """The expected calls, by `id`, that a call would be at another place."""
+        return frozenset(key for key, calls in self.seen.elsewhere.items() if calls >> call & 1)
+
+    def _alone(self, call: int) -> AlignedRow:
+        """A call that stands beside none."""
+        row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
+        if self.table is None or not self._counts(self.table, call):
+            return replace(row, difference=self.seen.free_whys.get(call, ""))
+        if not is_closed(self.spec.match_mode):
+            return row
+        if self.spec.match_mode != "within":
+            return replace(row, status=RowStatus.EXTRA)
+        if self.table.found >> call & 1:
+            why = _why_allowed(self.table, call)
+            return replace(row, status=RowStatus.UNKNOWN, difference=why) if why else row
+        return replace(row, status=RowStatus.EXTRA, difference=self._not_allowed(self.table, call))
+
+    def _counts(self, table: CallTable, call: int) -> bool:
+        """Whether a call counts, as far as the table knows."""
+        return bool(table.counting >> call & 1)
+
+    def _not_allowed(self, table: CallTable, call: int) -> str:
+        """How the call differs from what is allowed of its tool."""
+        why = next((why for (_, at), why in table.whys.items() if at == call), "")
+        allowed = [each for slot in table.slots for each in slot][: _MOST_NEAR * 10]
+        return why or nearest_difference(allowed, table.calls[call], self._is_elsewhere(call), named=False)
+
+    def _again(self, call: int, row: AlignedRow) -> AlignedRow:
+        if call not in self.again or not row.status.holds:
+            return row
+        return replace(row, status=RowStatus.EXTRA, difference="at_most_once: made more often than expected")
+
+    def _misplaced(self, call: int, row: AlignedRow) -> AlignedRow:
+        """A call that breaks an order between two calls."""
+        words = self.found.bounds.misplaced.get(call)
+        if not words:
+            return row
+        status = RowStatus.OUT_OF_ORDER if row.status.holds else row.status
+        return replace(row, status=status, difference="; ".join(filter(None, (row.difference, words))))
+
+    def _forbidden(self, call: int, row: AlignedRow) -> AlignedRow:
+        for each in self.spec.forbidden:
+            if self.seen.banned[id(each)].yes >> call & 1:
+                words = f"forbidden: {expected_text(each)}"
+                return replace(row, status=RowStatus.FORBIDDEN, difference=words)
+        for each in () if self.found.holds else self.spec.forbidden:
+            if why := self.seen.why_banned(each, call):
+                return replace(row, status=RowStatus.UNKNOWN, difference=f"may be forbidden: {why}")
+        return row
+
+    def _doubtful(self, call: int, row: AlignedRow) -> AlignedRow:
+        """Of a trajectory that could not be told: the row of a call of which something is not known."""
+        why = self.seen.undecided_of(call)
+        if row.status is RowStatus.OUT_OF_ORDER:
+            return replace(row, status=RowStatus.UNKNOWN)
+        return replace(row, status=RowStatus.UNKNOWN, difference=why) if why and row.status.holds else row
+
+    def _too_few(self) -> Iterator[AlignedRow]:
+        """What stands for calls that `min_calls` demands."""
+        least = self.spec.min_calls
+        if least is not None and any("at least" in problem for problem in self.found.bounds.problems):
+            words = f"min_calls: {least}"
+            yield AlignedRow(expected=None, call=None, status=RowStatus.MISSING, difference=words)
+
+    def _with_missing(self, found: Sequence[AlignedRow], more: Iterator[AlignedRow]) -> Iterator[AlignedRow]:
+        """The rows of calls, and between them what was expected and not made, after what it should follow."""
+        count = len(self.table.rows) if self.table else 0
+        made = set(self.of_call.values())
+
+        def following(wanted: int) -> Iterator[AlignedRow]:
+            while wanted < count and wanted not in made:
+                yield self._missing(wanted)
+                wanted += 1
+
+        yield from following(0)
+        for row in found:
+            yield replace(row, difference=shortened(row.difference, _TEXT_CHARS))
+            if row.call in self.of_call:
+                yield from following(self.of_call[row.call] + 1)
+        yield from more
+
+    def _missing(self, wanted: int) -> AlignedRow:
+        table = self.table
+        assert table
+        why = next((why for (row, _), why in table.whys.items() if row == wanted), "")
+        row = AlignedRow(
+            expected=shortened(table.row_text(wanted), _TEXT_CHARS),
+            call=None,
+            status=RowStatus.MISSING,
+            difference=shortened(why, _TEXT_CHARS),
+        )
+        if self.spec.match_mode == "within":
+            return replace(row, status=RowStatus.FREE, difference="")
+        names = (each.name for each in table.slots[wanted])
+        unseen = self.blind and not all_listed(names, self.listed)
+        return replace(row, status=RowStatus.UNKNOWN, difference="not seen") if unseen else row
+
+
+def _places(table: CallTable) -> dict[int, int]:
+    """Call → the place of its group."""
+    return {call: place for place, group in enumerate(table.groups) for call in bits(group)}
+
+
+def _why_allowed(table: CallTable, call: int) -> str:
+    """Why it is not certain that a call is any of the allowed ones."""
+    lines = [row for row, mask in enumerate(table.rows) if mask >> call & 1]
+    if any((row, call) not in table.whys for row in lines):
+        return ""
+    return next((table.whys[row, call] for row in lines), "")
+
+
+def _limited(row: AlignedRow, limit: str) -> AlignedRow:
+    if not limit:
+        return row
+    words = "; ".join(filter(None, (row.difference, limit)))
+    return replace(row, status=RowStatus.EXTRA if row.status.holds else row.status, difference=words)

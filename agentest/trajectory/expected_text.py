@@ -1,0 +1,97 @@
+"""Expected calls as reports show them: as they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
+from agentest.scenarios.matchers.showing import shown
+from agentest.scenarios.names import ToolName, name_text
+
+_MOST_SHOWN = 20
+_MOST_CHARS = 2_000
+"""Of one value: a result keeps each expected call several times, for every conversation."""
+_PLACES = {1: "first", -1: "last"}
+
+
+def wanted_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
+    """What the arguments are held against; None: any will do."""
+    if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
+        return None
+    return expected.args
+
+
+def expected_text(expected: ExpectedCall) -> str:
+    """An expected call: `name(key=value, …)`, and around it what else it has to be."""
+    name, wanted = _name_text(expected.name), wanted_arguments(expected)
+    words = _words(expected)
+    if wanted is None and not words:
+        return name
+    arguments = [_argument(key, value) for key, value in (wanted or {}).items()]
+    more = ["…"] if wanted is None or expected.arg_match_mode == "partial" else []
+    written = f"{name}({', '.join([*arguments, *more, *words])})"
+    return f"exactly({written})" if words and not more else written
+
+
+def _argument(key: str, value: Any) -> str:
+    text = _value_text(value)
+    return f"{key}={text}" if str(key).isidentifier() else f"{key!r}: {text}"
+
+
+def _value_text(value: Any) -> str:
+    return _cut(shown(value))
+
+
+def _name_text(name: ToolName) -> str:
+    return _cut(name_text(name))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}… ({len(text):,} characters)"
+
+
+def _words(expected: ExpectedCall) -> list[str]:
+    words = []
+    if expected.where is not None:
+        words.append(f"where={_value_text(expected.where)}")
+    if expected.result is not ANYTHING:
+        words.append(f"result={_value_text(expected.result)}")
+    if expected.nth is not None:
+        words.append(place_text(expected.nth))
+    return words
+
+
+def place_text(nth: int) -> str:
+    """Which of the calls of a tool that count: `first`, `last`, `nth=2`."""
+    return _PLACES.get(nth, f"nth={nth}")
+
+
+def slot_text(slot: Sequence[ExpectedCall]) -> str:
+    """What one call has to be: any of these."""
+    texts = [expected_text(each) for each in slot]
+    return texts[0] if len(texts) == 1 else f"any_of({', '.join(texts)})"
+
+
+def slot_name(slot: Sequence[ExpectedCall]) -> str:
+    """The name of the tool; of alternatives all of them."""
+    return " or ".join(dict.fromkeys(_name_text(each.name) for each in slot))
+
+
+def step_text(step: Step) -> str:
+    """An expected call, or alternatives, as they were written."""
+    if isinstance(step, ExpectedCall):
+        return expected_text(step)
+    return f"any_of({', '.join(map(_path_text, step.paths))})"
+
+
+def _path_text(path: Sequence[ExpectedCall | AnyOf]) -> str:
+    texts = [step_text(each) for each in path]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def listed(texts: Iterable[str], nothing: str = "no calls") -> str:
+    """Some texts in a row, those beyond the first twenty counted."""
+    items = list(texts)
+    more = f", … {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return (", ".join(items[:_MOST_SHOWN]) + more) or nothing

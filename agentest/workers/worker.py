@@ -1,0 +1,273 @@
+"""What a worker does, in whatever process: it holds conversations, and tells the run of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from agentest.domain.events import Event, Noted
+from agentest.domain.transcript import Conversation
+from agentest.models.recording.tape import NO_PAGE, Mode
+from agentest.runner.agents import connected_agents
+from agentest.runner.connections import Connections, open_models, scenario_names, stopping
+from agentest.runner.holding import Finished, HeldHere, came_to_nothing
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.session import Session
+from agentest.runner.settings import Settings, settings_of
+from agentest.runner.sources import ConversationSource, FinishedConversations, live_conversations
+from agentest.runner.stop import Stop
+from agentest.runner.totals import slimmed
+from agentest.store.conversations import conversation_json
+from agentest.support.errors import UsageError
+from agentest.support.json_text import encoded
+from agentest.support.task_errors import described
+from agentest.workers.beside import open_beside
+from agentest.workers.hosts import HostedConversations
+from agentest.workers.lease_messages import FromDesk
+from agentest.workers.leases import LeasedGates
+from agentest.workers.links import packed
+from agentest.workers.messages import (
+    Begin,
+    CannotStart,
+    Close,
+    Closed,
+    ConversationDone,
+    ConversationIsHeld,
+    EndUnit,
+    Failed,
+    Hold,
+    Idle,
+    Note,
+    PlaceGiven,
+    PlaceLeft,
+    PlaceWanted,
+    Question,
+    Ready,
+    Secrets,
+    SpansTold,
+    StopRun,
+    TurnClosed,
+    Wait,
+    Withdrawn,
+)
+from agentest.workers.printed import LinesPrinted, PrintedHere, ServerEnded
+from agentest.workers.recorded import PagesTape
+from agentest.workers.usage import SendingLedger
+
+ToHost = Wait | Begin | Question | Withdrawn | SpansTold
+ToWorker = Hold | PlaceGiven | EndUnit | StopRun | Close | ToHost | FromDesk | LinesPrinted | ServerEnded
+
+
+class ToRun(Protocol):
+    """A worker's end of the line to the run's own process."""
+
+    def send(self, message: object) -> None:
+        """Send a message, after all that were sent before."""
+        ...
+
+
+class Worker:
+    """Holds conversations as it is told to, until there are no more.
+
+        worker = Worker(prepared)
+        line = …                    # which gives every message to `worker.receive`
+        await worker.run(line)
+
+    Args:
+        number: from 1, of all workers that there have been.
+        earlier: whether the conversations are of an earlier run, and come with what is to be done.
+    """
+
+    def __init__(self, prepared: Prepared, *, number: int = 1, earlier: bool = False) -> None:
+        self._prepared = prepared
+        self._number = number
+        self._earlier = earlier
+        self._units = {unit.scope: unit for unit in prepared.plan.units}
+        self._given: dict[tuple[str, int], Conversation] = {}
+        self._ongoing: dict[int, _Ongoing] = {}
+        self._send_orders, self._orders = anyio.create_memory_object_stream[Hold](float("inf"))
+        self._closing = anyio.Event()
+        self._stop = Stop(lambda s: self._line.send(StopRun(str(s.reason), s.status, s.interrupted)))
+        self._line: ToRun
+        self._hosted = HostedConversations(lambda message: self._line.send(message))
+        self._gates = LeasedGates(lambda message: self._line.send(message), prepared.loaded.redact)
+        self._printed = PrintedHere(prepared.own_servers.printed)
+        self._tape: PagesTape | None = None
+        self._holder: HeldHere
+
+    async def run(self, line: ToRun) -> None:
+        """The whole of a worker's work. What goes wrong is told to the run's own process."""
+        self._line = line
+        try:
+            await self._work()
+            line.send(Closed())
+        except UsageError as error:
+            line.send(CannotStart(str(error)))
+        except Exception as error:  # noqa: BLE001 - the process's boundary: the run must learn of it
+            line.send(Failed(self._prepared.loaded.redact(described(error))))
+
+    def receive(self, message: ToWorker) -> None:
+        """Handle a message of the run's own process."""
+        match message:
+            case Hold():
+                self._send_orders.send_nowait(message)
+            case PlaceGiven() if one := self._ongoing.get(message.hold):
+                one.may_go_on.set()
+            case EndUnit():
+                self._holder.end(self._units[message.scope])
+            case StopRun():
+                self._stop(message.reason, message.status, interrupted=message.interrupted)
+            case Close():
+                self._closing.set()
+            case Wait() | Begin() | Question() | Withdrawn() | SpansTold():
+                self._hosted.receive(message)
+            case FromDesk():
+                self._gates.receive(message)
+            case LinesPrinted() | ServerEnded():
+                self._printed.receive(message)
+
+    async def _work(self) -> None:
+        session = self._session()
+        problem: UsageError | None = None
+        async with anyio.create_task_group() as looking_after:  # servers, until they have ended
+            try:
+                async with AsyncExitStack() as stack:
+                    self._holder = await self._open(session, stack, looking_after)
+                    await stack.enter_async_context(self._hosted.answering())
+                    self._line.send(Ready())
+                    await self._until_closed()
+            except UsageError as error:  # kept: a task group would wrap it
+                problem = error
+            looking_after.cancel_scope.cancel()
+        if problem:
+            raise problem
+
+    async def _until_closed(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hold_all)
+            await self._closing.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _hold_all(self) -> None:
+        """Hold conversations as they are ordered, until the run is stopped."""
+        with self._stop.scope:
+            async with anyio.create_task_group() as tasks:
+                async for order in self._orders:
+                    tasks.start_soon(self._hold, order)
+        self._line.send(Idle())
+
+    def _session(self) -> Session:
+        return Session(
+            prepared=self._prepared,
+            settings=self._settings(),
+            emit=self._emit,
+            stop=self._stop,
+            on_note=lambda text: self._line.send(Note(self._prepared.loaded.redact(text))),
+        )
+
+    def _settings(self) -> Settings:
+        return settings_of(self._prepared.loaded.config, self._prepared.request.options)
+
+    def _emit(self, event: Event) -> None:
+        assert isinstance(event, Noted)  # all other events are the order's
+        self._line.send(event)
+
+    async def _open(self, session: Session, stack: AsyncExitStack, tasks: TaskGroup) -> HeldHere:
+        """Connect to agents and models; the run's own process has checked recordings, and started what is not
+        to be started by each worker."""
+        ledger = SendingLedger(self._line.send)
+        tape = self._tape = self._pages(session)
+        models, _ = await open_models(session, tape, stack, self._gates, ledger)
+        source: ConversationSource = FinishedConversations(self._held_earlier)
+        if not self._earlier:
+            opened = await open_beside(session, self._number, stack, tasks, self._line.send, self._hosted)
+            prepared, client = opened.prepared, opened.client
+            agents = await connected_agents(prepared, client, stack, session.on_note, self._send_secrets)
+            source = live_conversations(prepared, agents, models, registry=opened.conversations)
+        connections = Connections(models, ledger, self._prepared.loaded.redact)
+        return HeldHere(source, self._prepared.plan.custom, session.settings, connections)
+
+    def _pages(self, session: Session) -> PagesTape | None:
+        mode, redact = self._prepared.tape_mode, self._prepared.loaded.redact
+        if mode is None:
+            return None
+        names = scenario_names(self._prepared)
+        return PagesTape(Mode(mode), redact, self._line.send, names, stopping(session))
+
+    def _held_earlier(self, unit: Unit, number: int) -> Conversation:
+        return self._given.pop((unit.scope, number))
+
+    async def _hold(self, order: Hold) -> None:
+        unit = self._units[order.scope]
+        if order.earlier is not None:
+            self._given[unit.scope, order.number] = pickle.loads(order.earlier)
+        if self._tape:
+            self._tape.begin(unit.scope, order.number, order.page or NO_PAGE)
+        ongoing = self._ongoing[order.hold] = _Ongoing(order.hold, self._line)
+        try:
+            finished = await self._holder.hold(unit, order.number, ongoing, order.ids_end)
+        finally:
+            del self._ongoing[order.hold]
+            if self._tape:
+                self._tape.end(unit.scope, order.number)
+        self._line.send(self._told(order, unit, finished))
+
+    def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+        """The conversation as the run needs it; one whose values cannot be shown as text came to nothing."""
+        try:
+            return self._done(order, unit, finished)
+        except Exception as error:  # noqa: BLE001 - classes of the user raise what they like
+            which = finished.result.conversation.conversation_id
+            problem = f"conversation {which} cannot be written: {described(error)}"
+            nothing = came_to_nothing(unit, order.number, self._prepared.loaded.redact(problem))
+            return self._done(order, unit, replace(finished, result=nothing))
+
+    def _done(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+        """The conversation, encoded in this process."""
+        result = finished.result
+        # A case's scores are shown with its messages.
+        whole = self._prepared.request.verbose or unit.scenario.case is not None
+        return ConversationDone(
+            order.hold,
+            packed(result if whole else slimmed(result)),
+            encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
+            finished.held_again,
+        )
+
+    def _send_secrets(self, texts: Iterable[str]) -> None:
+        self._line.send(Secrets(tuple(texts)))
+
+
+class _Ongoing:
+    """A conversation of this worker, whose place is the order's in the run's own process."""
+
+    def __init__(self, hold: int, line: ToRun) -> None:
+        self._hold = hold
+        self._line = line
+        self.may_go_on = anyio.Event()
+
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        self._line.send(TurnClosed(self._hold, conversation_id, turn_index, handed_over))
+
+    def on_held(self) -> None:
+        self._line.send(ConversationIsHeld(self._hold))
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncIterator[None]:
+        self._line.send(PlaceLeft(self._hold))
+        try:
+            yield
+        finally:
+            self.may_go_on = anyio.Event()
+            self._line.send(PlaceWanted(self._hold))
+            await self.may_go_on.wait()
+
+    async def again(self) -> None:
+        """Nobody asks a worker: what is held again is a new order."""
