@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.tools import AgentTool as AgentTool
     from agentest.config.config import Config as Config
     from agentest.domain.end_reason import Ending as Ending
+    from agentest.domain.messages import Session as Session
     from agentest.domain.results import CheckResult as CheckResult
     from agentest.domain.results import ConversationResult as ConversationResult
     from agentest.domain.results import CriterionOutcome as CriterionOutcome
@@ -52,40 +53,39 @@ if TYPE_CHECKING:
     from agentest.domain.transcript import ToolCall as ToolCall
     from agentest.domain.transcript import Turn as Turn
     from agentest.domain.transcript import Usage as Usage
-    from agentest.judging.custom import ConversationMetric as ConversationMetric
-    from agentest.judging.custom import Metric as Metric
-    from agentest.judging.custom import MetricModel as MetricModel
-    from agentest.judging.custom import QualitativeMetric as QualitativeMetric
-    from agentest.judging.custom import QuantitativeMetric as QuantitativeMetric
-    from agentest.judging.inputs import ConversationInput as ConversationInput
-    from agentest.judging.inputs import TurnInput as TurnInput
+    from agentest.judging.custom_metrics import ConversationInput as ConversationInput
+    from agentest.judging.custom_metrics import ConversationMetric as ConversationMetric
+    from agentest.judging.custom_metrics import Metric as Metric
+    from agentest.judging.custom_metrics import MetricModel as MetricModel
+    from agentest.judging.custom_metrics import QualitativeMetric as QualitativeMetric
+    from agentest.judging.custom_metrics import QuantitativeMetric as QuantitativeMetric
+    from agentest.judging.custom_metrics import TurnInput as TurnInput
     from agentest.mocks.answering import MockContext as MockContext
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.http_response import HttpResponse as HttpResponse
+    from agentest.scenarios.call_expectations import any_of as any_of
+    from agentest.scenarios.call_expectations import before as before
+    from agentest.scenarios.call_expectations import call as call
+    from agentest.scenarios.call_expectations import exactly as exactly
+    from agentest.scenarios.call_expectations import never_after as never_after
     from agentest.scenarios.calls import AnyOf as AnyOf
     from agentest.scenarios.calls import CallOrder as CallOrder
     from agentest.scenarios.calls import ExpectedCall as ExpectedCall
-    from agentest.scenarios.criteria import Criterion as Criterion
     from agentest.scenarios.definition import scenario as scenario
     from agentest.scenarios.definition import sequence as sequence
     from agentest.scenarios.matchers.comparison import Matcher as Matcher
-    from agentest.scenarios.matchers.instances import instance as instance
-    from agentest.scenarios.matchers.quantities import approx as approx
-    from agentest.scenarios.matchers.quantities import number as number
-    from agentest.scenarios.matchers.texts import text as text
+    from agentest.scenarios.matchers.numbers import approx as approx
+    from agentest.scenarios.matchers.numbers import number as number
     from agentest.scenarios.matchers.values import absent as absent
     from agentest.scenarios.matchers.values import each as each
+    from agentest.scenarios.matchers.values import instance as instance
     from agentest.scenarios.matchers.values import one_of as one_of
     from agentest.scenarios.matchers.values import optional as optional
+    from agentest.scenarios.matchers.values import text as text
+    from agentest.scenarios.model import Criterion as Criterion
     from agentest.scenarios.model import Scenario as Scenario
     from agentest.scenarios.model import ScriptedTurn as ScriptedTurn
-    from agentest.scenarios.session import Session as Session
     from agentest.scenarios.trajectory import Trajectory as Trajectory
-    from agentest.scenarios.words import any_of as any_of
-    from agentest.scenarios.words import before as before
-    from agentest.scenarios.words import call as call
-    from agentest.scenarios.words import exactly as exactly
-    from agentest.scenarios.words import never_after as never_after
     from agentest.support.errors import AgentestError as AgentestError
     from agentest.support.errors import ConfigError as ConfigError
     from agentest.support.errors import MockError as MockError
@@ -103,10 +103,10 @@ _HOME = {
     "Config": "agentest.config.config",
     "ConfigError": "agentest.support.errors",
     "Conversation": "agentest.domain.transcript",
-    "ConversationInput": "agentest.judging.inputs",
-    "ConversationMetric": "agentest.judging.custom",
+    "ConversationInput": "agentest.judging.custom_metrics",
+    "ConversationMetric": "agentest.judging.custom_metrics",
     "ConversationResult": "agentest.domain.results",
-    "Criterion": "agentest.scenarios.criteria",
+    "Criterion": "agentest.scenarios.model",
     "CriterionOutcome": "agentest.domain.results",
     "CriterionResult": "agentest.domain.results",
     "Ending": "agentest.domain.end_reason",
@@ -118,15 +118,15 @@ _HOME = {
     "HttpResponse": "agentest.mocks.http_response",
     "LabelledFailure": "agentest.domain.results",
     "Matcher": "agentest.scenarios.matchers.comparison",
-    "Metric": "agentest.judging.custom",
-    "MetricModel": "agentest.judging.custom",
+    "Metric": "agentest.judging.custom_metrics",
+    "MetricModel": "agentest.judging.custom_metrics",
     "MockContext": "agentest.mocks.answering",
     "MockSequence": "agentest.mocks.binding",
     "MockError": "agentest.support.errors",
     "ModelError": "agentest.support.errors",
     "ModelUsage": "agentest.domain.results",
-    "QualitativeMetric": "agentest.judging.custom",
-    "QuantitativeMetric": "agentest.judging.custom",
+    "QualitativeMetric": "agentest.judging.custom_metrics",
+    "QuantitativeMetric": "agentest.judging.custom_metrics",
     "Reason": "agentest.domain.results",
     "ReasonKind": "agentest.domain.results",
     "RunResult": "agentest.domain.results",
@@ -136,7 +136,7 @@ _HOME = {
     "ScenarioResult": "agentest.domain.results",
     "Score": "agentest.domain.results",
     "ScriptedTurn": "agentest.scenarios.model",
-    "Session": "agentest.scenarios.session",
+    "Session": "agentest.domain.messages",
     "Severity": "agentest.domain.results",
     "Skipped": "agentest.domain.results",
     "SlowTurn": "agentest.domain.results",
@@ -151,7 +151,7 @@ _HOME = {
     "Turn": "agentest.domain.transcript",
     "TurnContext": "agentest.agents.port",
     "TurnEvaluation": "agentest.domain.results",
-    "TurnInput": "agentest.judging.inputs",
+    "TurnInput": "agentest.judging.custom_metrics",
     "Unscored": "agentest.domain.results",
     "Usage": "agentest.domain.transcript",
     "UsageError": "agentest.support.errors",
@@ -159,20 +159,20 @@ _HOME = {
     "VerdictWarning": "agentest.domain.results",
     "WarningCode": "agentest.domain.results",
     "absent": "agentest.scenarios.matchers.values",
-    "any_of": "agentest.scenarios.words",
-    "approx": "agentest.scenarios.matchers.quantities",
-    "before": "agentest.scenarios.words",
-    "call": "agentest.scenarios.words",
+    "any_of": "agentest.scenarios.call_expectations",
+    "approx": "agentest.scenarios.matchers.numbers",
+    "before": "agentest.scenarios.call_expectations",
+    "call": "agentest.scenarios.call_expectations",
     "each": "agentest.scenarios.matchers.values",
-    "exactly": "agentest.scenarios.words",
-    "instance": "agentest.scenarios.matchers.instances",
-    "never_after": "agentest.scenarios.words",
-    "number": "agentest.scenarios.matchers.quantities",
+    "exactly": "agentest.scenarios.call_expectations",
+    "instance": "agentest.scenarios.matchers.values",
+    "never_after": "agentest.scenarios.call_expectations",
+    "number": "agentest.scenarios.matchers.numbers",
     "one_of": "agentest.scenarios.matchers.values",
     "optional": "agentest.scenarios.matchers.values",
     "scenario": "agentest.scenarios.definition",
     "sequence": "agentest.scenarios.definition",
-    "text": "agentest.scenarios.matchers.texts",
+    "text": "agentest.scenarios.matchers.values",
 }
 __all__ = [*sorted(_HOME), "__version__"]
 

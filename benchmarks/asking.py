@@ -14,8 +14,8 @@ import anyio
 
 from agentest.config.config import Config
 from agentest.judging.answers import ScaleAnswer
-from agentest.judging.prompts import judge_messages, question
-from agentest.models.open import ModelTerms, open_models
+from agentest.judging.questions import judge_messages, question
+from agentest.models.factory import ModelTerms, open_models
 from agentest.models.port import CallKey, Model
 from agentest.models.providers import resolve
 

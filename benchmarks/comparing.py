@@ -17,10 +17,10 @@ from typing import Any
 
 from agentest.domain.repeat import Repeat
 from agentest.domain.results import Status
-from agentest.history.comparison.comparing import compared
-from agentest.history.comparison.measured import MeasuredConversation, MeasuredRun, MeasuredScenario
-from agentest.history.comparison.values import Change, Comparison
-from agentest.runner.schedule import tests_of
+from agentest.history.compared_runs import MeasuredConversation, MeasuredRun, MeasuredScenario
+from agentest.history.comparison import compared
+from agentest.history.comparison_result import Change, Comparison
+from agentest.runner.thresholds import tests_of
 from agentest.support.statistics.mean_difference import Stratum, mean_difference
 from agentest.support.statistics.paired import newcombe
 from agentest.support.statistics.sequential import Standing

@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from agentest.cli.main import main as agentest
-from agentest.workers.crew import Crew
-from agentest.workers.fleet import Fleet
+from agentest.workers.coordinator import Crew
+from agentest.workers.worker_pool import Fleet
 from benchmarks.echoes import CountedFleet, EchoHolding, EchoWorker
 
 
@@ -29,9 +29,9 @@ def main() -> None:
         return Crew(fleets[-1], *more)
 
     with ExitStack() as patches:
-        patches.enter_context(patch("agentest.workers.engine.Crew", crew))
+        patches.enter_context(patch("agentest.workers.coordinator.Crew", crew))
         if mode == "echo":
-            patches.enter_context(patch("agentest.workers.forked.Worker", EchoWorker))
+            patches.enter_context(patch("agentest.workers.processes.Worker", EchoWorker))
             patches.enter_context(patch("agentest.workers.ray.engine.Holding", EchoHolding))
         try:
             agentest()

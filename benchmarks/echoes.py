@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from agentest.runner.holding import Finished
+from agentest.runner.conversation_run import Finished
 from agentest.runner.plan import Unit
-from agentest.workers.fleet import Connection, Fleet, OnDisconnect
-from agentest.workers.messages import ConversationDone, ConversationIsHeld, Hold, TurnClosed
-from agentest.workers.ray.life import Holding
-from agentest.workers.ray.line import Called
-from agentest.workers.ray.outputs import RedactedOutput
+from agentest.workers.channel import ConversationDone, ConversationIsHeld, Hold, TurnClosed
+from agentest.workers.ray.channel import Called
+from agentest.workers.ray.worker_process import Holding, RedactedOutput
 from agentest.workers.worker import Worker
+from agentest.workers.worker_pool import Connection, Fleet, OnDisconnect
 
 
 class EchoWorker(Worker):
@@ -43,7 +42,7 @@ class EchoHolding(Holding):
     """The life of such a worker on a cluster."""
 
     async def __call__(self, line: Called, output: RedactedOutput) -> None:
-        with patch("agentest.workers.ray.life.Worker", EchoWorker):
+        with patch("agentest.workers.ray.worker_process.Worker", EchoWorker):
             await Holding.__call__(self, line, output)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agentest.domain.confidence import with_figures
+from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import RunFinished
 from agentest.domain.results import (
@@ -26,7 +26,6 @@ from agentest.domain.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.domain.scenario_stats import totals_of
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import Conversation, Turn
 from agentest.domain.verdict import averages, decide

@@ -11,123 +11,58 @@ PACKAGE = Path(__file__).parent.parent / "agentest"
 
 FLOORS: list[dict[str, str]] = [
     {
-        "errors": "",
-        "version": "",
         "adk_plugin": "",
+        "support": "",
+        "version": "",
     },
     {
-        "support": "errors",
-        "http": "",
-        "processes": "",
-    },
-    # What is said, found out and decided.
-    {
-        "messages": "",
-        "endings": "",
-        "sight": "",
-        "wording": "",
+        "domain": "support",
     },
     {
-        "metrics": "wording support",
-        "repeat": "support",
-        "matchers": "support",
-        "forecast": "support",
-        "shards": "",
+        "config": "domain support",
+        "mocks": "domain support",
+        "store": "domain support version",
     },
     {
-        "transcript": "endings sight support",
+        "mock_servers": "config domain support version",
+        "models": "config domain support version",
+        "scenarios": "config domain mocks support",
     },
     {
-        "results": "repeat sight transcript",
+        "agents": "config domain mock_servers mocks support",
+        "report": "domain scenarios store support",
+        "tracing": "config domain mock_servers support",
+        "trajectory": "domain scenarios support",
     },
     {
-        "outcomes": "endings metrics results support",
+        "conversation": "agents domain mock_servers mocks models scenarios support",
+        "judging": "config domain models scenarios support trajectory",
     },
     {
-        "events": "results sight",
-        "root_causes": "metrics results support transcript",
-        "reasons": "metrics outcomes results transcript",
-        "storing": "results support transcript",
+        "runner": "adk_plugin agents config conversation domain judging mock_servers mocks models scenarios "
+        "support tracing version",
     },
     {
-        "verdict": "metrics outcomes reasons results",
+        "adk": "config conversation domain judging mocks models report runner scenarios store support",
+        "history": "domain report runner store support",
+        "testing": "config domain models report runner scenarios support",
+        "workers": "agents domain mock_servers models runner store support version",
     },
     {
-        "totals": "outcomes results transcript verdict",
-        "confidence": "metrics results support verdict",
-    },
-    # What the user writes.
-    {
-        "mocks": "errors messages sight transcript support",
-        "config": "errors metrics repeat results sight support events",
+        "authoring": "adk agents config domain models report runner scenarios store support",
+        "calibration": "adk config domain judging models runner scenarios store support",
+        "evalset": "adk",
     },
     {
-        "scenarios": "config matchers mocks errors messages metrics repeat results support",
+        "web": "adk authoring calibration domain history mocks report runner store support",
     },
     {
-        "scripted": "matchers scenarios sight support transcript",
-    },
-    # Whom a run talks to, and what stands beside them.
-    {
-        "tool_servers": "config errors messages sight transcript support http processes version",
-    },
-    {
-        "agents": "tool_servers config scenarios mocks errors messages transcript sight support http "
-        "processes",
-        "llm": "config errors results transcript version support http",
-    },
-    # What it does with them.
-    {
-        "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript "
-        "storing support",
-        "evaluate": "endings llm scenarios config errors matchers metrics outcomes reasons results "
-        "root_causes sight transcript storing support verdict wording",
-    },
-    {
-        "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events forecast messages metrics outcomes reasons repeat results root_causes shards sight "
-        "storing totals transcript verdict version confidence support http",
-    },
-    # Reporting, a column of its own: it knows values and verdicts, and no run.
-    {
-        "store": "confidence endings errors events forecast metrics reasons repeat results root_causes "
-        "shards sight totals transcript verdict version support",
-    },
-    {
-        "viewer": "metrics support",
-    },
-    {
-        "report": "confidence endings forecast scripted store errors events metrics outcomes reasons results "
-        "root_causes sight transcript verdict support viewer",
-    },
-    # Who uses runs.
-    {
-        "starting": "agents scenarios config errors support http run llm results sight transcript",
-        "scale": "agents run tool_servers llm store errors events results transcript version support http",
-        "testing": "run config llm scenarios errors events metrics results sight transcript report verdict",
-        "evalset": "endings run conversation evaluate llm matchers scenarios config mocks store report "
-        "errors events messages metrics results sight transcript verdict support",
-    },
-    {
-        "analysis": "config endings errors evalset evaluate events llm metrics report results root_causes "
-        "run scenarios scripted shards sight store support transcript verdict",
-    },
-    {
-        "web": "analysis endings errors evalset http mocks processes report results root_causes run store "
-        "support transcript viewer",
-    },
-    {
-        "cli": "web config endings analysis evalset scale run conversation evaluate llm scenarios store "
-        "report errors events forecast metrics repeat results shards transcript verdict version support "
-        "starting",
-    },
-    # pytest's way in, beside the command line.
-    {
-        "pytest_plugin": "cli evalset testing run scenarios config store report errors events results "
-        "support",
+        "cli": "adk authoring calibration config conversation domain history judging models report "
+        "runner scenarios store support version web workers",
     },
     {
         "__main__": "cli",
+        "pytest_plugin": "adk cli config domain report runner scenarios store support testing",
     },
 ]
 """From the ground up: room → the rooms it may import, none of them on its own floor or above."""
@@ -136,8 +71,8 @@ ALLOWED = {room: set(others.split()) for floor in FLOORS for room, others in flo
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 FACES = {
     "__init__.py",
-    "results/__init__.py",
-    "evalset/__init__.py",
+    "domain/results/__init__.py",
+    "adk/__init__.py",
     "testing/__init__.py",
     "config/__init__.py",
     "mocks/__init__.py",
@@ -192,8 +127,8 @@ def test_the_table_goes_downward() -> None:
 
 
 def test_a_run_knows_no_reporter() -> None:
-    """Reporters and files are handed to a run: no room that `run` reaches is `report` or `store`."""
-    reached, rest = set(), {"run"}
+    """Reporters and files are handed to a run: no room that `runner` reaches is `report` or `store`."""
+    reached, rest = set(), {"runner"}
     while rest:
         room = rest.pop()
         reached.add(room)
@@ -238,7 +173,7 @@ def test_there_are_no_cycles() -> None:
 def test_litellm_is_imported_in_one_place() -> None:
     """Only the adapter imports litellm, and only inside a function."""
     importers = [shown(p) for p in modules() if any(i.split(".")[0] == "litellm" for i in imports(p))]
-    assert importers == ["llm/adapters/litellm_adapter.py"]
+    assert importers == ["models/litellm_adapter.py"]
     tree = ast.parse((PACKAGE / importers[0]).read_text(encoding="utf-8"))
     at_top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert not any("litellm" in ast.dump(node) for node in at_top)

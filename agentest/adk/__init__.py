@@ -10,90 +10,90 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentest.adk.api.agent_evaluator import AgentEvaluator as AgentEvaluator
-    from agentest.adk.api.agent_evaluator import EvaluationFailed as EvaluationFailed
-    from agentest.adk.api.agent_evaluator import MigrationNotes as MigrationNotes
-    from agentest.adk.api.evaluation_results import EvalCaseResult as EvalCaseResult
-    from agentest.adk.api.evaluation_results import EvalMetricResult as EvalMetricResult
-    from agentest.adk.api.evaluation_results import (
+    from agentest.adk.agent_evaluator import AgentEvaluator as AgentEvaluator
+    from agentest.adk.agent_evaluator import EvaluationFailed as EvaluationFailed
+    from agentest.adk.agent_evaluator import MigrationNotes as MigrationNotes
+    from agentest.adk.eval_result import EvalCaseResult as EvalCaseResult
+    from agentest.adk.eval_result import EvalMetricResult as EvalMetricResult
+    from agentest.adk.eval_result import (
         EvalMetricResultPerInvocation as EvalMetricResultPerInvocation,
     )
-    from agentest.adk.api.local_eval_service import LocalEvalService as LocalEvalService
-    from agentest.adk.api.prebuilt_evaluators import (
-        FinalResponseMatchV2Evaluator as FinalResponseMatchV2Evaluator,
-    )
-    from agentest.adk.api.prebuilt_evaluators import RougeEvaluator as RougeEvaluator
-    from agentest.adk.api.prebuilt_evaluators import SafetyEvaluatorV1 as SafetyEvaluatorV1
-    from agentest.adk.api.prebuilt_evaluators import TrajectoryEvaluator as TrajectoryEvaluator
-    from agentest.adk.api.service_requests import EvaluateRequest as EvaluateRequest
-    from agentest.adk.api.service_requests import InferenceRequest as InferenceRequest
-    from agentest.adk.api.service_requests import InferenceResult as InferenceResult
+    from agentest.adk.formats.eval_set import Blob as Blob
+    from agentest.adk.formats.eval_set import Content as Content
+    from agentest.adk.formats.eval_set import ConversationScenario as ConversationScenario
+    from agentest.adk.formats.eval_set import EvalCase as EvalCase
+    from agentest.adk.formats.eval_set import EvalSet as EvalSet
+    from agentest.adk.formats.eval_set import FileData as FileData
+    from agentest.adk.formats.eval_set import FunctionCall as FunctionCall
+    from agentest.adk.formats.eval_set import FunctionResponse as FunctionResponse
+    from agentest.adk.formats.eval_set import IntermediateData as IntermediateData
+    from agentest.adk.formats.eval_set import Invocation as Invocation
+    from agentest.adk.formats.eval_set import Part as Part
+    from agentest.adk.formats.eval_set import Rubric as Rubric
+    from agentest.adk.formats.eval_set import RubricContent as RubricContent
+    from agentest.adk.formats.eval_set import SessionInput as SessionInput
     from agentest.adk.formats.metric_info import Interval as Interval
     from agentest.adk.formats.metric_info import MetricInfo as MetricInfo
     from agentest.adk.formats.metric_info import MetricValueInfo as MetricValueInfo
-    from agentest.adk.formats.model import Blob as Blob
-    from agentest.adk.formats.model import Content as Content
-    from agentest.adk.formats.model import ConversationScenario as ConversationScenario
-    from agentest.adk.formats.model import EvalCase as EvalCase
-    from agentest.adk.formats.model import EvalSet as EvalSet
-    from agentest.adk.formats.model import FileData as FileData
-    from agentest.adk.formats.model import FunctionCall as FunctionCall
-    from agentest.adk.formats.model import FunctionResponse as FunctionResponse
-    from agentest.adk.formats.model import IntermediateData as IntermediateData
-    from agentest.adk.formats.model import Invocation as Invocation
-    from agentest.adk.formats.model import Part as Part
-    from agentest.adk.formats.model import Rubric as Rubric
-    from agentest.adk.formats.model import RubricContent as RubricContent
-    from agentest.adk.formats.model import SessionInput as SessionInput
     from agentest.adk.formats.personas import UserBehavior as UserBehavior
     from agentest.adk.formats.personas import UserPersona as UserPersona
-    from agentest.adk.metrics.own import EvalMetric as EvalMetric
-    from agentest.adk.metrics.own import EvalStatus as EvalStatus
-    from agentest.adk.metrics.own import EvaluationResult as EvaluationResult
-    from agentest.adk.metrics.own import Evaluator as Evaluator
-    from agentest.adk.metrics.own import HeldMetric as HeldMetric
-    from agentest.adk.metrics.own import PerInvocationResult as PerInvocationResult
-    from agentest.adk.prebuilt import PrebuiltMetrics as PrebuiltMetrics
+    from agentest.adk.in_process_evaluation import PrebuiltMetrics as PrebuiltMetrics
+    from agentest.adk.local_eval_service import EvaluateRequest as EvaluateRequest
+    from agentest.adk.local_eval_service import InferenceRequest as InferenceRequest
+    from agentest.adk.local_eval_service import InferenceResult as InferenceResult
+    from agentest.adk.local_eval_service import LocalEvalService as LocalEvalService
+    from agentest.adk.metrics.custom_evaluators import EvalMetric as EvalMetric
+    from agentest.adk.metrics.custom_evaluators import EvalStatus as EvalStatus
+    from agentest.adk.metrics.custom_evaluators import EvaluationResult as EvaluationResult
+    from agentest.adk.metrics.custom_evaluators import Evaluator as Evaluator
+    from agentest.adk.metrics.custom_evaluators import HeldMetric as HeldMetric
+    from agentest.adk.metrics.custom_evaluators import PerInvocationResult as PerInvocationResult
+    from agentest.adk.prebuilt_evaluators import (
+        FinalResponseMatchV2Evaluator as FinalResponseMatchV2Evaluator,
+    )
+    from agentest.adk.prebuilt_evaluators import RougeEvaluator as RougeEvaluator
+    from agentest.adk.prebuilt_evaluators import SafetyEvaluatorV1 as SafetyEvaluatorV1
+    from agentest.adk.prebuilt_evaluators import TrajectoryEvaluator as TrajectoryEvaluator
 
 _HOME = {
-    "AgentEvaluator": "api.agent_evaluator",
-    "Blob": "formats.model",
-    "Content": "formats.model",
-    "ConversationScenario": "formats.model",
-    "EvalCase": "formats.model",
-    "EvalCaseResult": "api.evaluation_results",
-    "EvalMetric": "metrics.own",
-    "EvalMetricResult": "api.evaluation_results",
-    "EvalMetricResultPerInvocation": "api.evaluation_results",
-    "EvalSet": "formats.model",
-    "EvalStatus": "metrics.own",
-    "EvaluateRequest": "api.service_requests",
-    "EvaluationFailed": "api.agent_evaluator",
-    "EvaluationResult": "metrics.own",
-    "Evaluator": "metrics.own",
-    "FileData": "formats.model",
-    "FinalResponseMatchV2Evaluator": "api.prebuilt_evaluators",
-    "FunctionCall": "formats.model",
-    "HeldMetric": "metrics.own",
-    "FunctionResponse": "formats.model",
-    "InferenceRequest": "api.service_requests",
-    "InferenceResult": "api.service_requests",
-    "IntermediateData": "formats.model",
+    "AgentEvaluator": "agent_evaluator",
+    "Blob": "formats.eval_set",
+    "Content": "formats.eval_set",
+    "ConversationScenario": "formats.eval_set",
+    "EvalCase": "formats.eval_set",
+    "EvalCaseResult": "eval_result",
+    "EvalMetric": "metrics.custom_evaluators",
+    "EvalMetricResult": "eval_result",
+    "EvalMetricResultPerInvocation": "eval_result",
+    "EvalSet": "formats.eval_set",
+    "EvalStatus": "metrics.custom_evaluators",
+    "EvaluateRequest": "local_eval_service",
+    "EvaluationFailed": "agent_evaluator",
+    "EvaluationResult": "metrics.custom_evaluators",
+    "Evaluator": "metrics.custom_evaluators",
+    "FileData": "formats.eval_set",
+    "FinalResponseMatchV2Evaluator": "prebuilt_evaluators",
+    "FunctionCall": "formats.eval_set",
+    "HeldMetric": "metrics.custom_evaluators",
+    "FunctionResponse": "formats.eval_set",
+    "InferenceRequest": "local_eval_service",
+    "InferenceResult": "local_eval_service",
+    "IntermediateData": "formats.eval_set",
     "Interval": "formats.metric_info",
-    "Invocation": "formats.model",
-    "LocalEvalService": "api.local_eval_service",
+    "Invocation": "formats.eval_set",
+    "LocalEvalService": "local_eval_service",
     "MetricInfo": "formats.metric_info",
     "MetricValueInfo": "formats.metric_info",
-    "MigrationNotes": "api.agent_evaluator",
-    "Part": "formats.model",
-    "PerInvocationResult": "metrics.own",
-    "PrebuiltMetrics": "prebuilt",
-    "RougeEvaluator": "api.prebuilt_evaluators",
-    "Rubric": "formats.model",
-    "RubricContent": "formats.model",
-    "SafetyEvaluatorV1": "api.prebuilt_evaluators",
-    "SessionInput": "formats.model",
-    "TrajectoryEvaluator": "api.prebuilt_evaluators",
+    "MigrationNotes": "agent_evaluator",
+    "Part": "formats.eval_set",
+    "PerInvocationResult": "metrics.custom_evaluators",
+    "PrebuiltMetrics": "in_process_evaluation",
+    "RougeEvaluator": "prebuilt_evaluators",
+    "Rubric": "formats.eval_set",
+    "RubricContent": "formats.eval_set",
+    "SafetyEvaluatorV1": "prebuilt_evaluators",
+    "SessionInput": "formats.eval_set",
+    "TrajectoryEvaluator": "prebuilt_evaluators",
     "UserBehavior": "formats.personas",
     "UserPersona": "formats.personas",
 }

@@ -12,9 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentest.adk.formats.criteria import Criteria, Criterion
-from agentest.adk.formats.expectations import OwnExpectations
-from agentest.adk.formats.messages import user_message
-from agentest.adk.formats.model import (
+from agentest.adk.formats.eval_set import (
     ConversationScenario,
     EvalCase,
     Invocation,
@@ -23,15 +21,17 @@ from agentest.adk.formats.model import (
     invocation_json,
     text_of,
     tool_calls,
+    user_message,
 )
+from agentest.adk.formats.expectations import OwnExpectations
 from agentest.adk.formats.personas import persona_text
-from agentest.adk.formats.reading import ReadSet
-from agentest.adk.metrics.base import asks_a_judge
-from agentest.adk.metrics.beside_the_reply import expects_responses, expects_state
-from agentest.adk.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
+from agentest.adk.formats.reader import ReadSet
+from agentest.adk.metrics.custom_metrics import OwnMetric
+from agentest.adk.metrics.deterministic import expects_responses, expects_state
+from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, asks_a_judge, facts_of
 from agentest.adk.metrics.graders import make_grader
-from agentest.adk.metrics.own_code import OwnMetric
 from agentest.conversation.plan_user import check_instructions
+from agentest.domain.messages import Session
 from agentest.domain.results import (
     CaseId,
     Reason,
@@ -42,15 +42,13 @@ from agentest.domain.results import (
     Status,
     Verdict,
 )
-from agentest.judging.grading import Grader
+from agentest.judging.grader import Grader
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.runner.plan import Unit
-from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.model import Scenario, ScriptedTurn
-from agentest.scenarios.session import Session
-from agentest.store.invocations import unwrapped
+from agentest.scenarios.model import ConversationPlan, Scenario, ScriptedTurn
+from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
-from agentest.support.paths import shown_path
+from agentest.support.files import shown_path
 
 _Facts = Callable[[EvalCase], AgentFacts]
 """What judges are told of an agent in a case."""

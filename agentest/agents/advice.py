@@ -9,21 +9,26 @@ from typing import Any
 
 import anyio
 
-from agentest.agents.hints import is_page
-from agentest.agents.identifying import LONGEST_LOOK_S, ask, is_at, look_around
-from agentest.agents.own_form import described, of_fields, of_reply
-from agentest.agents.probing import Finding, Look, Seen, as_settings
-from agentest.agents.recognising import (
+from agentest.agents.detection import (
     NAMES,
+    Finding,
+    Look,
+    Seen,
+    as_settings,
+    described,
     is_login_page,
     leads_to_login,
     missing_fields,
+    of_fields,
+    of_reply,
     perhaps,
     recognised,
     wants_a_model,
 )
+from agentest.agents.error_hints import is_page
+from agentest.agents.identification import LONGEST_LOOK_S, ask, is_at, look_around
 from agentest.support.deadlines import TimeLimit
-from agentest.support.redact import MAX_ERROR_CHARS
+from agentest.support.redaction import MAX_ERROR_CHARS
 
 _SPEAKS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _CREDENTIALS = (401, 403)

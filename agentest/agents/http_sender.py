@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Container, Mapping
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -12,28 +14,27 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.advice import Advisor
-from agentest.agents.asgi.exchange import AppFailed
-from agentest.agents.hints import hint, readable
+from agentest.agents.asgi import AppFailed
+from agentest.agents.detection import Look, Seen, leads_to_login
+from agentest.agents.error_hints import hint, readable
 from agentest.agents.port import NoReply
-from agentest.agents.probing import Look, Seen
-from agentest.agents.recognising import leads_to_login
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend, HeldUp
-from agentest.support.http.bodies import BadBody
+from agentest.support.http.address_guard import AddressGuard, RefusedAddress
+from agentest.support.http.bodies import CODINGS, BadBody
 from agentest.support.http.client import DirectResponse, Headers, Sender
-from agentest.support.http.guard import AddressGuard, RefusedAddress
 from agentest.support.http.retries import (
     CONNECTION_ERRORS,
     describe,
     own_shortage,
     pause_before_retry,
     retry_after,
+    shortage_told,
     was_refused,
 )
-from agentest.support.http.shortages import shortage_told
-from agentest.support.http.unpacking import CODINGS
+from agentest.support.http.sse import Event, events
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.trace_context import note_request, turn_of_requests
 
@@ -378,3 +379,69 @@ async def beginning_of(response: DirectResponse) -> bytes:
     except CONNECTION_ERRORS:
         pass  # what has come is enough: the status already says that this is an error
     return read[:_SHOWN_BODY_BYTES]
+
+
+class EventStream:
+    """The server-sent events of an answer, in order."""
+
+    def __init__(
+        self, events: AsyncIterator[Event], on_first_token: Callable[[], None] = lambda: None
+    ) -> None:
+        self._events = events
+        self.note_first_token = on_first_token
+        """To be called with every piece of the reply's text: the first one is timed."""
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events
+
+
+async def read_body(
+    response: DirectResponse,
+    streaming: bool,
+    whole: Callable[[bytes], T],
+    stream: Callable[[EventStream], Awaitable[T]],
+) -> T:
+    """The body read by `whole`, or by `stream` where it is server-sent events.
+
+    Args:
+        streaming: whether events were asked for: a body of unknown type is taken for them then.
+    """
+    pieces = response.pieces()
+    beginning = await first_piece(pieces)
+    content_type = response.headers.get("content-type", "")
+    streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
+    # JSON is an answer, whatever the header calls it: not every server can stream. And a web page is none.
+    if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
+        return await stream(EventStream(events(again(beginning, pieces)), response.note_first_token))
+    return whole(b"".join([piece async for piece in again(beginning, pieces)]))
+
+
+async def first_piece(pieces: AsyncIterator[bytes]) -> bytes:
+    """What comes first, up to something more than white space."""
+    read: list[bytes] = []
+    async for piece in pieces:
+        read.append(piece)
+        if piece.removeprefix(BOM_UTF8).strip():
+            break
+    return b"".join(read)
+
+
+async def again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield beginning
+    async for piece in rest:
+        yield piece
+
+
+_LIMIT_S = 2.0
+
+
+@asynccontextmanager
+async def cancelled_on_server(cancel: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Call `cancel` if the block raises or is cancelled: by a time-out, or a stopped run."""
+    try:
+        yield
+    except BaseException:
+        # Where the work has ended meanwhile, or the server cannot cancel it, the first error counts.
+        with anyio.move_on_after(_LIMIT_S, shield=True), suppress(AgentestError):
+            await cancel()
+        raise

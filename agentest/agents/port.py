@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -10,14 +11,14 @@ from typing import Any, Protocol
 
 import anyio
 
-from agentest.domain.messages import Message, ToolRequest, ToolSpec
+from agentest.domain.messages import Message, Session, ToolRequest, ToolSpec
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.mock_servers.port import Addresses
-from agentest.scenarios.session import Session
+from agentest.support.dates import today
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.client import Sender
 from agentest.support.json_text import well_formed, well_formed_value
-from agentest.support.moments import today
+from agentest.support.text import count, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +248,49 @@ def takes_attachments(agent: Agent) -> bool:
 OpenAgent = Callable[[str, Any, Resources], Agent | Awaitable[Agent]]
 """Makes an agent from its name and the settings of its type; may be async. Raises ConfigError for settings
 that name something that does not exist. The module of each protocol has one, called `open_agent`."""
+
+
+_MOST_TOLD = 10
+_MOST_KINDS = 20
+"""Of which the numbers are kept apart: an agent may make up one for every event."""
+_SHOWN_CHARS = 60
+
+
+class Ignored:
+    """Counts what was ignored of one agent, over all of its conversations."""
+
+    def __init__(self, agent: str, resources: Resources) -> None:
+        self._agent = agent
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._on_note = resources.on_note
+        resources.closing.callback(self._tell)
+
+    def note(self, noun: str, kind: object) -> None:
+        """Count one more. `noun` says what it is, like `event`; `kind` is the type that it had."""
+        key = noun, shortened(str(kind), _SHOWN_CHARS)
+        self._counts[key if key in self._counts or len(self._counts) < _MOST_KINDS else (noun, "…")] += 1
+
+    def _tell(self) -> None:
+        for (noun, kind), times in self._counts.most_common(_MOST_TOLD):
+            were = "was" if times == 1 else "were"
+            what = count(times, noun)
+            self._on_note(f"agent {self._agent!r}: {what} of unknown type {kind!r} {were} ignored")
+
+
+class Notes:
+    """The notes of one agent, over all of its conversations."""
+
+    def __init__(self, agent: str, on_note: Callable[[str], None]) -> None:
+        self._agent = agent
+        self._on_note = on_note
+        self._times: Counter[str] = Counter()
+
+    def add(self, kind: str, text: str) -> None:
+        """Tell what there is to say, unless something of this kind was told before."""
+        self._times[kind] += 1
+        if self._times[kind] == 1:
+            self._on_note(f"agent {self._agent!r}: {text}")
+
+    def times(self, kind: str) -> int:
+        """How often there was something to say of a kind."""
+        return self._times[kind]

@@ -23,7 +23,7 @@ from agentest.domain.metrics import (
 from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
 from agentest.judging.background import Background
-from agentest.store.layouts import CODECS
+from agentest.store.codec import CODECS
 from agentest.support.json_text import plain
 from agentest.support.spelling import did_you_mean
 

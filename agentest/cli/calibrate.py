@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from agentest.calibration.asking import to_ask
-from agentest.calibration.comparison import (
+from agentest.calibration.agreement import (
     Answer,
     Consensus,
     Figures,
@@ -19,14 +18,14 @@ from agentest.calibration.comparison import (
     labelled_metrics,
     pairs_of,
 )
-from agentest.calibration.judges import ask_judge, prepared_judge, run_metrics
+from agentest.calibration.judge_answers import ask_judge, prepared_judge, run_metrics, to_ask
 from agentest.calibration.label_file import read_labels
 from agentest.calibration.labels import Labels, Question
-from agentest.calibration.show import Result, as_json, as_text
+from agentest.calibration.report import Result, as_json, as_text
 from agentest.cli.label import chosen_metrics
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
-from agentest.judging.fingerprints import fingerprint
-from agentest.runner.calibration import (
+from agentest.judging.questions import fingerprint
+from agentest.runner.judge_models import (
     Calibrated,
     calibration_file,
     known_calibrations,
@@ -35,9 +34,9 @@ from agentest.runner.calibration import (
 )
 from agentest.runner.prepare import Prepared, Request
 from agentest.support.errors import ExitCode, UsageError
+from agentest.support.files import path_from
 from agentest.support.interrupts import in_event_loop
 from agentest.support.json_text import json_document
-from agentest.support.paths import path_from
 from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import count
 

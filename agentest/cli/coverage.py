@@ -10,21 +10,21 @@ from typing import Literal, TextIO
 
 from agentest.adk.cases import CaseSet, case_entries
 from agentest.adk.formats.criteria import Criteria
-from agentest.adk.planning import EvalRequest, read_sets
-from agentest.authoring.coverage.measure import Coverage, measure
-from agentest.authoring.coverage.show import as_json, as_markdown, print_text
+from agentest.adk.plan import EvalRequest, read_sets
+from agentest.authoring.coverage import Coverage, measure
+from agentest.authoring.coverage_report import as_json, as_markdown, print_text
 from agentest.cli.listing import broken
 from agentest.domain.results import ScenarioResult, Status
 from agentest.report.console.reporter import open_console
-from agentest.runner.outputs import output_dir
+from agentest.runner.environment import output_dir
 from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, Request, is_configured, prepare
-from agentest.scenarios.selection import name_fits
-from agentest.store.reading import read_results
-from agentest.store.runs.finding import latest_run
+from agentest.scenarios.discovery import name_fits
+from agentest.store.reader import read_results
+from agentest.store.runs.folder import latest_run
 from agentest.store.runs.record import RunKind
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.paths import contains_any, shown_path
+from agentest.support.files import contains_any, shown_path
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.runner.plan import Options
-from agentest.runner.prepare import Prepared
+from agentest.runner.prepare import Prepared, Request
 from agentest.support.errors import UsageError
+from agentest.support.files import moved
 
-if TYPE_CHECKING:  # imported when a run really begins
-    from agentest.runner.engines import Engine
-    from agentest.workers.ray.life import Recipe
+if TYPE_CHECKING:
+    from agentest.adk.plan import EvalRequest
+    from agentest.runner.executor import Engine
+    from agentest.workers.ray.worker_process import Recipe
 
 LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
@@ -39,7 +43,7 @@ def processes_of(prepared: Prepared) -> int:
     options = prepared.request.options
     if engine_name(options) in (LOCAL, RAY):
         return 1
-    from agentest.workers.shares import AUTO, worker_count
+    from agentest.workers.worker_pool import AUTO, worker_count
 
     return worker_count(prepared, options.workers or AUTO)
 
@@ -55,9 +59,9 @@ def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int
     """
     if engine_name(prepared.request.options) == RAY:
         return prepared
-    from agentest.runner import file_descriptors
+    from agentest.runner import environment
 
-    return file_descriptors.fitted(prepared, processes, allow or file_descriptors.allow)
+    return environment.fitted(prepared, processes, allow or environment.allow)
 
 
 @contextmanager
@@ -74,18 +78,61 @@ def opened_engine(
     Raises UsageError.
     """
     if engine_name(prepared.request.options) == RAY:
-        from agentest.cli.recipes import RunRecipe
         from agentest.workers.ray.engine import ray_engine
 
         with ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
             yield on_ray
         return
     if processes == 1 and prepared.request.options.engine != WORKERS:
-        from agentest.runner.engines import InProcess
+        from agentest.runner.executor import InProcess
 
         yield InProcess()
         return
-    from agentest.workers.forked import forked_engine
+    from agentest.workers.processes import forked_engine
 
     with forked_engine(prepared, processes, earlier=earlier) as engine:
         yield engine
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecipe:
+    """Of scenarios."""
+
+    request: Request
+
+    def prepared(self, root: Path) -> Prepared:
+        from agentest.runner.prepare import prepare
+
+        return prepare(_moved(self.request, root))
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRecipe:
+    """Of evaluation sets."""
+
+    evaluation: EvalRequest
+
+    def prepared(self, root: Path) -> Prepared:
+        from agentest.adk.plan import prepare_eval
+
+        asked, old = self.evaluation, self.evaluation.request.root
+        criteria, session, mocks = (
+            path and moved(path, old, root) for path in (asked.criteria, asked.initial_session, asked.mocks)
+        )
+        request = _moved(asked.request, root)
+        there = replace(asked, request=request, criteria=criteria, initial_session=session, mocks=mocks)
+        return prepare_eval(there)
+
+
+def _moved(request: Request, root: Path) -> Request:
+    """The request in another folder. Reports, and comparisons, are made elsewhere."""
+    paths = tuple(replace(each, path=moved(each.path, request.root, root)) for each in request.options.paths)
+    return replace(
+        request,
+        root=root,
+        here=root,
+        config=request.config and moved(request.config, request.root, root),
+        options=replace(request.options, paths=paths),
+        reporters=(),
+        baseline=None,
+    )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentest.cli.kinds import JudgedRun
 from agentest.cli.run import run_once
+from agentest.cli.run_output import JudgedRun
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.domain.transcript import Conversation
@@ -67,7 +67,7 @@ def _unknown(name: str, agent: str) -> ScenarioResult:
 
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     """Judge the conversations of an earlier run's results again. Raises UsageError."""
-    from agentest.store.reading import conversations_of, planned_of, read_results
+    from agentest.store.reader import conversations_of, planned_of, read_results
     from agentest.store.run_results import entries
 
     earlier = read_results(path)

@@ -9,15 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.calibration.dialogue import Dialogue, open_questions
-from agentest.calibration.gathering import gather, scenarios_of
-from agentest.calibration.label_file import read_labels
-from agentest.calibration.label_writer import LabelWriter
+from agentest.calibration.candidates import gather, scenarios_of
+from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labels import Labels, metrics_named
+from agentest.calibration.terminal_labelling import Dialogue, open_questions
 from agentest.cli.chat import typed
-from agentest.scenarios.selection import name_fits
+from agentest.scenarios.discovery import name_fits
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.paths import path_from
+from agentest.support.files import path_from
 from agentest.support.spelling import did_you_mean
 from agentest.support.terminal import say, tell
 from agentest.support.text import count

@@ -8,14 +8,14 @@ from dataclasses import replace
 from agentest.domain.results import ScenarioResult, Status
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.reordering import in_order_of_run
+from agentest.runner.selection import in_order_of_run
 from agentest.support.terminal import clean
 
 
 def dry_run(prepared: Prepared) -> Iterator[str]:
     """How many model calls each scenario can make at most, and what the run may take, as lines."""
-    from agentest.cli.expecting import expectation
-    from agentest.runner.estimate import estimate_of, shown
+    from agentest.cli.forecast import expectation
+    from agentest.runner.run_budget import estimate_of, shown
 
     if not prepared.user and not prepared.judge:
         yield "offline: no model is configured, so no model is asked"
@@ -70,7 +70,7 @@ def _criteria(prepared: Prepared, file: str) -> str:
 
 
 def _rubrics(prepared: Prepared, file: str) -> list[str]:
-    from agentest.adk.metrics.base import rubric_lines
+    from agentest.adk.metrics.grader import rubric_lines
 
     return rubric_lines(
         grader for unit in prepared.plan.units if unit.file == file for grader in unit.graders

@@ -8,15 +8,10 @@ from typing import Any, NoReturn
 
 import click
 
-from agentest.cli.commands import FIRST_STEPS, Commands
-from agentest.cli.comparing import compare
-from agentest.cli.ending import ended as _ended
-from agentest.cli.ending import run_to_exit
-from agentest.cli.eval_set import eval_set
-from agentest.cli.history import runs, show, ui
-from agentest.cli.labelling import calibrate, label
-from agentest.cli.mcp import mcp_stdio, mcp_tools
-from agentest.cli.merging import merge
+from agentest.cli.command_list import FIRST_STEPS, Commands
+from agentest.cli.exit_status import ended as _ended
+from agentest.cli.exit_status import run_to_exit
+from agentest.cli.history_commands import calibrate, compare, label, merge, runs, show, ui
 from agentest.cli.options import (
     camel_case_option,
     coverage_options,
@@ -29,10 +24,10 @@ from agentest.cli.options import (
     which,
     with_dashes,
 )
-from agentest.cli.requests import place_in as _place
-from agentest.cli.requests import request_at as _request
-from agentest.cli.running import evaluate, run, tell_broken
-from agentest.cli.starting import doctor, init
+from agentest.cli.options import place_in as _place
+from agentest.cli.options import request_at as _request
+from agentest.cli.project_commands import doctor, eval_set, init, mcp_stdio, mcp_tools
+from agentest.cli.run_commands import evaluate, run, tell_broken
 from agentest.support.errors import ExitCode
 from agentest.support.terminal import Output, say, source, tell
 from agentest.version import __version__
@@ -109,7 +104,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
 
     def go() -> int:
         from agentest.cli.judge import judge_again
-        from agentest.cli.named_runs import run_at
+        from agentest.cli.run_lookup import run_at
         from agentest.runner.prepare import prepare
 
         place = _place(cwd, options["config"])
@@ -132,7 +127,7 @@ def migrate(old: Path, new: Path, **options: Any) -> int:
     """
 
     def go() -> int:
-        from agentest.adk.migrate import migrate
+        from agentest.adk.migration import migrate
 
         for note in migrate(old, new, **options):
             tell(f"agentest: {note}")
@@ -188,9 +183,9 @@ def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
     """
 
     def go() -> int:
-        from agentest.authoring.export.export import export, write
-        from agentest.cli.named_runs import run_here
-        from agentest.runner.place import place_of
+        from agentest.authoring.export import export, write
+        from agentest.cli.run_lookup import run_here
+        from agentest.runner.environment import place_of
 
         root = place_of(Path.cwd()).root
         exported = export(run_here(run), output=output, root=root, **options)
@@ -223,7 +218,7 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
 
     def go() -> int:
         from agentest.cli.coverage import covered, enough, show
-        from agentest.cli.named_runs import run_at
+        from agentest.cli.run_lookup import run_at
 
         place = _place(cwd, options["config"])
         references = (*options.pop("more_results"), *options.pop("results"))

@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentest.cli.keeping import LATEST, Keeping
+from agentest.cli.run_output import LATEST, Keeping
 from agentest.config.config import Config
+from agentest.config.fields import wanted_reports
 from agentest.config.file import find, load
-from agentest.config.reporters import wanted_reports
 from agentest.domain.events import RunFinished, WantedReport
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
-from agentest.history.merging.checks import check_parts, check_whole
-from agentest.history.merging.parts import find_parts, named
-from agentest.history.merging.whole import Whole
-from agentest.report.notes import NotesReporter
-from agentest.report.registry import Broadcast, Setting, make_reporters
-from agentest.runner.outputs import check_can_be_written
-from agentest.runner.place import Place
+from agentest.history.merge import Whole
+from agentest.history.merge_parts import check_parts, check_whole, find_parts, named
+from agentest.report.registry import Broadcast, NotesReporter, Setting, make_reporters
+from agentest.runner.environment import Place, check_can_be_written
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, new_run_folder
 from agentest.store.runs.record import RunKind, RunRecord, write_record

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from agentest.adk.metrics.shown import JUDGED_NAMES, shown_prompt
+from agentest.adk.metrics.example_prompts import JUDGED_NAMES, shown_prompt
 from agentest.domain.metrics import BUILTIN
-from agentest.judging.example_calls import shown_calls
-from agentest.judging.prompts import SYSTEM, shown_prompts
-from agentest.judging.questions import criterion_question
-from agentest.runner.user_check import shown_question
-from agentest.scenarios.criteria import Criterion
+from agentest.judging.example_prompts import shown_calls
+from agentest.judging.questions import SYSTEM, criterion_question, shown_prompts
+from agentest.runner.conversation_run import shown_question
+from agentest.scenarios.model import Criterion
 from agentest.support.errors import UsageError
 from agentest.support.spelling import did_you_mean, snake_case
 

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.afterwards import files_of, in_a_line, last_words, not_kept, status
-from agentest.cli.against import comparing, in_words, kept_comparison, with_comparison, with_regressions
 from agentest.cli.engines import opened_engine, processes_of, within_limits
-from agentest.cli.keeping import Keeping, kept
-from agentest.cli.kinds import LIVE, Kind
+from agentest.cli.run_output import LIVE, Keeping, Kind, kept
 from agentest.domain.events import WantedReport
-from agentest.runner.outputs import check_can_be_written, output_dir
-from agentest.runner.ports import shared_ports
+from agentest.domain.results import RunResult, Status
+from agentest.domain.verdict import run_status
+from agentest.runner.agents import shared_ports
+from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
+from agentest.store.runs.folder import FILES
+from agentest.store.runs.record import RunKind
 from agentest.support.errors import ExitCode
+from agentest.support.files import path_from, readable
 from agentest.support.interrupts import in_event_loop
-from agentest.support.terminal import tell
+from agentest.support.terminal import clean, in_log, tell
 
-if TYPE_CHECKING:  # imported when a run really begins
-    from agentest.cli.baseline import Against
+if TYPE_CHECKING:
+    from agentest.cli.comparison import Against
+    from agentest.domain.events import Reporter
     from agentest.report.registry import Broadcast
     from agentest.runner.session import Outcome
     from agentest.runner.sources import SourceFactory
+    from agentest.store.journal import Journal
 
 _RESULTS = WantedReport("json")
 
@@ -65,7 +70,7 @@ class _Run:
         prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
         broadcast, spending = self._broadcast(), None
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
-            from agentest.cli.spending import spending_of
+            from agentest.cli.forecast import spending_of
 
             spending = spending_of(prepared, self.kind, self.keeping, partial(_note, prepared))
         for text in prepared.notes:
@@ -86,9 +91,8 @@ class _Run:
 
     def _broadcast(self) -> Broadcast:
         """The reporters, and who compares."""
-        from agentest.cli.expecting import forecast_of
-        from agentest.report.notes import NotesReporter
-        from agentest.report.registry import Broadcast, Setting, make_reporters
+        from agentest.cli.forecast import forecast_of
+        from agentest.report.registry import Broadcast, NotesReporter, Setting, make_reporters
 
         prepared, keeping, request = self.prepared, self.keeping, self.prepared.request
         folder = keeping.folder.path if keeping else output_dir(prepared)
@@ -153,3 +157,144 @@ def _calm_collector() -> None:
 def _note(prepared: Prepared, note: str) -> None:
     """Write a note to the user, at once."""
     tell(f"agentest: {prepared.loaded.redact(note)}")
+
+
+CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
+
+
+def status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
+    """The exit status of a run that may lack something: its end, or a report that was asked for."""
+    if outcome.result is None or outcome.interrupted:
+        return ExitCode.INTERRUPTED
+    code = exit_code(outcome.result)
+    # Nobody asked for the journal by name: without it, a run is still what was wanted.
+    lacks_report = bool(prepared.reporters & set(FILES)) and not complete
+    incomplete = broadcast.failed & prepared.reporters or outcome.incomplete or lacks_report
+    return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
+
+
+def files_of(reports: Iterable[WantedReport], kind: Kind, prepared: Prepared) -> list[str]:
+    """The files of reports, as the user would name them: the fixed names of those in the run's folder."""
+    folder = output_dir(prepared)
+    named = [
+        report.path or folder / kind.fixed.reports[report.name]
+        for report in reports
+        if report.path or report.name in FILES
+    ]
+    return [_shown(file, prepared) for file in named]
+
+
+def in_a_line(
+    result: RunResult | None, prepared: Prepared, broadcast: Broadcast, written: Sequence[str]
+) -> Iterator[str]:
+    """The outcome of the run in a line, unless a reporter has written it to the console."""
+    if result is None:
+        yield "interrupted before the first conversation"
+        return
+    skipped = len(result.with_status(Status.SKIPPED))
+    if skipped and skipped == len(result.scenarios):
+        which = "the only scenario is" if skipped == 1 else f"all {skipped} scenarios are"
+        yield f"nothing ran: {which} skipped"
+    printed = {report.name for report in prepared.reports if report.path is None}
+    if not CONSOLE_REPORTERS & (printed - broadcast.failed):
+        counts = [(sum(s.verdict.status is each for s in result.finished), str(each)) for each in Status]
+        counts.append((len(result.unfinished), "unfinished"))
+        summary = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"
+        where = f"; {', '.join(written)}" if written else ""
+        yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"
+        yield from (warning.message for warning in (*result.unclaimed, *result.unanswered))
+
+
+def not_kept(journal: Journal | None) -> Iterator[str]:
+    """What the journal lacks at the end of the run."""
+    if journal and journal.held and not journal.flush():
+        yield f"{journal.path} is not complete: there was no room for all of it"
+
+
+def last_words(prepared: Prepared, journal: Journal | None, kind: Kind) -> str:
+    """What the user should know when a run ends without its reports."""
+    if journal is None or not journal.held:
+        return ""
+    path = _shown(journal.path, prepared)
+    held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
+    goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
+    words = f"agentest: {path} holds {held}; {goes_on}agentest judge {path} judges again what is there"
+    return in_log(clean(prepared.loaded.redact(words))) + "\n"
+
+
+def _shown(path: Path, prepared: Prepared) -> str:
+    """A path that the run writes to, as the user would write it from where they are."""
+    request = prepared.request
+    if not path.is_relative_to(request.root):
+        return readable(path.as_posix())
+    return path_from(request.here or request.root, path)
+
+
+def exit_code(result: RunResult) -> ExitCode:
+    """The exit status of a run."""
+    if result.interrupted:
+        return ExitCode.INTERRUPTED
+    statuses = {
+        Status.PASSED: ExitCode.PASSED,
+        Status.FAILED: ExitCode.FAILED,
+        Status.ERRORED: ExitCode.ERRORED,
+    }
+    return statuses[run_status(result)]
+
+
+def comparing(prepared: Prepared, kind: Kind) -> Against | None:
+    """What compares the run: with its baseline, or else its agents with each other. Raises UsageError."""
+    request = prepared.request
+    judged = kind.name is RunKind.JUDGE  # nobody talked to the agent: what differs would be the judge
+    named = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
+    wanted = bool(named) and not judged
+    if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
+        return None
+    from agentest.cli.comparison import Against, read_baseline
+
+    return Against(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
+
+
+def with_comparison(
+    reporters: Sequence[Reporter],
+    against: Against | None,
+    prepared: Prepared,
+    environ: Mapping[str, str],
+) -> Sequence[Reporter]:
+    if against is None:
+        return reporters
+    from agentest.cli.comparison import Told
+
+    return [against, *reporters, Told(against, prepared, environ)]
+
+
+def kept_comparison(against: Against | None, keeping: Keeping | None) -> Iterator[str]:
+    """Keep the comparison with a baseline. Yields what could not be written."""
+    if against is None or against.baseline is None or not against.comparisons or keeping is None:
+        return
+    from agentest.cli.comparison import COMPARISON, write_comparison
+
+    try:
+        write_comparison(against, keeping.folder.path)
+        keeping.folder.publish(COMPARISON, COMPARISON)
+    except OSError as error:
+        yield f"{keeping.folder.path / COMPARISON} could not be written ({error.strerror or error})"
+
+
+def with_regressions(code: ExitCode, against: Against | None) -> ExitCode:
+    """The exit status of a run that may have regressed: that is a failure where the user says so."""
+    if against is None or against.baseline is None or code is ExitCode.INTERRUPTED:
+        return code
+    if not against.comparisons:  # it was asked for, and is not known
+        return code or ExitCode.ERRORED
+    failed = against.regressed and against.baseline.fail_on_regression
+    return ExitCode.FAILED if failed else code
+
+
+def in_words(against: Against | None, prepared: Prepared) -> Iterator[str]:
+    """What came of the comparison in a line, unless a reporter has written it to the console."""
+    if against is None or not against.comparisons or CONSOLE_REPORTERS & prepared.reporters:
+        return
+    from agentest.cli.comparison import in_a_line
+
+    yield f"compared: {in_a_line(against)}"

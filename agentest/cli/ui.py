@@ -6,9 +6,9 @@ from pathlib import Path
 
 import anyio
 
-from agentest.cli.named_runs import run_at, runs_folder
-from agentest.runner.place import Place
-from agentest.runner.signals import handled_signals
+from agentest.cli.run_lookup import run_at, runs_folder
+from agentest.runner.environment import Place
+from agentest.runner.run import handled_signals
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import end_at_once, in_event_loop
 from agentest.support.terminal import say, tell

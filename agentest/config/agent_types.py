@@ -5,6 +5,7 @@ A further protocol is a folder in `agentest/agents` and a line here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Union
@@ -25,6 +26,7 @@ from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.config.agents.responses import ResponsesAgent
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.domain.tool_visibility import Sight
+from agentest.support.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -39,7 +41,7 @@ class AgentType:
     client: str
     """The module in `agentest/agents` that talks to it: its `open_agent` is an `agents.port.OpenAgent`."""
     probe: str | None = None
-    """The module that finds out whether an endpoint speaks its protocol: `async def probe(look)`."""
+    """Detects the protocol at an endpoint: `module:function` of an `async def probe(look)`."""
 
 
 DEFAULT_TYPE = "chat_completions"
@@ -47,50 +49,58 @@ DEFAULT_TYPE = "chat_completions"
 AGENT_TYPES: dict[str, AgentType] = {
     "chat_completions": AgentType(
         settings=ChatCompletionsAgent,
-        client="agentest.agents.chat_completions.client",
-        probe="agentest.agents.chat_completions.probe",
+        client="agentest.agents.chat_completions",
+        probe="agentest.agents.protocol_probes:probe_chat_completions",
     ),
-    "asgi": AgentType(settings=AsgiAgent, client="agentest.agents.chat_completions.client"),
+    "asgi": AgentType(settings=AsgiAgent, client="agentest.agents.chat_completions"),
     "adk": AgentType(
         settings=AdkAgent,
         client="agentest.agents.adk_server.client",
-        probe="agentest.agents.adk_server.probe",
+        probe="agentest.agents.protocol_probes:probe_adk_server",
     ),
-    "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
-    "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
+    "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module"),
+    "custom": AgentType(settings=CustomAgent, client="agentest.agents.python_agent"),
     "http": AgentType(
-        settings=HttpTemplateAgent, client="agentest.agents.http.client", probe="agentest.agents.http.probe"
+        settings=HttpTemplateAgent,
+        client="agentest.agents.http.client",
+        probe="agentest.agents.protocol_probes:probe_http",
     ),
     "responses": AgentType(
         settings=ResponsesAgent,
         client="agentest.agents.responses.client",
-        probe="agentest.agents.responses.probe",
+        probe="agentest.agents.protocol_probes:probe_responses",
     ),
     "ag_ui": AgentType(
-        settings=AgUiAgent, client="agentest.agents.ag_ui.client", probe="agentest.agents.ag_ui.probe"
+        settings=AgUiAgent,
+        client="agentest.agents.ag_ui.client",
+        probe="agentest.agents.protocol_probes:probe_ag_ui",
     ),
     "langgraph": AgentType(
         settings=LangGraphAgent,
         client="agentest.agents.langgraph.client",
-        probe="agentest.agents.langgraph.probe",
+        probe="agentest.agents.protocol_probes:probe_langgraph",
     ),
     "a2a": AgentType(
-        settings=A2aAgent, client="agentest.agents.a2a.client", probe="agentest.agents.a2a.probe"
+        settings=A2aAgent,
+        client="agentest.agents.a2a.client",
+        probe="agentest.agents.protocol_probes:probe_a2a",
     ),
     "ai_sdk": AgentType(
-        settings=AiSdkAgent, client="agentest.agents.ai_sdk.client", probe="agentest.agents.ai_sdk.probe"
+        settings=AiSdkAgent,
+        client="agentest.agents.ai_sdk.client",
+        probe="agentest.agents.protocol_probes:probe_ai_sdk",
     ),
     "websocket": AgentType(
         settings=WebSocketAgent,
-        client="agentest.agents.websocket.client",
-        probe="agentest.agents.websocket.probe",
+        client="agentest.agents.websocket",
+        probe="agentest.agents.protocol_probes:probe_websocket",
     ),
     "anthropic_messages": AgentType(
         settings=AnthropicMessagesAgent,
         client="agentest.agents.anthropic_messages.client",
-        probe="agentest.agents.anthropic_messages.probe",
+        probe="agentest.agents.protocol_probes:probe_anthropic_messages",
     ),
-    "command": AgentType(settings=CommandAgent, client="agentest.agents.command.client"),
+    "command": AgentType(settings=CommandAgent, client="agentest.agents.command"),
 }
 
 
@@ -143,3 +153,33 @@ class _OneOfTheTypes:
 
 AgentConfig = Annotated[AnyAgent, _OneOfTheTypes()]
 """The settings of an agent of any type of the table."""
+
+
+_HTTP = "http (an API of its own)"
+_OBJECT = "custom (the agent object in Python)"
+_KNOWN_AS = {
+    "fastapi flask django express node nodejs go golang java spring rest restapi api json sse webhook": _HTTP,
+    "pydanticai": f"{_OBJECT}, or behind a server ag_ui, ai_sdk or a2a",
+    "openaiagents openaiagentssdk": f"{_OBJECT}, or behind a server http",
+    "openai": "chat_completions, or responses; for an agent of its Agents SDK custom or http",
+    "googleadk": "adk, or in Python adk_module or custom; behind to_a2a a2a",
+    "langchain langgraphserver langgraphplatform": f"langgraph (its server), or {_OBJECT}",
+    "vercel vercelai vercelaisdk usechat nextjs": "ai_sdk",
+    "copilotkit": "ag_ui",
+    "anthropic claude": "anthropic_messages",
+    "ollama vllm litellm": "chat_completions",
+    "ws socket": "websocket",
+    "cli shell process program": "command",
+    "python function handler": "custom",
+    "mcp mcpserver": "that which the agent itself speaks; MCP is between it and its tools",
+}
+"""Names, without signs and in lower case → the types that fit, in words."""
+_TYPES = {name: types for names, types in _KNOWN_AS.items() for name in names.split()}
+
+
+def no_such_type(name: str) -> str:
+    """What to say of a type that there is not."""
+    types = _TYPES.get(re.sub(r"[\W_]", "", name).lower())
+    if types is None:
+        return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
+    return f"there is no agent type {name!r}: a type is the protocol that the agent speaks. Here: {types}"

@@ -18,13 +18,12 @@ from pydantic import (
 
 from agentest.config.agent_types import AgentConfig, agent_keys
 from agentest.config.agents.server import Servers
-from agentest.config.fields import AtLeastOne, NotNegative, Number, Section
+from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, wanted_reports
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
-from agentest.config.reporters import wanted_reports
 from agentest.domain.metrics import metric_name, normal_thresholds
 from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.domain.results import Severity
-from agentest.support.moments import checked_date
+from agentest.support.dates import checked_date
 from agentest.support.spelling import snake_keys
 
 _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})

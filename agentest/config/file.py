@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -16,16 +16,15 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from agentest.config.agent_types import secrets_of_agent
+from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
+from agentest.config.errors import Path_, describe, dotted, place
 from agentest.config.fields import Section
-from agentest.config.instructions import with_instructions
-from agentest.config.problems import Path_, describe, dotted, place
-from agentest.config.yaml_sizes import Sizes
 from agentest.support.errors import ConfigError
-from agentest.support.files import check_user_file, user_text
+from agentest.support.files import check_user_file, text_file, user_text
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.json_text import plainly
-from agentest.support.redact import (
+from agentest.support.redaction import (
     Redactor,
     environment_secrets,
     header_secrets,
@@ -321,3 +320,97 @@ def secrets_of(config: Config) -> list[str]:
         secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
         secrets += [options.api_key] if options.api_key else []
     return secrets
+
+
+_MOST_REPEATED = 100_000
+"""How many values aliases (`*name`) may add to those that a file has: as many a machine reads in a second."""
+
+
+_CHARACTERS_A_VALUE = 100
+"""A long text that is repeated counts as several values."""
+
+
+class Sizes:
+    """How many values each node of a file stands for, its aliases written out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sizes: dict[yaml.Node, int] = {}
+        self._entered: set[yaml.Node] = set()
+        self._written = 0
+        """What the nodes looked at so far come to without repetitions."""
+
+    def measure(self, node: yaml.Node) -> int:
+        """Raises ConfigError where aliases would make a node endlessly long."""
+        if node in self._entered and node not in self._sizes:
+            raise RecursionError  # the node is a part of itself
+        if node not in self._sizes:
+            self._entered.add(node)
+            own = 1 + (len(node.value) // _CHARACTERS_A_VALUE if _is_text(node) else 0)
+            self._written += own
+            self._sizes[node] = own + sum(map(self.measure, _parts(node)))
+            if self._sizes[node] - self._written > _MOST_REPEATED:
+                raise self._too_many(node.start_mark.line + 1)
+        return self._sizes[node]
+
+    def _too_many(self, line: int) -> ConfigError:
+        return ConfigError(
+            f"{self._path}:{line}: aliases (`*name`) repeat parts of the file so often that more than "
+            f"{_MOST_REPEATED:,} values come of it; write out what is really needed"
+        )
+
+
+def _is_text(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode)
+
+
+def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
+    """What the node directly holds."""
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+
+
+At = tuple[str | int, ...]
+"""Where an agent stands in the configuration."""
+
+
+def with_instructions(
+    config: Config, folder: Path, place: Callable[[At], str] = lambda at: ".".join(map(str, at))
+) -> Config:
+    """The configuration with the text of every `instructions_file` as its agent's `instructions`.
+
+    Args:
+        folder: what the files' paths are relative to.
+        place: how an error says where a key stands.
+
+    Raises ConfigError for a file that cannot be read, or that is empty.
+    """
+
+    def read(agent: Any, *at: str | int) -> Any:
+        if agent.instructions_file is None:
+            return agent
+        text = _text(folder / agent.instructions_file, place((*at, "instructions_file")))
+        return agent.model_copy(update={"instructions": text, "instructions_file": None})
+
+    if not any(agent.instructions_file for agent in _agents(config)):
+        return config
+    read_in = {
+        "agent": read(config.agent, "agent"),
+        "agents": {name: read(agent, "agents", name) for name, agent in config.agents.items()},
+        "compare": [read(agent, "compare", n) for n, agent in enumerate(config.compare)],
+    }
+    return config.model_copy(update=read_in)
+
+
+def _agents(config: Config) -> tuple[AnyAgent, ...]:
+    return config.agent, *config.agents.values(), *config.compare
+
+
+def _text(path: Path, place: str) -> str:
+    try:
+        return text_file(path)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {path} {error}; name a text file with what the agent was told") from None

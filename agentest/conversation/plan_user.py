@@ -8,15 +8,22 @@ from dataclasses import replace
 
 from pydantic import Field, field_validator
 
-from agentest.conversation.user_answers import NOT_ENDED, Answer, ReasonToStop, ending_of
-from agentest.conversation.user_prompts import OPENING, date_line, reply_seen
-from agentest.conversation.users import Said
+from agentest.conversation.simulated_user import Said
+from agentest.conversation.user_prompts import (
+    NOT_ENDED,
+    OPENING,
+    Answer,
+    ReasonToStop,
+    date_line,
+    ending_of,
+    reply_seen,
+)
 from agentest.domain.end_reason import PLAN_ENDS, Ending
 from agentest.domain.transcript import Turn
 from agentest.models.port import CallKey, Message, Model
-from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.scenarios.model import ConversationPlan
+from agentest.support.dates import shown_date
 from agentest.support.errors import ConfigError, ModelError
-from agentest.support.moments import shown_date
 from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill
 

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.conversation.user_answers import ActingMessage, ToolUse
+from agentest.conversation.user_prompts import ActingMessage, ToolUse
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import Message
-from agentest.support.data_blocks import cut, data_block
 from agentest.support.errors import MockError
 from agentest.support.json_text import no_constant, well_formed
-from agentest.support.text import shortened
+from agentest.support.text import cut, data_block, shortened
 
 _RESULT_CHARS = 20_000
 _NAME_CHARS = 100

@@ -6,7 +6,7 @@ The turn loop keeps a list of these values. Each agent's client turns them into 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -78,3 +78,13 @@ Message = UserText | AgentMessage | ToolResult
 def last_said(messages: Sequence[Message]) -> UserText:
     """What the user has said last: all that is sent to who keeps the rest of a conversation himself."""
     return next(message for message in reversed(messages) if isinstance(message, UserText))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The session in which an agent that keeps sessions holds the conversation."""
+
+    app_name: str = ""
+    user_id: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    session_id: str | None = None

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from agentest.domain.results import ConversationResult, TrajectoryResult, TurnEvaluation
 from agentest.domain.transcript import CUT_OFF, Conversation, Remark, ToolCall, Turn, UnfinishedTurn
-from agentest.support.redact import Redactor
+from agentest.support.redaction import Redactor, without_secrets
 from agentest.support.replacing import replace as replaced
-from agentest.support.without_secrets import without_secrets
 
 MAX_CHARS = 1_000_000
 """Of one text, and of the arguments or the result of one call."""

@@ -36,8 +36,8 @@ from agentest.domain.results import (
     Severity,
     Unscored,
 )
-from agentest.models.schema import UNDESCRIBED
-from agentest.scenarios.criteria import Criterion
+from agentest.models.structured_output import UNDESCRIBED
+from agentest.scenarios.model import Criterion
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
 

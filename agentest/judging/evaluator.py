@@ -5,31 +5,37 @@ Which questions judges are asked is in `judging`; in which order all is done, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
 
-from agentest.config.models import Batch
-from agentest.config.wishes import ModelWish
+from agentest.config.models import Batch, ModelWish
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
-from agentest.domain.transcript import Blame, Conversation, Turn
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
 from agentest.judging.background import KnownAgent
-from agentest.judging.checks import checked_first_token, checked_reply
-from agentest.judging.custom import ConversationMetric, Metric, evaluate_metric
-from agentest.judging.grading import Graded, Grader, for_information, graded
-from agentest.judging.inputs import ConversationInput, TurnInput
+from agentest.judging.conversation_checks import checked_whole
+from agentest.judging.custom_metrics import (
+    ConversationInput,
+    ConversationMetric,
+    Metric,
+    TurnInput,
+    evaluate_metric,
+)
+from agentest.judging.grader import Graded, Grader, for_information, graded
 from agentest.judging.judge import Judge, at_once
-from agentest.judging.judging import Judging
-from agentest.judging.redacted import hidden_in, known_parts, undecided_checks, undecided_trajectory
-from agentest.judging.sayings import checked_in_turn
+from agentest.judging.judgement import Judging
+from agentest.judging.reply_checks import checked_first_token, checked_reply
+from agentest.judging.says_checks import checked_in_turn
 from agentest.judging.session_checks import checked_session, checked_state
-from agentest.judging.whole import checked_whole
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.support.json_text import safe_repr
+from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
 from agentest.trajectory.trajectory import matched_trajectories
 
@@ -269,3 +275,51 @@ def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[Che
     return tuple(
         c if c.passed or c.error else replace(c, summary=f"{c.summary}, {told}", error=told) for c in checks
     )
+
+
+_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
+"""Checks that no text decides."""
+
+
+def hidden_in(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
+    """Why texts of these turns cannot be judged; None: they are as they were said."""
+    hidden = [str(turn.turn_index) for turn in turns if turn and turn.redacted]
+    if not hidden:
+        return None
+    which = f"turn{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}"
+    return f"secrets were hidden in {which} when the conversation was stored; run the scenario again"
+
+
+def undecided_checks(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+    """The checks; those of hidden text are not decided, whether they hold of what is left or not."""
+    if why is None:
+        return checks
+    return tuple(
+        check
+        if check.check in _OF_TIME
+        else replace(check, passed=False, summary=f"cannot be judged: {why}", error=why)
+        for check in checks
+    )
+
+
+def known_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+    """The calls; arguments and results with hidden parts are not told."""
+    return calls if why is None else tuple(map(_known_parts, calls))
+
+
+def _known_parts(call: ToolCall) -> ToolCall:
+    if isinstance(call.args, Mapping) and HIDDEN in safe_repr(call.args):
+        call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNTOLD)
+    if HIDDEN in safe_repr(call.result):
+        call = replace(call, result=None, error=None, mocked=False, seen_by=SeenBy.AGENT)
+    return call
+
+
+def undecided_trajectory(
+    why: str | None, calls: Sequence[ToolCall], result: TrajectoryResult | None
+) -> TrajectoryResult | None:
+    """The result of `known_parts`; not decided where it hangs on something hidden."""
+    if why is None or result is None:
+        return result
+    untold = result.error is not None or any(HIDDEN in call.name for call in calls)
+    return replace(result, matched=False, summary=why, error=why) if untold else result

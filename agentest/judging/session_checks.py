@@ -12,9 +12,8 @@ from agentest.domain.tool_visibility import remarks_unseen, state_unseen
 from agentest.domain.transcript import Remark, Turn
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.scenarios.matchers.comparison import PredicateFailed, equal, is_plain, may_be_absent
-from agentest.scenarios.matchers.paths import MISSING, argument, steps_of
-from agentest.scenarios.matchers.problems import value_problems
-from agentest.scenarios.matchers.showing import beginning
+from agentest.scenarios.matchers.differences import MISSING, argument, steps_of, value_problems
+from agentest.scenarios.matchers.display import beginning
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.patterns import PatternTimeout, searches

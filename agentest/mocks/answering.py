@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from agentest.mocks.attending import Outcome
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
+from agentest.mocks.calls import RecordedCall
 from agentest.mocks.http_response import HttpResponse
 from agentest.support.calling import ends_the_run, words_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError, MockError, ToolError
 from agentest.support.function_threads import in_thread
+from agentest.support.functions import THE_USERS, code_of
 from agentest.support.json_text import NotJson, json_text
-from agentest.support.raised_at import raised_at
+from agentest.support.source_location import raised_at
 from agentest.support.text import shortened
-from agentest.support.whose_code import THE_USERS, code_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +145,47 @@ def _as_sent(name: str, result: Any) -> Any:
         raise MockError(
             f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
         ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a call comes to: as it is recorded, and as the agent gets it."""
+
+    result: Any = None
+    sent: Any = None
+    as_text: bool = False
+    """Whether it is sent as the text that it is: a date is one only in JSON."""
+    error: str | None = None
+    invalid_arguments: str | None = None
+    http: HttpResponse | None = None
+    """The status and headers that the mock wishes."""
+    raised: str | None = None
+    """The exception that the mock's own code raised by mistake, and where."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What somebody answers by hand: a JSON value, or the message of an error with which the tool fails."""
+
+    result: Any = None
+    error: str | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The same as a mock would have answered it."""
+        if self.error is None:
+            return Outcome(result=self.result, sent=self.result, as_text=isinstance(self.result, str))
+        answer = {"error": self.error}
+        return Outcome(result=answer, sent=answer, error=self.error)
+
+
+class Attendant(Protocol):
+    """Whoever attends to a conversation. Calls that nothing mocks are answered by it, too."""
+
+    def noticed(self, call: RecordedCall) -> None:
+        """A call was recorded, or more is known of it. It may come from any thread."""
+        ...
+
+    async def answer(self, call: RecordedCall, proposed: Outcome | None) -> Given | None:
+        """The answer to a call; None: what the mock proposes. `proposed` is None where nothing mocks it."""
+        ...

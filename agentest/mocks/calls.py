@@ -8,16 +8,20 @@ mock server was asked for may be told of in other words (`one_call`); it is reco
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.http_response import HttpResponse
-from agentest.mocks.one_call import alike, is_called, same
+from agentest.support.calling import words_of
+from agentest.support.errors import AgentError
+from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
 from agentest.support.replacing import replace
 
 _OF_THE_PROTOCOL = frozenset({SeenBy.CALLER, SeenBy.AGENT})
@@ -289,3 +293,133 @@ def _agree(compare: Callable[[Any, Any], bool], one: Any, other: Any) -> bool:
         return compare(one, other)
     except RecursionError:
         return False
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same in JSON: 1 is 1.0, and true is neither."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two sources may mean the same value: one of them may leave out what the other fills in."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return _alike_objects(_told(one), _told(other))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, str) is not isinstance(other, str):
+        return _as_number(one) is not None and _as_number(one) == _as_number(other)
+    return same(one, other)
+
+
+def _told(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _alike_objects(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    if not (one.keys() <= other.keys() or other.keys() <= one.keys()):
+        return False
+    return all(alike(one[key], other[key]) for key in one.keys() & other.keys())
+
+
+def _as_number(value: Any) -> float | str | None:
+    """A number or a truth value, also where it is written as a text; None for all else."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower()
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def is_called(told: str, served: str) -> bool:
+    """Whether a framework may call the tool `served` by the name `told`.
+
+    `mcp__shop__check_stock`, `shop.check_stock` and `shop_check_stock` are names of `check_stock`.
+    """
+    long, short = _letters(told), _letters(served)
+    return long == short or long.endswith(f"_{short}")
+
+
+def _letters(name: str) -> str:
+    """A name in which all that separates is the same: some models' names have no dots and dashes."""
+    return re.sub(r"\W", "_", name)
+
+
+def tool_called(told: str, served: Iterable[str], others: Container[str] = ()) -> str | None:
+    """The one of the tools `served` that a framework calls by the name `told`; None: it is another.
+
+    `others` are names of tools of the agent's own.
+    """
+    names = [name for name in served if is_called(told, name)]
+    if told in names:
+        return told
+    return None if told in others else max(names, key=len, default=None)
+
+
+class RealCall:
+    """A call that was recorded before the agent's own tool runs, to be told what comes of it."""
+
+    def __init__(self, record: CallRecord, call: RecordedCall, redact: Callable[[str], str]) -> None:
+        self._record = record
+        self._call = call
+        self._redact = redact
+
+    def answered(self, result: Any) -> None:
+        """The tool returned this: anything; what is no JSON is kept as Python shows it."""
+        self._record.finish(self._call, result=recordable(result), error=None)
+
+    def failed(self, error: BaseException) -> None:
+        """The tool raised this."""
+        shown = self._redact(words_of(error) or type(error).__name__)
+        self._record.finish(self._call, result={"error": shown}, error=shown)
+
+
+_SHOWN_CHARS = 80
+_MAX_NAME_CHARS = 256
+
+
+def recordable_call(call: ToolCall) -> ToolCall:
+    """A call without broken characters."""
+    return replace(
+        call,
+        name=well_formed(call.name),
+        args=well_formed_value(call.args),
+        result=well_formed_value(call.result),
+        call_id=call.call_id and well_formed(call.call_id),
+    )
+
+
+def recordable(value: Any) -> Any:
+    """A JSON value without broken characters; what is no JSON is kept as Python shows it."""
+    return well_formed_value(_as_json(value))
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return json.loads(json_text(value))
+    except NotJson:
+        return safe_repr(value)
+
+
+def check_name(name: str) -> None:
+    """Raise AgentError for a name that no tool has: they go into messages and reports as they are."""
+    if len(name) > _MAX_NAME_CHARS:
+        raise AgentError(
+            f"the agent called a tool whose name has {len(name)} characters, more than {_MAX_NAME_CHARS}: "
+            f"{name[:_SHOWN_CHARS]!r}…"
+        )
+
+
+def shown_args(args: Any) -> str:
+    """The beginning of arguments, which may be anything, for a message."""
+    try:
+        text = json_text(args)
+    except NotJson:
+        text = repr(args)
+    return text[:_SHOWN_CHARS]

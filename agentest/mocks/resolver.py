@@ -9,13 +9,17 @@ from typing import Any, Literal
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import NO_MOCK, UNANSWERED, ToolCall
-from agentest.mocks.answering import AskedMocks
-from agentest.mocks.attending import Attendant, Outcome
-from agentest.mocks.binding import Mock, RecordedAnswer
-from agentest.mocks.calls import CallRecord, RecordedCall
-from agentest.mocks.real_call import RealCall
-from agentest.mocks.recordable import check_name, recordable, recordable_call, shown_args
-from agentest.mocks.schemas import tool_specs
+from agentest.mocks.answering import AskedMocks, Attendant, Outcome
+from agentest.mocks.binding import Mock, RecordedAnswer, tool_specs
+from agentest.mocks.calls import (
+    CallRecord,
+    RealCall,
+    RecordedCall,
+    check_name,
+    recordable,
+    recordable_call,
+    shown_args,
+)
 from agentest.mocks.state import EndState, beginning, end_state
 from agentest.support.errors import AgentestError, UnmockedToolError
 from agentest.support.json_text import copied, json_text, no_constant, well_formed, well_formed_value

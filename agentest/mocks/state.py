@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.domain.transcript import CUT_OFF
-from agentest.support.builtin_values import BuiltinState, builtin_bytes
 from agentest.support.calling import ends_the_run, words_of
 from agentest.support.errors import MockError
-from agentest.support.json_text import json_text, safe_repr
+from agentest.support.json_text import BuiltinState, builtin_bytes, json_text, safe_repr
 
 _MOST_CHARS = 200_000
 """Of a state as it is told whole; of a longer one only what has changed."""

@@ -9,15 +9,14 @@ from typing import Any
 
 import anyio
 
-from agentest.adk.api.in_process import AgentLike as EvalAgentLike
-from agentest.adk.api.in_process import configuration, run_result
-from agentest.adk.planning import EvalRequest, prepare_eval
+from agentest.adk.in_process_evaluation import AgentLike as EvalAgentLike
+from agentest.adk.in_process_evaluation import configuration, run_result
+from agentest.adk.plan import EvalRequest, prepare_eval
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Request
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
-from agentest.testing.checked import CheckedRun, as_checked
-from agentest.testing.run import arun_scenarios, refuse_in_async_code, run_scenarios
+from agentest.testing.run import CheckedRun, arun_scenarios, as_checked, refuse_in_async_code, run_scenarios
 
 
 class Agentest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.pytest_plugin.asked import only_shown
-from agentest.pytest_plugin.markers import item_name, mark
+from agentest.pytest_plugin.project import only_shown
 from agentest.runner.plan import Unit
+from agentest.support.terminal import clean
 
 if TYPE_CHECKING:
     from agentest.pytest_plugin.project import Project
@@ -129,3 +130,36 @@ def _properties(result: ScenarioResult) -> list[tuple[str, object]]:
     counted = {"conversations": totals.conversations, "passed_conversations": totals.passed}
     averages = {name: round(value, 4) for name, value in result.averages.items()}
     return [*counted.items(), *averages.items()]
+
+
+_PYTEST = ("skip", "skipif", "xfail", "parametrize", "usefixtures", "filterwarnings", "tryfirst", "trylast")
+_PLUGINS = ("anyio", "asyncio", "dependency", "django_db", "flaky", "order", "timeout", "trio", "xdist_group")
+_WORDS = ("and", "or", "not", "True", "False", "None")
+_MEANINGFUL = frozenset({*_PYTEST, *_PLUGINS, *_WORDS})
+"""Names that would make pytest do something, or that `-m` cannot say."""
+
+
+def marker_name(tag: str) -> str:
+    """The marker of a tag: what `-m` cannot read becomes `_`; what pytest would act on begins with `tag_`."""
+    name = re.sub(r"[^\w.+/-]", "_", tag)
+    return f"tag_{name}" if name in _MEANINGFUL or name[:1] in ("", "_") else name
+
+
+def mark(item: pytest.Item, tag: str) -> None:
+    """Mark an item with a tag, under a marker that `--strict-markers` knows."""
+    name = marker_name(tag)
+    if not any(re.split("[:(]", line)[0].strip() == name for line in item.config.getini("markers")):
+        item.config.addinivalue_line("markers", f"{name}: tag of scenarios")
+    item.add_marker(getattr(pytest.mark, name))
+
+
+def item_name(scenario: str, agent: str) -> str:
+    """The name of an item: the scenario's, without the `::` that divides node ids, then the agent's."""
+    return f"{_in_a_row(scenario)}[{_in_a_row(agent)}]" if agent else _in_a_row(scenario)
+
+
+def _in_a_row(name: str) -> str:
+    row = " ".join(clean(name).split())
+    while "::" in row:
+        row = row.replace("::", ": :")
+    return row

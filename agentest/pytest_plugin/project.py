@@ -11,8 +11,7 @@ import pytest
 
 from agentest.config.file import NAMES, find
 from agentest.domain.results import ScenarioResult
-from agentest.pytest_plugin.asked import verbosity
-from agentest.runner.place import place_of
+from agentest.runner.environment import place_of
 from agentest.runner.plan import Options, Plan, Unit, make_plan
 from agentest.runner.prepare import Prepared, Request, configure, prepared_for
 from agentest.scenarios.discovery import Discovered, discover_file, matches, search
@@ -137,3 +136,13 @@ def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:
     units = tuple(each for each in entries if isinstance(each, Unit))
     used = {unit.agent: plan.agents[unit.agent] for unit in units}
     return replace(plan, entries=entries, units=units, agents=used)
+
+
+def only_shown(config: pytest.Config) -> bool:
+    """Whether pytest only shows what it would run: --setup-plan, --setup-only."""
+    return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
+
+
+def verbosity(config: pytest.Config) -> int:
+    """How often -v was given; without a terminal (`-p no:terminal`) there is no such option."""
+    return config.get_verbosity() if hasattr(config.option, "verbose") else 0

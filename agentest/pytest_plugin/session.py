@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 from _pytest.pathlib import bestrelpath
 
-from agentest.pytest_plugin.aloud import Aloud
-from agentest.pytest_plugin.aside import Aside
-from agentest.pytest_plugin.asked import only_shown
-from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem
-from agentest.pytest_plugin.reporting import dress
-from agentest.pytest_plugin.runs import Runs
+from agentest.domain.results import ScenarioResult, Status
+from agentest.pytest_plugin.captured_output import Aloud, Aside
+from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem, Unsuccessful
+from agentest.pytest_plugin.project import only_shown, verbosity
+from agentest.pytest_plugin.scenario_run import Runs
+from agentest.report.console.scenario import block
+from agentest.support.terminal import clean
 
 if TYPE_CHECKING:
     from agentest.domain.results import RunResult
@@ -33,7 +35,7 @@ def register(config: pytest.Config) -> None:
 
 def _rows(run: RunResult) -> Iterator[str]:
     """What questions the verdicts of a run."""
-    from agentest.report.questions import questions
+    from agentest.report.phrases import questions
 
     for each in questions(run):
         yield f"warning: {each.head}"
@@ -217,7 +219,7 @@ class Scenarios:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Give all scenarios to one worker, so that they are one run."""
-        from agentest.pytest_plugin.spreading import scheduler
+        from agentest.pytest_plugin.xdist import scheduler
 
         return scheduler(config, log, lambda path: self.project.has(config.rootpath / path))
 
@@ -242,3 +244,39 @@ class Scenarios:
         for command in self._commands:
             terminalreporter.ensure_newline()
             terminalreporter.write_line(command)
+
+
+def dress(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any]) -> None:
+    """Have the report of a step say what the scenario's result says."""
+    result = item.result
+    if result is None:
+        return
+    raised = call.excinfo.value if call.excinfo else None
+    if isinstance(raised, Unsuccessful):
+        verbose = verbosity(item.config) > 1
+        report.longrepr = _shown(result, item, verbose=verbose)
+    elif report.skipped and result.verdict.status is Status.SKIPPED:
+        reason = "; ".join(reason.message for reason in result.verdict.reasons)
+        report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
+    report.duration = _seconds(report, result)
+
+
+def _seconds(report: pytest.TestReport, result: ScenarioResult) -> float:
+    """The scenario's time belongs to the step that tells its outcome."""
+    telling = "call" if result.verdict.status in (Status.PASSED, Status.FAILED) else "setup"
+    return result.duration_ms / 1000 if report.when == telling else 0.0
+
+
+def _shown(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
+    """The console's lines as a native traceback: pytest-xdist can send it, and JUnit finds its message."""
+    rows = block(result, verbose=verbose)
+    entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
+    place = ReprFileLocation(str(item.path), result.line, _headline(result))
+    return ReprExceptionInfo(reprtraceback=entries, reprcrash=place)
+
+
+def _headline(result: ScenarioResult) -> str:
+    """Why it did not pass, in a row."""
+    messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
+    more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+    return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)

@@ -23,17 +23,24 @@ from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import NO_TEXT
 from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
-from agentest.report.causes import cause_badness
-from agentest.report.compared import ComparedRun
-from agentest.report.github_alignment import distinct_tables, short_reason_lines, table_text
-from agentest.report.github_annotations import annotation_lines, repository_path
-from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row
-from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
-from agentest.report.github_markdown import inline, table_row
-from agentest.report.questions import Questions, questions
-from agentest.report.repeats import decided
-from agentest.report.stories import Story, Transcripts, byte_size
-from agentest.report.unfinished import ended_early_text
+from agentest.report.comparison import ComparedRun
+from agentest.report.figures import (
+    BRACKETS,
+    interval_text,
+    limits,
+    passed_text,
+    run_rates,
+)
+from agentest.report.github_annotations import (
+    annotation_lines,
+    distinct_tables,
+    repository_path,
+    short_reason_lines,
+    table_text,
+)
+from agentest.report.github_markdown import TABLE_HEAD, badness, criterion_row, inline, table_row
+from agentest.report.phrases import Questions, cause_badness, decided, ended_early_text, questions
+from agentest.report.transcripts import Story, Transcripts, byte_size
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.text import count
@@ -393,3 +400,39 @@ def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:
 
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s"
+
+
+AVERAGES_HEAD = (
+    "\n### Averages\n\n| Scenario | Metric | Average | n | Threshold |\n| --- | --- | --- | --- | --- |\n"
+)
+
+
+def passed_cell(scenario: ScenarioResult) -> str:
+    """How many conversations passed, how sure that rate is, and whether they disagree."""
+    held = f"{scenario.totals.passed} of {scenario.totals.conversations}"
+    facts = filter(None, (held, passed_text(scenario), "flaky" if scenario.flaky else ""))
+    return inline(", ".join(facts))
+
+
+def rates_paragraph(result: RunResult) -> str:
+    """The run's pass rates, and what so many conversations can tell."""
+    found = run_rates(result)
+    if not found:
+        return ""
+    shown = "; ".join(inline(f"{each.agent and each.agent + ': '}{', '.join(each.facts)}") for each in found)
+    told = " ".join(filter(None, (BRACKETS, limits(result))))
+    return f"\nPass rate: {shown}. {inline(told)}\n"
+
+
+def average_rows(scenario: ScenarioResult, several: bool) -> Iterator[str]:
+    """A row for each average of a scenario."""
+    for name, figure in scenario.intervals.items():
+        least = scenario.thresholds.get(name)
+        cells = [
+            inline(select.label(scenario, several)),
+            inline(name),
+            inline(f"{figure.value:.2f}{interval_text(figure)}"),
+            f"{figure.n:,}",
+            "" if least is None else f"{least:g}",
+        ]
+        yield table_row(cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished
-from agentest.store.document import Conversations, document, kept_conversations
+from agentest.store.results_json import Conversations, document, kept_conversations
 from agentest.support.files import report_writer
 
 

@@ -6,21 +6,27 @@ no report is green where the exit status is not 0.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
-from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.results import Figure, ModelUsage, Reason, RunResult, ScenarioResult, Status
+from agentest.domain.root_causes import root_causes_of
 from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
+from agentest.report.console.scenario import scenario_lines
+from agentest.report.console.text import Look
 from agentest.report.github_markdown import cut
-from agentest.report.junit_case import CaseTexts, message
-from agentest.report.junit_properties import Property, case_properties, suite_properties
-from agentest.report.unfinished import ended_early_text
-from agentest.report.xml_text import element, in_rows, open_tag
+from agentest.report.phrases import cause_badness, ended_early_text
+from agentest.report.transcripts import Transcripts, byte_size, scenario_key
 from agentest.support.files import report_writer
+from agentest.support.terminal import clean, clean_rows, without_colours
+from agentest.support.text import count
 
 _ELEMENTS = {Status.FAILED: "failure", Status.ERRORED: "error", Status.SKIPPED: "skipped"}
 _COUNTED = {"failures": Status.FAILED, "errors": Status.ERRORED, "skipped": Status.SKIPPED}
@@ -194,3 +200,201 @@ def _time(seconds: float) -> str:
 def _timestamp(result: RunResult) -> str | None:
     """In UTC without saying so: the usual schema has no place for it."""
     return result.started_at[:19] or None
+
+
+MIB: Final = 1024 * 1024
+TEXT_ROOM: Final = 6 * MIB
+STORY_ROOM: Final = 4 * MIB
+"""With everything else, a report stays below the 30 MB that GitLab takes."""
+_CASE_ROOM: Final = 50_000
+"""With its last transcript a case stays below the 100,000 characters of which Jenkins drops the middle."""
+_TEXT_CHARS: Final = 20_000
+_MESSAGE_CHARS: Final = 1_000
+
+
+class CaseTexts:
+    """The texts of scenarios, kept from when each finished: its conversations are let go afterwards.
+
+    Args:
+        text_room: bytes of XML for what the console says.
+        story_room: the same for transcripts of what failed, and for those of what errored.
+    """
+
+    def __init__(self, text_room: int = TEXT_ROOM, story_room: int = STORY_ROOM) -> None:
+        self.several_agents = False
+        self._texts: dict[tuple[str, str, str], str] = {}
+        self._room = text_room
+        self._transcripts = Transcripts(story_room, _CASE_ROOM, size=_xml_size)
+
+    def add(self, scenario: ScenarioResult) -> None:
+        """Write the texts of a scenario that has just finished."""
+        if scenario.verdict.status not in select.UNDONE:
+            return
+        text = in_rows(_shortened(self._console(scenario)))
+        if byte_size(text) <= self._room:
+            self._room -= byte_size(text)
+            self._texts[scenario_key(scenario)] = text
+        self._transcripts.add(scenario)
+
+    def failure(self, scenario: ScenarioResult) -> str:
+        """What the console says of the scenario, as XML; the reasons alone where there was no room for it."""
+        told = self._texts.get(scenario_key(scenario))
+        return in_rows(_shortened(_messages(scenario))) if told is None else told
+
+    def output(self, scenario: ScenarioResult) -> str:
+        """The transcripts of conversations that did not pass, and how many are left out, as XML."""
+        parts = [f"{story.conversation_id}\n{story.text}\n" for story in self._transcripts.of(scenario)]
+        if missing := self._transcripts.missing(scenario):
+            parts.append(f"… {count(missing, 'more transcript')} left out: results.json has them")
+        return in_rows("\n".join(parts))
+
+    def _console(self, scenario: ScenarioResult) -> str:
+        lines = scenario_lines(scenario, Look(several_agents=self.several_agents))
+        return "\n".join(line.plain for line in lines)
+
+
+def message(scenario: ScenarioResult) -> tuple[str, str]:
+    """Type and message: the first reason that made the scenario what it is, and how many more there are.
+
+    The type is no bare word: GitLab's parser takes `file` or `array` for the kind of the element's text.
+    """
+    status, reasons = scenario.verdict.status, _reasons(scenario)
+    if not reasons:
+        return f"agentest.{status}", str(status)
+    first = _placed(reasons[0]).split("\n", 1)[0]
+    more = f" (and {count(len(reasons) - 1, 'more reason')})" if reasons[1:] else ""
+    return f"agentest.{reasons[0].kind}", cut(first, _MESSAGE_CHARS) + more
+
+
+def _reasons(scenario: ScenarioResult) -> list[Reason]:
+    return [reason for reason in scenario.verdict.reasons if reason.status is scenario.verdict.status]
+
+
+def _messages(scenario: ScenarioResult) -> str:
+    return "\n".join(map(_placed, _reasons(scenario))) or str(scenario.verdict.status)
+
+
+def _placed(reason: Reason) -> str:
+    return f"{reason.conversation_id}: {reason.message}" if reason.conversation_id else reason.message
+
+
+def _shortened(text: str) -> str:
+    left_out = len(text) - _TEXT_CHARS
+    return text if left_out <= 0 else f"{text[:_TEXT_CHARS]}\n… {left_out:,} more characters left out"
+
+
+def _xml_size(text: str) -> int:
+    return byte_size(in_rows(text))
+
+
+Property = tuple[str, str]
+
+_SHOWN_K = 10
+_MOST_CAUSES = 20
+
+
+def suite_properties(result: RunResult, scenarios: Sequence[ScenarioResult]) -> Iterator[Property]:
+    """The models of the run, what the scenarios of one file have cost, and why they did not pass."""
+    yield "agentest.version", result.version
+    for role, model in result.models.items():
+        yield f"model.{role}", model or "none"
+    yield from _used(sum((used for s in scenarios for used in s.usage.values()), ModelUsage()))
+    for number, cause in enumerate(root_causes_of(scenarios, result.joins)[:_MOST_CAUSES], start=1):
+        yield f"root_cause.{number}", f"{cause.scenarios:,} × {cause.title} ({cause_badness(cause)})"
+
+
+def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
+    """A scenario in numbers."""
+    totals = scenario.totals
+    if scenario.agent:
+        yield "agent", scenario.agent
+    if scenario.tags:
+        yield "tags", ", ".join(scenario.tags)
+    if scenario.case:
+        yield "eval_set", scenario.case.eval_set_id
+        yield "eval_case", scenario.case.eval_id
+    if totals.conversations:
+        yield "conversations", str(totals.conversations)
+        yield "conversations.passed", str(totals.passed)
+        yield "turns", str(totals.turns)
+        yield "tool_calls", str(totals.tool_calls)
+    yield from ((f"warning.{each.code}", each.message) for each in scenario.verdict_warnings)
+    yield from _reliability(scenario)
+    yield from _averages(scenario)
+    yield from ((f"threshold.{name}", _number(least)) for name, least in scenario.thresholds.items())
+    yield from _used(sum(scenario.usage.values(), ModelUsage()))
+    if totals.agent_tokens.total_tokens:
+        yield "agent_tokens", str(totals.agent_tokens.total_tokens)
+
+
+def _reliability(scenario: ScenarioResult) -> Iterator[Property]:
+    """How often the scenario passes, and how likely it does several times in a row."""
+    if scenario.pass_rate:
+        yield from _figure("pass_rate", scenario.pass_rate)
+    for k, value in islice(scenario.pass_hat_k.items(), _SHOWN_K):
+        yield f"pass_hat_k.{k}", _number(value)
+    if scenario.flaky:
+        yield "flaky", "true"
+    if scenario.decided_after is not None:
+        yield "decided_after", str(scenario.decided_after)
+
+
+def _averages(scenario: ScenarioResult) -> Iterator[Property]:
+    for name, value in scenario.averages.items():
+        figure = scenario.intervals.get(name)
+        yield from _figure(f"average.{name}", figure) if figure else ((f"average.{name}", _number(value)),)
+
+
+def _figure(name: str, figure: Figure) -> Iterable[Property]:
+    """A value with its n and 95 % interval."""
+    yield name, _number(figure.value)
+    yield f"{name}.n", str(figure.n)
+    if figure.low is not None and figure.high is not None:
+        yield f"{name}.low", _number(figure.low)
+        yield f"{name}.high", _number(figure.high)
+
+
+def _used(used: ModelUsage) -> Iterable[Property]:
+    if used.calls:
+        yield "model_calls", str(used.calls)
+        yield "model_tokens", str(used.tokens.total_tokens)
+        yield "cost_usd", "unknown" if used.cost is None else f"{used.cost:.6f}"
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 6):g}" if abs(value) < 1e5 else str(value)
+
+
+_NO_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# GitLab, and a plugin of Jenkins, take this in a case's output for the path of a file to publish.
+_ATTACHMENT = re.compile(r"\[\[(?=ATTACHMENT\|)", re.IGNORECASE)
+_IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_IN_ATTRIBUTE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
+
+
+def in_rows(text: str) -> str:
+    """The text as content of an element; colours are left out, other controls are shown as escapes."""
+    return _allowed(clean_rows(without_colours(text))).translate(_IN_TEXT)
+
+
+def element(name: str, attributes: Mapping[str, object | None], content: Iterable[str] = ()) -> str:
+    """An element. Attributes that are None are left out; the content is XML already."""
+    given = "".join(
+        f' {key}="{_in_one_row(str(value))}"' for key, value in attributes.items() if value is not None
+    )
+    inner = "".join(content)
+    return f"<{name}{given}>{inner}</{name}>" if inner else f"<{name}{given}/>"
+
+
+def open_tag(name: str, attributes: Mapping[str, object | None]) -> str:
+    """The beginning of an element whose content follows."""
+    return element(name, attributes).removesuffix("/>") + ">"
+
+
+def _in_one_row(text: str) -> str:
+    return _allowed(clean(without_colours(text))).translate(_IN_ATTRIBUTE)
+
+
+def _allowed(text: str) -> str:
+    seen = _NO_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return _ATTACHMENT.sub(r"[\\[", seen)

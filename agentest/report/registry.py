@@ -11,18 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.domain.events import Event, Reporter, RunFinished, WantedReport
+from agentest.domain.events import Event, Noted, Reporter, RunFinished, WantedReport
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult
 from agentest.store.runs.folder import FILES
 from agentest.support.errors import OutputError
+from agentest.support.files import shown_path
 from agentest.support.json_text import Json
-from agentest.support.paths import shown_path
-from agentest.support.reminders import reminded
-from agentest.support.terminal import Output, tell
+from agentest.support.terminal import Output, reminded, tell
 
-if TYPE_CHECKING:  # each is imported by those who want it
-    from agentest.report.compared import ComparedRun
+if TYPE_CHECKING:
+    from agentest.report.comparison import ComparedRun
     from agentest.report.html import Known
     from agentest.store.journal import Journal
     from agentest.store.runs.record import RunRecord
@@ -110,7 +109,7 @@ def _junit(setting: Setting, path: Path | None) -> Reporter:
 
 def _html(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
-    from agentest.store.document import kept_conversations
+    from agentest.store.results_json import kept_conversations
     from agentest.store.spans import SpanIndex
 
     return HtmlReporter(
@@ -127,8 +126,8 @@ def _html(setting: Setting, path: Path | None) -> Reporter:
 def _known(record: RunRecord, folder: Path) -> Known:
     """What the record of a run in this folder tells beside its results."""
     from agentest.report.html import Known
-    from agentest.store.runs.history import about, trend
     from agentest.store.runs.record import with_end
+    from agentest.store.runs.verdicts import about, trend
 
     def ended(result: RunResult) -> Sequence[Json]:
         return trend(folder.parent.parent, record if record.ended else with_end(record, result))
@@ -174,7 +173,7 @@ def _console(setting: Setting, path: Path | None) -> Reporter:
 
 
 def _pulse(setting: Setting) -> Reporter:
-    from agentest.report.pulse import PulseReporter
+    from agentest.report.progress import PulseReporter
 
     expected_s = setting.forecast.seconds if setting.forecast else None
     return PulseReporter(lambda text: setting.tell(f"agentest: {text}"), expected_s=expected_s)
@@ -255,3 +254,13 @@ def _may_pass(error: Exception) -> bool:
 
 def _message(error: Exception) -> str:
     return str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
+
+
+class NotesReporter:
+    """Writes each note when it comes. A live display on the same terminal moves out of its way."""
+
+    name = "notes"
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, Noted):
+            tell(f"agentest: {event.text}")

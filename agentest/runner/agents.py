@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.open import check_reachable, make_agents
+from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import Agent
-from agentest.agents.server.process import Heard, running_server
+from agentest.agents.server_process import Heard, running_server
+from agentest.config.agent_types import AgentConfig, hands_calls_over
+from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.server import Server
-from agentest.runner.prepare import Prepared
-from agentest.runner.pulse import awaited
-from agentest.runner.seeing import check_mocks
-from agentest.runner.servers import OwnServer
+from agentest.config.visibility_advice import ways_to_mock
+from agentest.domain.metrics import ABOUT_CALLS
+from agentest.domain.results import RunWarning, ScenarioResult
+from agentest.domain.tool_visibility import Sight
+from agentest.runner.plan import Plan, Unit
+from agentest.runner.prepare import OwnServer, OwnServers, Prepared
+from agentest.runner.session import awaited
+from agentest.support.errors import ConfigError, ServerError
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
-from agentest.support.http.guard import AddressGuard
+from agentest.support.locking import free_ports
 
-if TYPE_CHECKING:  # imported where an agent has servers beside it
+if TYPE_CHECKING:
     from agentest.mock_servers.registry import Registry
-
 
 KeepOutput = Callable[[str, str], object]
 """Receives what servers print: the name of one, and whole lines without secrets."""
@@ -61,7 +67,7 @@ async def start_servers(
     client = await stack.enter_async_context(open_client(AddressGuard()))
     registry = None
     if any(agent.beside for agent in prepared.plan.agents.values()):
-        from agentest.runner.beside import open_servers
+        from agentest.runner.mock_servers import open_servers
 
         async with awaited("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
@@ -129,7 +135,7 @@ def _told(own: OwnServer, prepared: Prepared, registry: Registry | None) -> tupl
     """The server as it is started, and what only this run can tell it."""
     for name in own.agents:
         if group := registry.group_of(name) if registry else None:
-            from agentest.runner.beside import told_addresses, untold_address
+            from agentest.runner.mock_servers import told_addresses, untold_address
 
             agent = prepared.plan.agents[name]
             return told_addresses(own.server, group.addresses), untold_address(name, agent)
@@ -159,3 +165,223 @@ async def connected_agents(
     timeout_s = prepared.loaded.config.request_timeout_ms / 1000
     agents, root = prepared.plan.agents, prepared.request.root
     return await make_agents(agents, client, timeout_s, prepared.concurrency, root, stack, on_note, hide)
+
+
+RAY = "ray"
+"""The engine whose workers may be on other machines."""
+
+
+@contextmanager
+def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
+    """The run with a port for each server that it starts once for all workers: they must know it, too.
+
+    The ports are nobody else's until the block ends.
+    """
+    with _chosen(prepared, [own for own in _waiting(prepared) if not own.server.per_worker]) as known:
+        yield known
+
+
+@contextmanager
+def with_ports(prepared: Prepared) -> Iterator[Prepared]:
+    """The run with each server, and each agent, at its port: a free one, unless it is chosen already.
+
+    The ports are nobody else's until the block ends.
+    """
+    with _chosen(prepared, _waiting(prepared)) as known:
+        servers = known.own_servers.servers
+        port_of = {name: own.port for own in servers if own.port for name in own.agents}
+        agents = {
+            name: agent.at_port(port_of[name]) if name in port_of else agent
+            for name, agent in known.plan.agents.items()
+        }
+        told = tuple(own if own.port is None else _at_its_port(own, own.port) for own in servers)
+        yield replace(known, plan=replace(known.plan, agents=agents), own_servers=OwnServers(told))
+
+
+def known_ports(prepared: Prepared) -> dict[str, int]:
+    """The ports that are chosen, by the server's name: for a process that prepares the run anew."""
+    return {own.name: own.port for own in prepared.own_servers.servers if own.port}
+
+
+def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
+    """The run with ports that another process has chosen."""
+    servers = (replace(own, port=ports.get(own.name, own.port)) for own in prepared.own_servers.servers)
+    return replace(prepared, own_servers=OwnServers(tuple(servers)))
+
+
+def in_worker(prepared: Prepared, worker: int) -> Prepared:
+    """The run as a worker (from 1) has it: servers that each worker starts are its own."""
+    servers = prepared.own_servers.servers
+    own = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
+    return replace(prepared, own_servers=OwnServers(tuple(own)))
+
+
+def per_worker_part(prepared: Prepared) -> Prepared:
+    """The run with the agents alone of which each worker opens all that stands beside them, and with their
+    servers."""
+    return _part(prepared, per_worker=True)
+
+
+def shared_part(prepared: Prepared) -> Prepared:
+    """The run without the agents that workers look after."""
+    return _part(prepared, per_worker=False)
+
+
+def has_its_own(agent: AgentConfig, engine: str | None) -> bool:
+    """Whether each worker opens what stands beside the agent.
+
+    That of an agent which lives in workers is there, too, where these may be on other machines (Ray). A port
+    that is fixed, or a server that is told of it, is beside the run.
+    """
+    if agent.per_worker or engine != RAY or agent.server or not agent.beside:
+        return agent.per_worker
+    over_network = isinstance(agent, HttpAgent) and agent.app is None
+    return not over_network and all(server.port is None for server in agent.beside.values())
+
+
+def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
+    engine = prepared.request.options.engine
+    every = prepared.plan.agents.items()
+    agents = {name: agent for name, agent in every if has_its_own(agent, engine) is per_worker}
+    servers = (each for each in prepared.own_servers.servers if each.server.per_worker is per_worker)
+    plan = replace(prepared.plan, agents=agents)
+    return replace(prepared, plan=plan, own_servers=OwnServers(tuple(servers)))
+
+
+def _waiting(prepared: Prepared) -> list[OwnServer]:
+    """The servers of the plan's agents that need a port and have none."""
+    servers = prepared.own_servers.of_any(prepared.plan.agents)
+    return [own for own in servers if own.server.awaits_port and own.port is None]
+
+
+@contextmanager
+def _chosen(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
+    if not servers:
+        yield prepared
+        return
+    with ExitStack() as stack:
+        try:
+            ports = stack.enter_context(free_ports(len(servers)))
+        except OSError as error:
+            raise ServerError(f"no free port can be had for {servers[0].called}: {error}") from None
+        yield with_known_ports(prepared, dict(zip((own.name for own in servers), ports, strict=True)))
+
+
+def _at_its_port(own: OwnServer, port: int) -> OwnServer:
+    return replace(own, server=own.server.at_port(port))
+
+
+_SHOWN_SCENARIOS = 3
+_WAY = "\n  - "
+_HIDDEN = {
+    Sight.RETURNED: "it runs its tools itself, and the real ones have run",
+    Sight.REPORTED: "it does not tell of them",
+    Sight.PARTIAL: "it made calls of which nothing tells",
+}
+_PAST_SERVERS = (
+    "its tools never asked the mock servers beside it, and the real ones have run: see that all of them are "
+    "given the address ({{mcp_url}}, {{rest_url}}; AGENTEST_MCP_URL, AGENTEST_REST_URL)"
+)
+
+
+def sights_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
+    """How the calls of each agent came to be known in the whole run.
+
+    Reported, too, where every turn showed that the agent tells of its calls though its type does not say so.
+    Partial where mock servers answered calls of which it told none.
+
+    Args:
+        results: by scope of the unit; those that are missing were never begun.
+    """
+    return {name: _sight_of_run(_units_of(plan, name), results) for name in plan.agents}
+
+
+def _units_of(plan: Plan, agent: str) -> list[Unit]:
+    return [unit for unit in plan.units if unit.agent == agent]
+
+
+def _sight_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> Sight:
+    totals = [results[unit.scope].totals for unit in units if unit.scope in results]
+    turns = sum(each.turns for each in totals)
+    told = turns > 0 and turns == sum(each.told_turns for each in totals)
+    about = units[0].about
+    if about.untold and any(each.keeps_calls_back for each in totals):
+        return Sight.PARTIAL
+    hidden = about.sight in (Sight.UNSEEN, Sight.PARTIAL)
+    return Sight.REPORTED if told and about.told_counts and hidden else about.sight
+
+
+def check_mocks(plan: Plan) -> None:
+    """Raise ConfigError where scenarios have mocks for an agent that runs its own tools.
+
+    They would be ignored, and the real tools would run: book, send and pay.
+    """
+    for name, agent in plan.agents.items():
+        mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
+        if mocked and not hands_calls_over(agent) and not agent.mock_servers:
+            raise ConfigError(_unreached(name, agent, mocked))
+
+
+def _unreached(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
+    may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
+    ways = [may_run, *ways_to_mock(agent)]
+    return (
+        f"the mocks of {_named(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
+        f"(type: {agent.type}, tool calls: {mocked[0].about.sight.words}), so the real ones would run. No "
+        f"conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
+    )
+
+
+def _named(units: Sequence[Unit]) -> str:
+    shown = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
+    more = f" and {len(units) - len(shown)} more" if len(units) > len(shown) else ""
+    return f"scenario{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
+
+
+def silence(
+    plan: Plan, results: Mapping[str, ScenarioResult], sights: Mapping[str, Sight]
+) -> dict[RunWarning, Sequence[Unit]]:
+    """A warning for each agent that was never seen to call a tool, though these scenarios speak of calls.
+
+    Args:
+        results: by scope of the unit; those that are missing were never begun.
+        sights: of the whole run (`sights_of_run`).
+    """
+    warnings: dict[RunWarning, Sequence[Unit]] = {}
+    for name, sight in sights.items():
+        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _replied(results.get(u.scope))]
+        of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
+        called = any(result.totals.tool_calls for _, result in held)
+        if sight is not Sight.UNSEEN and of_calls and not called:
+            vacuous = [unit for unit, result in held if result.totals.held_without_calls]
+            why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(sight)
+            warnings[_silent(name, why, of_calls, vacuous)] = of_calls
+    return warnings
+
+
+def _speaks_of_calls(unit: Unit) -> bool:
+    graded = any(grader.name in ABOUT_CALLS for grader in unit.graders)
+    return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
+
+
+def _replied(result: ScenarioResult | None) -> bool:
+    """Whether the agent has closed any turn: one that only failed is no riddle."""
+    return result is not None and bool(result.totals.slowest)
+
+
+def _hidden(sight: Sight) -> str:
+    return f"{_HIDDEN[sight]} (then tool_visibility: unseen says so)"
+
+
+def _silent(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
+    """`why`: what may hide its calls."""
+    first = units[0]
+    who = ("it" if len(units) == 1 else "they") if vacuous == units else _named(vacuous)
+    says = "says" if len(vacuous) == 1 else "say"
+    held = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
+    message = (
+        f"not one tool call of agent {agent!r} was seen in the whole run, though {_named(units)} "
+        f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
+        f"none, or {why}{held if vacuous else ''}"
+    )
+    return RunWarning(message, agent, first.file, first.scenario.line)

@@ -15,10 +15,10 @@ from pathlib import Path
 from agentest.config.config import Config
 from agentest.runner.plan import Unit, wished_unmocked_tools
 from agentest.runner.prepare import Prepared
-from agentest.runner.reordering import with_units
-from agentest.support.canonical import CODE, canonical
+from agentest.runner.selection import with_units
 from agentest.support.files import user_bytes
 from agentest.support.importing import imported_files
+from agentest.support.json_text import CODE, canonical
 from agentest.version import __version__
 
 _CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")

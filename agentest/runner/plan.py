@@ -10,27 +10,74 @@ from typing import TYPE_CHECKING, Literal
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
-from agentest.config.wishes import ModelWish
+from agentest.config.models import ModelWish
+from agentest.domain.events import ConversationFinished
 from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.repeat import Repeat
-from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
-from agentest.judging.custom import Metric
-from agentest.judging.grading import Grader
-from agentest.runner.about import AboutAgent, about_agent
-from agentest.runner.kept import NOTHING, KeptPart
-from agentest.runner.known_tools import served_beside
-from agentest.runner.measures import check_metrics, check_thresholds, load_custom_metrics
-from agentest.runner.schedule import how_many
-from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.domain.results import (
+    ConversationResult,
+    ModelUsage,
+    Reason,
+    ReasonKind,
+    RunWarning,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
+from agentest.judging.custom_metrics import Metric
+from agentest.judging.grader import Grader
+from agentest.runner.thresholds import check_metrics, check_thresholds, how_many, load_custom_metrics
+from agentest.runner.tools import AboutAgent, about_agent, served_beside
+from agentest.scenarios.discovery import BrokenFile, Discovered, PathChoice, name_fits, on_paths
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.selection import PathChoice, name_fits, on_paths
 from agentest.support.errors import ConfigError
-from agentest.support.files import readable
-from agentest.support.paths import shown_path
+from agentest.support.files import readable, shown_path
 from agentest.support.spelling import did_you_mean
 
-if TYPE_CHECKING:  # imported where trajectories name tools
-    from agentest.runner.tool_names import NamedTool
+if TYPE_CHECKING:
+    from agentest.runner.tools import NamedTool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPart:
+    """What is kept of a unit."""
+
+    conversations: Mapping[int, ConversationResult] = field(default_factory=dict)
+    """Number → result, of the conversations that had finished."""
+    result: ScenarioResult | None = None
+    """Where the unit had finished: nothing of it is left to run."""
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
+    """By role: what the earlier run is known to have used for the unit."""
+
+    def is_all(self, conversations: int) -> bool:
+        """Whether it is all of a unit with so many conversations."""
+        return self.result is not None or len(self.conversations) >= conversations
+
+
+NOTHING = KeptPart()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRun:
+    """What is kept of a run as a whole."""
+
+    id: str
+    answers: Path | None = None
+    """The folder of what models answered in conversations that it left unfinished, if there is one."""
+    conversations: Iterable[ConversationFinished] = ()
+    """All that are kept, as they were stored; to be gone through more than once."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Of its calls that belonged to no conversation."""
+
+
+def joined(*used: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
+    """What was used, by role, in all."""
+    total: dict[str, ModelUsage] = {}
+    for each in used:
+        for role, usage in each.items():
+            total[role] = total.get(role, ModelUsage()) + usage
+    return total
+
 
 UnmockedTools = Literal["error", "passthrough"]
 
@@ -188,7 +235,7 @@ def _unknown_tools(
     units = [entry for entry in entries if isinstance(entry, Unit)]
     if not any(unit.scenario.trajectories for unit in units):
         return {}
-    from agentest.runner.tool_names import unknown_tools
+    from agentest.runner.tools import unknown_tools
 
     mocked = {tool for scenario in scenarios for tool in scenario.tools}
     agents = {unit.agent: unit.about.tools for unit in units}
@@ -199,7 +246,7 @@ def _spelt(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | S
     """The unit; an errored result where it misspells a tool."""
     if unit.scope not in unknown:
         return unit
-    from agentest.runner.tool_names import misspelt_tool
+    from agentest.runner.tools import misspelt_tool
 
     problem = misspelt_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
     return unit if problem is None else _refused(unit, f"{_place(unit)}: {problem}")

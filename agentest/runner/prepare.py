@@ -3,30 +3,147 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
+from agentest.agents.server_output import AGENTS_SERVER, AgentServers, Printed
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.server import Server
 from agentest.config.config import Config
+from agentest.config.fields import wanted_reports
 from agentest.config.file import LoadedConfig, find, load
-from agentest.config.reporters import wanted_reports
-from agentest.config.wishes import ModelWish
+from agentest.config.models import ModelWish
 from agentest.domain.events import WantedReport
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration
 from agentest.domain.shards import Part
-from agentest.runner.kept import KeptRun
-from agentest.runner.plan import Options, Plan, make_plan, wishes_of
-from agentest.runner.servers import OwnServers, own_servers
-from agentest.runner.unmatched import missed_place, unusable_path, why_nothing
+from agentest.runner.plan import KeptRun, Options, Plan, make_plan, wishes_of
+from agentest.runner.selection import missed_place, unusable_path, why_nothing
 from agentest.scenarios.discovery import Discovered, discover
 from agentest.support.errors import ConfigError, UsageError
-from agentest.support.paths import path_from
-from agentest.support.reminders import reminded
+from agentest.support.files import path_from
+from agentest.support.terminal import reminded
 
-if TYPE_CHECKING:  # needed only where a model is configured
+if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
+
+_NAME_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnServer:
+    """A server that the run starts."""
+
+    name: str
+    """Different from all others, and fit for a file's name."""
+    server: Server
+    agents: tuple[str, ...]
+    """Whose own it is; none: it stands in `servers`, for all of them."""
+    printed: Printed
+    port: int | None = None
+    """Where it is started, if its settings have `{port}` and that is chosen."""
+    worker: int | None = None
+    """The worker (from 1) that starts it, of which each has one (`per_worker`); None: the run starts it."""
+
+    @property
+    def log(self) -> str:
+        """What its output is kept under: several workers may have a server of this name."""
+        return self.name if self.worker is None else f"{self.name}-worker-{self.worker}"
+
+    def of_worker(self, worker: int) -> OwnServer:
+        """The server that this worker starts: it prints into memory of its own."""
+        return replace(self, worker=worker, printed=Printed(self.name))
+
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        if self.agents and self.server.name is None:
+            return AGENTS_SERVER
+        return f"server {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServers:
+    """The servers of a run, in the order in which they are started."""
+
+    servers: tuple[OwnServer, ...] = ()
+
+    def of_any(self, agents: Iterable[str]) -> tuple[OwnServer, ...]:
+        """Those that some of these agents depend on."""
+        wanted = set(agents)
+        return tuple(each for each in self.servers if not each.agents or wanted & {*each.agents})
+
+    @property
+    def printed(self) -> tuple[Printed, ...]:
+        """What each of them prints."""
+        return tuple(each.printed for each in self.servers)
+
+    def of(self, agent: str) -> AgentServers:
+        """What the servers print that an agent depends on."""
+        return AgentServers(tuple(each.printed for each in self.of_any([agent])))
+
+
+def own_servers(
+    config: Config, agents: Mapping[str, AnyAgent], redact: Callable[[str], str] = str
+) -> OwnServers:
+    """Those of `servers`, and then the agents' own. Agents that have the same server share it."""
+    names: set[str] = set()
+    return OwnServers(
+        tuple(
+            _own_server(server, whose, _free_name(_name_of(server, redact), names))
+            for server, whose in _servers(config, agents)
+        )
+    )
+
+
+def _own_server(server: Server, whose: tuple[str, ...], name: str) -> OwnServer:
+    return OwnServer(name=name, server=server, agents=whose, printed=Printed(name))
+
+
+def _servers(config: Config, agents: Mapping[str, AnyAgent]) -> Iterator[tuple[Server, tuple[str, ...]]]:
+    for server in config.servers:
+        yield server, ()
+    owned: list[tuple[Server, list[str]]] = []
+    for name, agent in agents.items():
+        if agent.server is None:
+            continue
+        whose = next((whose for server, whose in owned if server == agent.server), None)
+        if whose is None:
+            owned.append((agent.server, [name]))
+        else:
+            whose.append(name)
+    yield from ((server, tuple(whose)) for server, whose in owned)
+
+
+def _name_of(server: Server, redact: Callable[[str], str]) -> str:
+    """Its name, or the program and what it runs: `uvicorn-app-app`, `python-agent`."""
+    words = [server.name] if server.name else _telling(server.command)
+    slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
+    return slug.strip("-.")[:_NAME_CHARS] or "server"
+
+
+def _telling(command: str | list[str]) -> list[str]:
+    """The first two words of a command that are neither options nor settings, without folders."""
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError:  # a quote that is never closed: the shell will say so
+        words = []
+    names = [PurePath(word).name for word in words if not word.startswith("-") and "=" not in word]
+    return [re.sub(r"\.(py|[cm]?[jt]s|sh|jar)$", "", name) for name in names[:2]]
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    free, number = name, 1
+    while free.casefold() in taken:  # they become names of files
+        number += 1
+        free = f"{name}-{number}"
+    taken.add(free.casefold())
+    return free
+
 
 MODEL_VARIABLE = "AGENTEST_MODEL"
 CONFIRM = "judge.confirm"
@@ -74,7 +191,7 @@ class Prepared:
     """The scenario files and everything of the user's that they imported."""
     narrowed: bool = False
     """Whether scenarios are left out by what became of them earlier."""
-    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - it holds nothing that could change
+    own_servers: OwnServers = OwnServers()
     """What is started for the run."""
     kept: KeptRun | None = None
     """What an earlier run had finished, where this one goes on with it."""
@@ -251,7 +368,7 @@ def _calibrations(
     """What is known of the judge of the plan's metrics, and what the user should know of that."""
     if judge is None:
         return {}, ()
-    from agentest.runner.calibration import calibration_file, known_calibrations
+    from agentest.runner.judge_models import calibration_file, known_calibrations
 
     metrics = {metric for unit in plan.units for metric in unit.metrics}
     criteria = {CRITERIA for unit in plan.units if unit.scenario.criteria}
@@ -336,7 +453,7 @@ def _named_models(
     wishes = () if options.offline else wishes_of(plan.units)
     if not wishes:
         return {}, ()
-    from agentest.runner.named_models import Configured, named_models
+    from agentest.runner.judge_models import Configured, named_models
 
     recorded = _recorded_names(plan, options, folder)
     override = options.model or environ.get(MODEL_VARIABLE) or None
@@ -348,8 +465,8 @@ def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str
     """The named models whose recorded answers this run may give again. Raises ConfigError."""
     if options.tape in (None, "record"):
         return frozenset()
-    from agentest.models.recording.cassette import recorded_named_models
-    from agentest.models.recording.tape import CassetteError
+    from agentest.models.cassette import recorded_named_models
+    from agentest.models.tape import CassetteError
 
     try:
         return recorded_named_models(folder, [unit.scope for unit in plan.units])
@@ -381,9 +498,9 @@ def _recorded_specs(
     config: Config, override: str | None, folder: Path, scopes: list[str]
 ) -> tuple[ModelSpec | None, ModelSpec | None]:
     """The models that were recorded; a configured one counts, so that a change of model is noticed."""
+    from agentest.models.cassette import recorded_models
     from agentest.models.providers import model_name, recorded
-    from agentest.models.recording.cassette import recorded_models
-    from agentest.models.recording.tape import CassetteError
+    from agentest.models.tape import CassetteError
 
     try:
         recorded_names = recorded_models(folder, scopes)

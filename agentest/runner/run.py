@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,20 +19,63 @@ from anyio.abc import TaskGroup
 
 from agentest.domain.events import Emit
 from agentest.domain.results import RunWarning
-from agentest.runner.engines import Engine, InProcess, RunUnits
-from agentest.runner.frame import Frame
-from agentest.runner.going_on import report_finished, report_never_begun
+from agentest.runner.executor import Engine, InProcess, RunUnits
 from agentest.runner.prepare import Prepared
-from agentest.runner.pulse import awaited, ticking
-from agentest.runner.session import Outcome, Session, Spending
-from agentest.runner.settings import settings_of
-from agentest.runner.signals import handled_signals, unshown
+from agentest.runner.run_summary import Frame
+from agentest.runner.session import Outcome, Session, Spending, Stop, awaited, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
-from agentest.runner.stop import Stop
+from agentest.runner.units import report_finished, report_never_begun
 from agentest.support.errors import UsageError
+from agentest.support.interrupts import STOPPING, end_at_once
 
-if TYPE_CHECKING:  # imported where an agent has servers beside it
+if TYPE_CHECKING:
     from agentest.mock_servers.registry import Registry, Unclaimed
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def unshown(text: str) -> bool:
+    """Nobody shows it."""
+    del text
+    return False
+
+
+@contextmanager
+def handled_signals(
+    on_first: Callable[[], None], last_words: Callable[[], str], show: Callable[[str], bool] = unshown
+) -> Iterator[list[int]]:
+    """Call `on_first` in the event loop at the first signal; write `last_words` and exit at the second.
+
+    Yields the signals received so far. `show` may show what is said at the first one in a place of its own,
+    and returns whether it did. Plain handlers, not the loop's: the loop drops a signal that comes in
+    its last moments.
+    """
+    received: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, _: object) -> None:
+        if received:
+            end_at_once(last_words())
+        received.append(number)
+        shown = show(STOPPING)
+        if not shown or not os.isatty(2):  # written to the terminal, it would be in the way of what shows it
+            # Straight to the file: whatever is blocking may hold the lock of sys.stderr.
+            os.write(2, f"\nagentest: {STOPPING}\n".encode())
+        loop.call_soon_threadsafe(on_first)
+
+    before = {number: signal.signal(number, handle) for number in _to_handle()}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _to_handle() -> list[int]:
+    """A hang-up that is ignored (nohup) stays ignored. Outside the main thread, signals belong to others."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +206,6 @@ def warnings_of(prepared: Prepared, refused: Mapping[Unclaimed, int]) -> tuple[R
     """What to say of calls that were refused."""
     if not refused:
         return ()
-    from agentest.runner.beside import warnings_of_unclaimed
+    from agentest.runner.mock_servers import warnings_of_unclaimed
 
     return warnings_of_unclaimed(prepared.plan, refused, prepared.loaded.redact)

@@ -2,21 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agentest.domain.events import Emit, Noted
-from agentest.domain.results import RunResult
-from agentest.runner.prepare import CONFIRM, Prepared
-from agentest.runner.settings import Settings
-from agentest.runner.stop import Stop
+import anyio
 
-if TYPE_CHECKING:  # imported when models are opened
+from agentest.config.config import Config
+from agentest.config.models import Batch
+from agentest.domain.events import Emit, Noted, TimePassed
+from agentest.domain.results import RunResult, Severity, Status
+from agentest.models.budget import Budget
+from agentest.models.cassette import Cassettes
+from agentest.models.factory import Models, ModelTerms
+from agentest.models.factory import open_models as open_llm
+from agentest.models.gate import Gates, LocalGates
+from agentest.models.port import Ledger
+from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Tape
+from agentest.runner.plan import Options, Plan
+from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
+from agentest.support.errors import ConfigError
+from agentest.support.redaction import Redactor
+from agentest.support.terminal import EVERY_S, pauses
+
+if TYPE_CHECKING:
     from agentest.domain.forecast import Took
-    from agentest.models.open import Models
-    from agentest.models.port import Ledger
+    from agentest.runner.run_budget import Allowance
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run is run."""
+
+    concurrency: int = 20
+    """Conversations under way at once."""
+    parallel: bool = True
+    """Whether conversations of one scenario may be under way at once, unless the scenario says it."""
+    debounce_s: float = 0.0
+    fail_on: Severity = Severity.HIGH
+    samples: int = 1
+    batch: Batch = Batch.TURN
+    skip_decided: bool = False
+    check_user: bool = False
+    strict: bool = False
+    """Whether a warning that questions a verdict makes its scenario errored."""
+    fail_fast: bool = False
+    keep_conversations: bool = True
+    """Whether results keep their conversations after these have been reported."""
+
+
+def settings_of(config: Config, options: Options, *, keep_conversations: bool = True) -> Settings:
+    """The settings of a configuration; options come first."""
+    return Settings(
+        concurrency=options.concurrency or config.concurrency,
+        parallel=config.parallel,
+        debounce_s=config.debounce_ms / 1000,
+        fail_on=config.severity,
+        samples=config.judge.samples,
+        batch=config.judge.batch,
+        skip_decided=config.judge.skip_decided,
+        check_user=config.user.check,
+        strict=config.strict if options.strict is None else options.strict,
+        fail_fast=options.fail_fast,
+        keep_conversations=keep_conversations,
+    )
+
+
+class Stop:
+    """Stops a run before its end; the first reason counts. Finished conversations are kept.
+
+    Args:
+        on_stop: is called once, with the first reason.
+    """
+
+    def __init__(self, on_stop: Callable[[Stop], None] = lambda _: None) -> None:
+        self.scope = anyio.CancelScope()
+        self.called = anyio.Event()
+        self._on_stop = on_stop
+        self.reason: str | None = None
+        self.status = Status.ERRORED
+        self.interrupted = False
+        self.real_tool_ran = False
+        self.over = False
+        """Whether all conversations are over: only a signal can still stop the run."""
+
+    def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
+        """Stop, for this reason; scenarios that had not finished get `status`."""
+        if self.over and not interrupted:
+            return
+        first = self.reason is None
+        if first:
+            self.reason, self.status, self.interrupted = reason, status, interrupted
+        self.scope.cancel()
+        self.called.set()
+        if first:
+            self._on_stop(self)
+
+    def because_of_real_tool(self, reason: str) -> None:
+        """Stop because a real tool ran in place of a mock."""
+        self.real_tool_ran = True
+        self(reason)
+
+    def interrupt(self) -> None:
+        """Stop because the user wants it."""
+        self("interrupted", interrupted=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +170,202 @@ class Outcome:
     """Whether something failed after the result was made: the recording could not be written."""
     notes: list[str] = field(default_factory=list)
     """What the user should know besides the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """What units ask, and who counts it and hides secrets; tests pass in their own."""
+
+    models: Models = field(default_factory=Models)
+    ledger: Ledger = field(default_factory=Ledger)
+    redact: Redactor = field(default_factory=Redactor)
+    allowance: Allowance | None = None
+    """Which conversations may start; None: all, as the run has no budget."""
+
+
+async def open_models(
+    session: Session,
+    tape: Tape | None,
+    stack: AsyncExitStack,
+    gates: Gates | None = None,
+    ledger: MeasuringLedger | None = None,
+) -> tuple[Models, Ledger]:
+    """The models of a run, ready to answer, and the ledger of their calls. The stack closes them.
+
+    Args:
+        gates: of the models, where others share them; None: made here.
+        ledger: where calls are counted; None: in a new one.
+
+    Raises UsageError.
+    """
+    if session.given:
+        return session.given
+    prepared = session.prepared
+    terms = ModelTerms(
+        tape=tape,
+        ledger=ledger or new_ledger(session),
+        gates=gates or local_gates(session),
+        hide=prepared.loaded.redact.transcript,
+    )
+    if not (prepared.user or prepared.judge):
+        return Models(), terms.ledger
+    stack.callback(_close, tape, session.stop)
+    models = await stack.enter_async_context(
+        open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
+    )
+    return models, terms.ledger
+
+
+def local_gates(session: Session) -> LocalGates:
+    """The limits, the circuits and the budget of a run, for the process that has them."""
+    options = session.prepared.request.options
+    budget = None
+    if options.has_budget:
+        budget = Budget(options.max_cost, options.max_llm_calls, stopping(session))
+    return LocalGates(session.prepared.concurrency, budget, session.say)
+
+
+def new_ledger(session: Session) -> MeasuringLedger:
+    """Where the calls of a run are counted."""
+    if not session.prepared.request.options.has_budget:
+        return MeasuringLedger()
+    from agentest.runner.run_budget import PaidLedger
+
+    return PaidLedger()
+
+
+def allowance_of(
+    session: Session, budget: Budget | None, ledger: Ledger, recordings: Cassettes | None
+) -> Allowance | None:
+    """What lets conversations start as the budget can finish them; None where nothing limits that."""
+    prepared = session.prepared
+    asks_models = bool(prepared.user or prepared.judge or prepared.named)
+    if budget is None or not asks_models or prepared.request.options.tape == Mode.REPLAY:
+        return None
+    from agentest.runner.run_budget import Allowance, PaidLedger, estimate_of
+
+    if not isinstance(ledger, PaidLedger):
+        return None
+    units, spending = prepared.plan.units, session.spending
+    most = dict(zip([unit.scope for unit in units], estimate_of(prepared, units), strict=False))
+    return Allowance(budget, ledger, most, spending.took, recordings, stopping(session), spending.resumed_by)
+
+
+def stopping(session: Session) -> Callable[[object], None]:
+    """What stops the run for a reason, or an error, that the user also reads in a note: once."""
+    noted: set[str] = set()
+
+    def stop(reason: object) -> None:
+        text = str(reason)
+        if text not in noted:
+            noted.add(text)
+            session.on_note(text)
+        session.stop(text)
+
+    return stop
+
+
+def open_recordings(session: Session) -> Cassettes | None:
+    """The recorded answers of this run; None where nothing is recorded or replayed.
+
+    What is missing of them, or cannot be written, stops the run.
+    """
+    prepared = session.prepared
+    options, config = prepared.request.options, prepared.loaded.config
+    if prepared.tape_mode is None:
+        return None
+    if options.tape is None:
+        folder = _folder_of_answers(session)
+    else:
+        folder = cassette_folder(config, options, prepared.request.root)
+    if folder is None:
+        return None
+    models = {"user": prepared.user, "judge": prepared.judge}
+    return Cassettes(
+        folder,
+        Mode(prepared.tape_mode),
+        prepared.loaded.redact,
+        names=scenario_names(prepared),
+        models={role: spec.name for role, spec in models.items() if spec},
+        named={role: _names(prepared, role) for role in models},
+        on_failure=stopping(session),
+    )
+
+
+def _folder_of_answers(session: Session) -> Path | None:
+    """Where answers of unfinished conversations are kept, with those of the run that this one resumes."""
+    spending = session.spending
+    if spending.answers and spending.earlier_answers and spending.earlier_answers.is_dir():
+        try:
+            shutil.copytree(spending.earlier_answers, spending.answers, dirs_exist_ok=True)
+        except OSError as error:
+            session.say(
+                f"answers that an earlier run has paid for cannot be used, and are asked again: {error}"
+            )
+    return spending.answers
+
+
+def scenario_names(prepared: Prepared) -> dict[str, str]:
+    """Scope of a unit → what its scenario is called."""
+    return {unit.scope: unit.scenario.name for unit in prepared.plan.units}
+
+
+def _names(prepared: Prepared, role: str) -> set[str]:
+    names = {spec.name for wish, spec in prepared.named.items() if wish.role == role}
+    return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
+
+
+def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
+    """Raise ConfigError for a damaged recording."""
+    if recordings is None or recordings.mode is Mode.KEEP:  # what is damaged is asked again
+        return
+    try:
+        recordings.check(unit.scope for unit in plan.units)
+    except CassetteError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _close(tape: Tape | None, stop: Stop) -> None:
+    if tape:
+        with suppress(CassetteError):  # its `on_failure` has reported it
+            tape.close(finished=stop.reason is None)
+
+
+@asynccontextmanager
+async def ticking(emit: Emit, every_s: float = EVERY_S) -> AsyncIterator[None]:
+    """A block in which `TimePassed` is reported now and then, whatever happens or does not happen."""
+
+    async def tick() -> None:
+        while True:
+            await anyio.sleep(every_s)
+            emit(TimePassed())
+
+    async with _beside(tick):
+        yield
+
+
+@asynccontextmanager
+async def awaited(what: str, say: Callable[[str], object]) -> AsyncIterator[None]:
+    """A block that may take long: after some seconds `say` receives what is waited for, and again later.
+
+    Args:
+        what: "for the agent's server to answer at http://…".
+    """
+
+    async def remind() -> None:
+        for pause, passed in pauses():
+            await anyio.sleep(pause)
+            say(f"waiting {what}: {passed:.0f} s so far")
+
+    async with _beside(remind):
+        yield
+
+
+@asynccontextmanager
+async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """A block beside which some work goes on. No task group: it would wrap what the block raises."""
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        task.cancel()

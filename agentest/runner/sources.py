@@ -14,31 +14,33 @@ from typing import TYPE_CHECKING, Protocol
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
-from agentest.conversation.loop import OnTurn, TurnLoop
+from agentest.conversation.out_of_band_calls import Served, Traced
 from agentest.conversation.plan_user import PlanUser, told_by_plan
-from agentest.conversation.serving import Served
-from agentest.conversation.sessions import session_id_of
-from agentest.conversation.traced import Traced
+from agentest.conversation.simulated_user import OfflineUser, ScriptedUser, SimulatedUser, UntoldUser, User
+from agentest.conversation.turn_loop import OnTurn, TurnLoop, session_id_of
 from agentest.conversation.user_prompts import user_prompt
 from agentest.conversation.user_tools import UserTools
-from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, UntoldUser, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.mock_servers.port import Conversations, Identity, Outside
 from agentest.mocks.resolver import MockResolver
-from agentest.models.open import Models
-from agentest.runner.agents import KeepOutput, connected_agents, start_servers
-from agentest.runner.known_tools import read_beside
+from agentest.models.factory import Models
+from agentest.runner.agents import (
+    KeepOutput,
+    check_mocks,
+    connected_agents,
+    shared_part,
+    start_servers,
+    with_ports,
+)
 from agentest.runner.plan import Unit, UnmockedTools, wished_unmocked_tools
-from agentest.runner.ports import shared_part, with_ports
-from agentest.runner.prepare import Prepared
-from agentest.runner.seeing import check_mocks
-from agentest.runner.servers import OwnServers
+from agentest.runner.prepare import OwnServers, Prepared
 from agentest.runner.session import Session
-from agentest.scenarios.names import is_one_tool
-from agentest.support.redact import Redactor
+from agentest.runner.tools import read_beside
+from agentest.scenarios.calls import is_one_tool
+from agentest.support.redaction import Redactor
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 

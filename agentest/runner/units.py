@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import anyio
 
-from agentest.domain.confidence import with_figures
-from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
+from agentest.domain.confidence import totals_of, with_figures
+from agentest.domain.events import ScenarioFinished
+from agentest.domain.metrics import ABOUT_CALLS, PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.results import (
     ConversationResult,
     Deduplication,
     Reason,
     ReasonKind,
     ScenarioResult,
+    Score,
     Status,
     Verdict,
     VerdictWarning,
 )
+from agentest.domain.results.verdicts import WarningCode
 from agentest.domain.root_causes import causes_of
-from agentest.domain.scenario_stats import totals_of
+from agentest.domain.tool_visibility import SeenBy, Sight, cannot_be_seen
 from agentest.domain.verdict import (
     averages,
     decide,
@@ -30,24 +33,32 @@ from agentest.domain.verdict import (
     with_failing_groups,
     with_severe_failures,
 )
-from agentest.judging.custom import Metric
-from agentest.judging.dedup import deduplicate, group_by_label
+from agentest.judging.custom_metrics import Metric
+from agentest.judging.error_grouping import deduplicate, group_by_label, with_examples
 from agentest.judging.evaluation import OngoingEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.judging.examples import with_examples
 from agentest.judging.judge import Judge
-from agentest.runner.connections import Connections
-from agentest.runner.frame import scenario_result, stop_reason, with_wishes
-from agentest.runner.goals import disagreements, unasked, unjudged
-from agentest.runner.kept import joined
-from agentest.runner.known_agents import agent_without_judge, known_agent
-from agentest.runner.partial import partial_visibility
-from agentest.runner.plan import Unit
-from agentest.runner.schedule import Schedule
-from agentest.runner.settings import Settings
-from agentest.runner.stop import Stop
-from agentest.runner.totals import held_again, idle_user, tools_without_model, warnings_of
-from agentest.runner.verdict_warnings import questioned, unit_warnings
+from agentest.runner.plan import Unit, joined
+from agentest.runner.run_summary import (
+    agent_without_judge,
+    known_agent,
+    scenario_result,
+    stop_reason,
+    with_wishes,
+)
+from agentest.runner.session import Connections, Session, Settings, Stop
+from agentest.runner.thresholds import Schedule
+from agentest.runner.warnings import (
+    disagreements,
+    held_again,
+    idle_user,
+    questioned,
+    tools_without_model,
+    unasked,
+    unit_warnings,
+    unjudged,
+    warnings_of,
+)
 
 
 @dataclass(slots=True)
@@ -160,7 +171,7 @@ class UnitEvaluation:
     def _judge_of(self, unit: Unit) -> Judge | None:
         if self._judge is None or self._confirm is None:
             return self._judge
-        from agentest.judging.confirm import confirmed_judge  # only where a second model is configured
+        from agentest.judging.judge import confirmed_judge  # only where a second model is configured
 
         criteria = unit.scenario.criteria
         return confirmed_judge(self._judge, self._confirm, criteria, unit.thresholds, self._fail_on)
@@ -307,3 +318,112 @@ def _cut_short(verdict: Verdict, stopped: Reason) -> Verdict:
     status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
     kept = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
     return Verdict(status, (*kept, stopped))
+
+
+def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
+    """The keys of the mock servers that the unit needs and to which no client of its agent connected.
+
+    Args:
+        reached: whether one connected (agent, key).
+    """
+    about, scenario = unit.about, unit.scenario
+    if not about.mock_servers or not scenario.speaks_of_calls:
+        return ()
+    missing = tuple(key for key in about.mock_servers if not reached(unit.agent, key))
+    if any(map(_was_served, unit.kept.conversations.values())):  # in the run that this one resumes
+        return ()
+    needed = about.tools.beside.keys_of({*scenario.tools, *scenario.named_tools})
+    if needed:
+        return tuple(key for key in missing if key in needed)
+    return missing if len(missing) == len(about.mock_servers) else ()
+
+
+def _was_served(result: ConversationResult) -> bool:
+    calls = result.conversation.tool_calls
+    return any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls)
+
+
+def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
+    """Why a unit cannot pass: nobody connected to these mock servers in the whole run."""
+    return Reason(
+        Status.ERRORED,
+        ReasonKind.CONVERSATION,
+        f"no client ever connected to {' and '.join(servers)} of agent {unit.agent!r}, so it got its tools "
+        "elsewhere, and real ones may have run. Give the agent the address ({{mcp_url}}, {{rest_url}}; "
+        "AGENTEST_MCP_URL, AGENTEST_REST_URL) in place of the real server's",
+    )
+
+
+def partial_visibility(
+    unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
+) -> tuple[VerdictWarning, ...]:
+    """What could not be proven of a scenario, as only some calls of its agent can be seen.
+
+    Nothing where that errs the scenario anyway, or where the agent's answers showed all of its calls.
+    """
+    about = unit.about
+    if about.sight is not Sight.PARTIAL or verdict.status is Status.ERRORED:
+        return ()
+    if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
+        return ()
+    unproven = [*_mocks_never_called(unit, conversations), *_judged_calls(conversations)]
+    if not unproven:
+        return ()
+    return (
+        VerdictWarning(
+            code=WarningCode.PARTIAL_VISIBILITY,
+            scenario=unit.scenario.name,
+            message=f"{cannot_be_seen(unit.agent)} (tool_visibility: partial): {'; '.join(unproven)}",
+            agent=unit.agent,
+            file=unit.file,
+            line=unit.scenario.line,
+        ),
+    )
+
+
+def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult]) -> list[str]:
+    called = {call.name for each in conversations for call in each.conversation.tool_calls}
+    lost = [name for name in unit.scenario.tools if name not in called | unit.about.tools.listed]
+    if not lost:
+        return []
+    return [f"the agent may have run tools of its own in place of these mocks: {', '.join(lost)}"]
+
+
+def _judged_calls(conversations: Sequence[ConversationResult]) -> list[str]:
+    """The metrics of tool calls that were judged by the calls that were seen."""
+    found = dict.fromkeys(
+        name
+        for each in conversations
+        for name, result in each.metric_results
+        if name in ABOUT_CALLS and isinstance(result, Score)
+    )
+    return [f"judged by the calls that were seen: {', '.join(found)}"] if found else []
+
+
+def report_finished(session: Session) -> dict[str, ScenarioResult]:
+    """Report the units that had finished; their results by scope."""
+    finished = ((unit.scope, unit.kept.result) for unit in session.prepared.plan.units)
+    return {scope: _reported(session, result) for scope, result in finished if result}
+
+
+def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, ScenarioResult]:
+    """Report what had finished of units that a stop has kept from going on; their results by scope.
+
+    Args:
+        begun: the scopes of the others.
+    """
+    left = [unit for unit in session.prepared.plan.units if unit.scope not in begun]
+    return {
+        unit.scope: _reported(session, _so_far(session, unit)) for unit in left if unit.kept.conversations
+    }
+
+
+def _so_far(session: Session, unit: Unit) -> ScenarioResult:
+    connections = Connections(redact=session.prepared.loaded.redact)
+    progress = UnitProgress(unit, perf_counter(), results=dict(unit.kept.conversations))
+    return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
+
+
+def _reported(session: Session, result: ScenarioResult) -> ScenarioResult:
+    session.emit(ScenarioFinished(result))
+    return result if session.settings.keep_conversations else replace(result, conversations=())

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from agentest.domain.metrics import METRICS, PASS_RATE, Kind
-from agentest.mocks.binding import BoundFunction, Mock, MockSequence
-from agentest.mocks.schemas import tool_specs
+from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
 from agentest.runner.plan import Unit
-from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.calls import ExpectedCall, is_one_tool
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.names import is_one_tool
 from agentest.scenarios.trajectory import Trajectory
 
 _EXACT_MODES = ("strict", "unordered", "within")

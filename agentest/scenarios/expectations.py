@@ -15,13 +15,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from agentest.scenarios.forms import from_data, word_from_data
-from agentest.scenarios.matchers.checking import check_expected, compares_itself, yields
 from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
-from agentest.scenarios.matchers.showing import FUNCTIONS, brief
+from agentest.scenarios.matchers.display import FUNCTIONS, brief
+from agentest.scenarios.matchers.validity import check_expected, compares_itself, yields
 from agentest.scenarios.matchers.values import OneOf, is_call
-from agentest.scenarios.parsing import (
+from agentest.scenarios.parser import (
     as_list,
+    from_data,
     has_text_keys,
     kind_of,
     known_keys,
@@ -29,6 +29,7 @@ from agentest.scenarios.parsing import (
     needed_count,
     pattern_of,
     texts_of,
+    word_from_data,
 )
 from agentest.support.functions import is_async, taken_by
 from agentest.support.json_schema import check_references, draft_of

@@ -2,20 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.domain.messages import Attachment
+from agentest.config.models import ModelWish
+from agentest.domain.messages import Attachment, Session
 from agentest.domain.metrics import BUILTIN, MetricLevel
 from agentest.domain.repeat import Repeat
 from agentest.domain.results import CaseId, Reference
 from agentest.mocks.binding import Mock, RecordedAnswer
-from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.expectations import Expect, Saying
-from agentest.scenarios.session import Session
+from agentest.scenarios.matchers.display import brief
+from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.json_text import NotJson, check_plain
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPlan:
+    """What a simulated user of an evaluation set says first, and how it goes on."""
+
+    starting_prompt: str
+    plan: str
+    persona: str = ""
+    """Who the user is, in words; "" for nobody in particular."""
+    instructions: str = ""
+    """A prompt of the configuration's own, in place of ours; "" for ours."""
+    stop_signal: str = "</finished>"
+    model: ModelWish | None = None
+    """Who is to play the user; None: the configured model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A sentence that must hold of the whole conversation, as "Never asks for the full card number".
+
+    Attributes:
+        required: whether the scenario fails where it is violated; else it is only shown.
+    """
+
+    text: str
+    required: bool = True
+
+
+def parse_criteria(value: Any, key: str = "criteria") -> tuple[Criterion, ...]:
+    """Texts, `Criterion` values and `{"text": …, "required": …}`, in their order. Raises ValueError."""
+    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+        raise ValueError(f"{key}: expected a list of texts and Criterion values, found {brief(value)}")
+    criteria = tuple(_criterion(item, f"{key}[{n}]") for n, item in enumerate(value))
+    texts = [criterion.text for criterion in criteria]
+    for n, text in enumerate(texts):
+        if text in texts[:n]:
+            raise ValueError(f"{key}[{n}]: {brief(text)} is there twice; reports name each by its text")
+    return criteria
+
+
+def _criterion(item: Any, key: str) -> Criterion:
+    if isinstance(item, Mapping):
+        known = known_keys(item, ("text", "required"), key)
+        if "text" not in known:
+            raise ValueError(f"{key}.text: is missing; write what must hold")
+        item = Criterion(known["text"], known.get("required", True))
+    criterion = item if isinstance(item, Criterion) else Criterion(item)
+    if not isinstance(criterion.text, str) or not criterion.text.strip():
+        raise ValueError(f"{key}: expected a sentence that must hold, found {brief(criterion.text)}")
+    if not isinstance(criterion.required, bool):
+        raise ValueError(f"{key}.required: expected True or False, found {brief(criterion.required)}")
+    return Criterion(criterion.text.strip(), criterion.required)
+
 
 Check = Callable[..., Any]
 """Receives the conversation and, where it takes two, the mocks' state. Returns None, or what is wrong."""
@@ -130,3 +186,45 @@ class Scenario:
     def expects_calls(self) -> bool:
         """Whether an evaluation set expects tool calls of a turn. Its criteria say if that counts."""
         return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
+
+
+_KEYS = ("state", "app_name", "user_id", "session_id")
+
+
+def parse_session(value: Any, key: str = "session") -> Session | None:
+    """The session of a scenario; None where there is none."""
+    if value is None:
+        return None
+    if isinstance(value, Session):
+        value = {"state": value.state, "app_name": value.app_name, "user_id": value.user_id} | (
+            {"session_id": value.session_id} if value.session_id else {}
+        )
+        value = {name: given for name, given in value.items() if given != ""}
+    options = known_keys(value, _KEYS, key)
+    if not options:
+        raise ValueError(f"{key}: is empty; write the `state` that the agent's session begins with")
+    return Session(
+        _name(options, "app_name", key) or "",
+        _name(options, "user_id", key) or "",
+        _state(options.get("state", {}), f"{key}.state"),
+        _name(options, "session_id", key),
+    )
+
+
+def _name(options: Mapping[str, Any], name: str, key: str) -> str | None:
+    value = options.get(name)
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise ValueError(f"{key}.{name}: expected a text that is not empty, found {brief(value)}")
+    return value
+
+
+def _state(state: Any, key: str) -> dict[str, Any]:
+    """The state as the agent gets it: a copy in JSON types, which nothing else can change."""
+    if not has_text_keys(state):
+        raise ValueError(f"{key}: expected a dict with texts as keys, found {kind_of(state)}")
+    try:
+        check_plain(dict(state))
+    except NotJson as error:
+        raise ValueError(f"{key}: cannot be sent, as it is no JSON: {error}") from None
+    copy: dict[str, Any] = json.loads(json.dumps(dict(state)))
+    return copy

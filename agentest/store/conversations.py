@@ -18,8 +18,8 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Conversation, Failure, TimeSpent
 from agentest.domain.verdict import conversation_passed
-from agentest.store.adk_case import invocations_json
-from agentest.store.layouts import CODECS
+from agentest.store.adk_results import invocations_json
+from agentest.store.codec import CODECS
 from agentest.store.shapes import (
     StoredCheck,
     StoredConversation,

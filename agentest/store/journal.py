@@ -21,13 +21,18 @@ from agentest.domain.events import (
     ScenarioFinished,
 )
 from agentest.domain.results import ScenarioResult
+from agentest.store.codec import CODECS
 from agentest.store.conversations import conversation_json
-from agentest.store.late_file import LateFile, RawFile, open_new
-from agentest.store.layouts import CODECS
-from agentest.store.lines import ConversationLine, EndLine, PlannedConversations, RunLine, ScenarioLine
-from agentest.store.run_results import mode_of, stored_agents, stored_head
-from agentest.store.scenarios import stored_scenario
-from agentest.store.shapes import SCHEMA_VERSION
+from agentest.store.log_file import LateFile, RawFile, open_new
+from agentest.store.run_results import mode_of, stored_agents, stored_head, stored_scenario
+from agentest.store.shapes import (
+    SCHEMA_VERSION,
+    ConversationLine,
+    EndLine,
+    PlannedConversations,
+    RunLine,
+    ScenarioLine,
+)
 from agentest.support.json_text import encoded
 
 _BODY = None

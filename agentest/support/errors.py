@@ -25,6 +25,7 @@ as an exception.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 
@@ -146,3 +147,17 @@ class ModelUnavailable(ModelError):
 
 class InvalidAnswer(ModelError):
     """The model's answers never had the shape that was asked for."""
+
+
+def unwrapped(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what task groups have wrapped in it, the innermost last."""
+    yield error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+        yield error
+
+
+def described(error: BaseException) -> str:
+    """The innermost error: its class, and what it says."""
+    *_, inner = unwrapped(error)
+    return f"{type(inner).__name__}: {inner}"

@@ -7,8 +7,10 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -186,3 +188,82 @@ def text_file(path: Path) -> str:
     if not text.strip():
         raise ValueError("is empty")
     return text
+
+
+EVERYTHING = ("**", "*")
+
+
+def patterns(globs: Iterable[str]) -> list[tuple[str, ...]]:
+    patterns = [tuple(part for part in glob.split("/") if part not in ("", ".")) for glob in globs]
+    # `a/**` is about what is in `a`, not about `a`.
+    return [(*pattern, "*") if pattern[-1:] == ("**",) else pattern for pattern in patterns]
+
+
+def matches_any(parts: tuple[str, ...], patterns: Iterable[tuple[str, ...]]) -> bool:
+    return any(_fits(parts, pattern) for pattern in patterns)
+
+
+def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Whether the parts of a path fit those of a glob; `**` stands for any number of them, also none."""
+    reached = {0}  # how many parts may have been used up so far
+    for piece in pattern:
+        if piece == "**":
+            reached = set(range(min(reached), len(parts) + 1))
+        else:
+            reached = {n + 1 for n in reached if n < len(parts) and fnmatchcase(parts[n], piece)}
+        if not reached:
+            return False
+    return len(parts) in reached
+
+
+def contains_any(text: str, parts: Iterable[str]) -> bool:
+    """Whether the text contains one of the parts, whatever the case."""
+    return any(part.casefold() in text.casefold() for part in parts)
+
+
+def shown_path(path: Path | str, root: Path) -> str:
+    """A path as users see it: relative to the working directory where possible, with forward slashes.
+
+    What is no text in it is escaped (`files.readable`).
+    """
+    path = Path(path)
+    for folder in (root, root.resolve()):
+        if path.is_relative_to(folder):
+            return readable(path.relative_to(folder).as_posix())
+    return readable(path.as_posix())
+
+
+def path_from(here: Path, path: Path) -> str:
+    """A path as a user who is in the folder `here` would write it, be it above or beside."""
+    try:
+        return readable(Path(os.path.relpath(path, here)).as_posix())
+    except ValueError:  # on another drive
+        return readable(path.as_posix())
+
+
+def moved(path: Path, old: Path, new: Path) -> Path:
+    """Where a file is when the folder `old` is at `new`; a file that is not below it stays where it is."""
+    full, root = path.resolve(), old.resolve()
+    return new / full.relative_to(root) if full.is_relative_to(root) else path
+
+
+_TIMEOUT_S = 2.0
+_BY_CI = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
+"""Where CI tells the commit to jobs, whose image may have no git."""
+
+
+def commit_of(folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The commit that is checked out in a folder; None where nobody knows it."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        done = None
+    told = done.stdout.decode("ascii", "replace").strip() if done and done.returncode == 0 else ""
+    return told or next((environ[name] for name in _BY_CI if environ.get(name)), None)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -77,3 +79,26 @@ def _next_of(left: list[str], parameter: inspect.Parameter, offered: Sequence[st
 def _listed(names: Sequence[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+THE_USERS: Final = object()
+"""Code that is no agent's: nobody answers the tools that it calls."""
+_current: ContextVar[Any] = ContextVar("agentest_whose_code", default=None)
+
+
+def whose_code() -> Any:
+    """Who answers the tool calls of the code that runs here: THE_USERS, or what `code_of` was given.
+
+    None: that is not known.
+    """
+    return _current.get()
+
+
+@contextmanager
+def code_of(who: Any) -> Iterator[None]:
+    """Have what runs meanwhile be somebody's code."""
+    token = _current.set(who)
+    try:
+        yield
+    finally:
+        _current.reset(token)

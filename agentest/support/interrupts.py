@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import TypeVar, TypeVarTuple, Unpack
+from traceback import extract_stack
+from types import FrameType, ModuleType
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 
-from agentest.support.errors import ExitCode
-from agentest.support.process_exit import end_process
+from agentest.support.errors import ExitCode, ProcessExitError
 
 _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
@@ -94,3 +95,62 @@ def end_at_once(last_words: str = "") -> None:
     if last_words:
         os.write(2, last_words.encode(sys.getfilesystemencoding(), "backslashreplace"))
     end_process(ExitCode.INTERRUPTED)
+
+
+end_process: Callable[[int], NoReturn] = os._exit
+"""Ends the process at once with a status, also after `guard_process_exit`."""
+
+_ENDS = ("_exit", "abort", "execv", "execve")
+"""The other functions that replace the program call one of the last two."""
+_SIGNALLED = {"kill": "pid", "killpg": "group", "raise_signal": ""}
+"""Function that sends a signal → what its first argument says of the receiver; "": it is this process."""
+_ARE_NO_END = ("SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGWINCH")
+"""Signals that end no process that leaves them to the system."""
+_prevented: list[str] = []
+
+
+def guard_process_exit() -> None:
+    """Keep user code from ending this process. Processes that are forked from it may end as they like."""
+    process = os.getpid()
+    for module in (os, importlib.import_module(os.name)):
+        for name in (*_ENDS, "kill", "killpg"):
+            _guard(module, name, process)
+    _guard(signal, "raise_signal", process)
+
+
+def prevented_exits() -> list[str]:
+    """Where user code tried to end the process, one message for each place."""
+    return list(dict.fromkeys(_prevented))
+
+
+def _guard(module: ModuleType, name: str, process: int) -> None:
+    real = getattr(module, name, None)  # no system has all of them
+    if real is not None:
+        setattr(module, name, _guarded(f"{module.__name__}.{name}", name, real, process))
+
+
+def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> Callable[..., Any]:
+    def guarded(*args: Any, **options: Any) -> Any:
+        if os.getpid() != process or not (name in _ENDS or _ends_us(name, args)):
+            return real(*args, **options)
+        caller = extract_stack(sys._getframe(1), limit=1)[0]
+        given = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
+        problem = f"{shown}({given}) at {caller.filename}:{caller.lineno} would have ended the run"
+        _prevented.append(problem)
+        raise ProcessExitError(f"{problem}; remove it")
+
+    return guarded
+
+
+def _ends_us(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a signal goes to this process, or to its whole group, and nothing here takes it."""
+    *receiver, number = args or (0,)
+    group = os.getpgrp() if hasattr(os, "getpgrp") else 0
+    ours = {"pid": (os.getpid(), 0, -group), "group": (group, 0)}
+    if (whose := _SIGNALLED[name]) and not set(receiver) & set(ours[whose]):
+        return False
+    try:
+        left_to_system = signal.getsignal(number) is signal.SIG_DFL
+    except (TypeError, ValueError):  # 0 only looks whether the process is there
+        return False
+    return left_to_system and signal.Signals(number).name not in _ARE_NO_END

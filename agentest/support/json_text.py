@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -262,3 +265,93 @@ def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - half the time, for most
         return {str(key): plain(item, inside) for key, item in value.items()}
     return [plain(item, inside) for item in value]
+
+
+class _Foreign(Exception):
+    """Something is of another type."""
+
+
+class _OnlyBuiltins(pickle.Pickler):
+    def reducer_override(self, value: Any) -> NoReturn:
+        """Is called for whatever is not exactly a text, a number, a dict, a list, a tuple, a set or None."""
+        raise _Foreign(type(value))
+
+
+def builtin_bytes(value: Any) -> bytes | None:
+    """The value for `pickle.loads`, which makes a deep copy of it.
+
+    None where anything in it is of a type that is not Python's own, or lies too deep: what copying that means
+    is for its own code to say.
+    """
+    found = io.BytesIO()
+    try:
+        _OnlyBuiltins(found, pickle.HIGHEST_PROTOCOL).dump(value)
+    except (_Foreign, RecursionError):
+        return None
+    return found.getvalue()
+
+
+def copied_quickly(value: Any) -> Any:
+    """A deep copy where all of it is of Python's own types; else as `copied`: foreign objects stay."""
+    data = builtin_bytes(value)
+    return copied(value) if data is None else pickle.loads(data)
+
+
+class BuiltinState(dict[str, Any]):
+    """A state of Python's own types. Its deep copies are read from bytes, ten times as fast as others.
+
+    Suites of hundreds of scenarios begin with one state of some megabytes, in each of their conversations.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(pickle.loads(data))
+        self._data = data
+
+    def __deepcopy__(self, memo: object) -> dict[str, Any]:
+        copy: dict[str, Any] = pickle.loads(self._data)
+        return copy
+
+    def __reduce__(self) -> tuple[type[BuiltinState], tuple[bytes]]:
+        return BuiltinState, (self._data,)
+
+
+_MOST_DEEP = 40
+CODE = "code "
+"""Begins what stands for a function or an object: its name, as what it does is in a file."""
+
+
+def canonical(value: Any) -> str:
+    """The text of a value. Functions and unknown objects are their names, never their addresses."""
+    return _text(value, 0)
+
+
+def _text(value: Any, depth: int) -> str:
+    if value is None or isinstance(value, str | int | float | bool | bytes):
+        return repr(value.value if isinstance(value, Enum) else value)
+    if depth > _MOST_DEEP:  # it may hold itself
+        return "…"
+    if isinstance(value, list | tuple):
+        return f"[{','.join([_text(each, depth + 1) for each in value])}]"
+    if isinstance(value, Mapping):
+        items = sorted((_text(key, 0), _text(each, depth + 1)) for key, each in value.items())
+        return f"{{{','.join([f'{key}:{text}' for key, text in items])}}}"
+    if isinstance(value, Set):
+        return f"{{{','.join(sorted(_text(each, 0) for each in value))}}}"
+    return _other(value, depth)
+
+
+def _other(value: Any, depth: int) -> str:
+    if isinstance(value, Enum):
+        return repr(value.value)
+    return repr(value.as_posix()) if isinstance(value, PurePath) else _of_object(value, depth)
+
+
+def _of_object(value: Any, depth: int) -> str:
+    kind = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
+    name = f"{getattr(kind, '__module__', '')}.{kind.__qualname__}"
+    if isinstance(value, BaseModel):
+        return f"{name}{_text(dict(value), depth + 1)}"
+    if is_dataclass(value) and not isinstance(value, type):
+        held = {field.name: getattr(value, field.name) for field in fields(value)}
+        return f"{name}{_text(held, depth + 1)}"
+    return f"{CODE}{name}"

@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from agentest.support.errors import OutputError
@@ -203,3 +204,49 @@ def _lead_nowhere(stream: IO[str]) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+FIRST_S = 5.0
+"""Seconds until it is first said."""
+EVERY_S = 30.0
+"""Seconds until it is said again."""
+
+
+def pauses() -> Iterator[tuple[float, float]]:
+    """Each pause before something is said, and the seconds that have passed after it."""
+    passed, pause = 0.0, FIRST_S
+    while True:
+        passed += pause
+        yield pause, passed
+        pause = EVERY_S
+
+
+@contextmanager
+def reminded(
+    what: str,
+    say: Callable[[str], object] = tell,
+    make_done: Callable[[], threading.Event] = threading.Event,
+) -> Iterator[None]:
+    """A block that may take long, while another thread says what is going on.
+
+    The thread has ended when the block has: processes may be forked again.
+
+    Args:
+        what: "reading the configuration and the scenarios".
+        make_done: what tells the thread that the block has ended.
+    """
+    done = make_done()
+
+    def remind() -> None:
+        for pause, passed in pauses():
+            if done.wait(pause):
+                return
+            say(f"agentest: {what}: {passed:.0f} s so far")
+
+    thread = threading.Thread(target=remind, name="agentest reminder", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import anyio
 
@@ -15,23 +16,22 @@ from agentest.config.agents.adk import is_adk_object
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
-from agentest.config.objects import framework_of
+from agentest.config.frameworks import framework_of
 from agentest.domain.events import Event, Noted
-from agentest.domain.results import RunResult
-from agentest.models.live import Patience
-from agentest.models.open import Models, scripted
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.verdict import run_status
+from agentest.models.caller import Patience
+from agentest.models.factory import Models, scripted
 from agentest.models.port import ChatModel, Ledger
+from agentest.report.console.scenario import block
 from agentest.runner.plan import Options, make_plan
 from agentest.runner.prepare import MODEL_VARIABLE, Prepared, Request, prepared_for
 from agentest.runner.run import Mode, run_steps
-from agentest.runner.session import Outcome, Session
-from agentest.runner.settings import settings_of
-from agentest.runner.stop import Stop
+from agentest.runner.session import Outcome, Session, Stop, settings_of
 from agentest.scenarios.discovery import Discovered
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import AgentestError, ConfigError, UsageError
 from agentest.testing.agent import ScriptedAgent
-from agentest.testing.checked import CheckedRun, as_checked
 
 AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any] | AnyAgent
 ConfigLike = str | Path | Mapping[str, Any] | Config
@@ -251,3 +251,68 @@ def _agent_section(agent: AgentLike) -> Any:
         f"agent: {agent!r} is no agent: expected an endpoint, a mapping as in a configuration, a handler "
         f"function, an agent object of a framework or a ScriptedAgent{hint}"
     )
+
+
+_SHOWN = 20
+"""How many scenarios an error shows whole."""
+
+
+class ScenarioFailed(AgentestError, AssertionError):
+    """A scenario failed. `result` is the whole run."""
+
+    def __init__(self, message: str, result: RunResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class ScenarioErrored(AgentestError):
+    """Nothing failed, and something could not be judged: no AssertionError, as nothing was found out.
+
+    `result` is the whole run.
+    """
+
+    def __init__(self, message: str, result: RunResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class CheckedRun(RunResult):
+    """The whole run, with a check."""
+
+    __slots__ = ()
+
+    def check(self) -> None:
+        """Raise unless every scenario passed, with what the console says of those that did not.
+
+        Raises ScenarioFailed, which is an AssertionError; ScenarioErrored where nothing failed; and
+        unittest.SkipTest, which pytest knows, too, where every scenario is skipped.
+        """
+        __tracebackhide__ = True  # pytest shows the test's line instead
+        status = run_status(self)
+        if status is Status.PASSED:
+            return
+        skipped = self.with_status(Status.SKIPPED)
+        if skipped and len(skipped) == len(self.scenarios) and not self.unclaimed:
+            raise SkipTest("; ".join(reason.message for each in skipped for reason in each.verdict.reasons))
+        kind = ScenarioFailed if status is Status.FAILED else ScenarioErrored
+        raise kind(_told(self), self)
+
+
+def as_checked(result: RunResult) -> CheckedRun:
+    """The same result, with a check."""
+    return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
+
+
+def _told(result: RunResult) -> str:
+    """What the console says of the scenarios that did not pass."""
+    short = [each for each in result.scenarios if each.verdict.status in (Status.FAILED, Status.ERRORED)]
+    of = f"{len(short)} of {len(result.scenarios)} scenarios did not pass"
+    rows = [of if result.scenarios else "no scenario was run"]
+    rows += [warning.message for warning in result.unclaimed]
+    rows += _blocks(short[:_SHOWN], several_agents=len(result.agents) > 1)
+    rows += [f"… {len(short) - _SHOWN} more"] if len(short) > _SHOWN else []
+    return "\n".join(rows)
+
+
+def _blocks(results: Iterable[ScenarioResult], *, several_agents: bool) -> list[str]:
+    return [block(result, several_agents=several_agents) for result in results]

@@ -9,11 +9,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.domain.transcript import Usage
-from agentest.tracing.spans import Span
 
 _AGENTIC = ("gen_ai.", "openinference.", "ai.", "traceloop.", "langsmith.", "llm.", "mcp.")
 _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
@@ -288,3 +287,51 @@ _MANY = 1e15
 def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
     values = (known.get(key) for key in keys)
     return next((int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MANY), 0)
+
+
+KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+"""By the number that stands for them on the wire."""
+STATUSES = ("unset", "ok", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanEvent:
+    """Something that happened during a span, like an exception."""
+
+    name: str
+    at_ns: int = 0
+    """Since 1970."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One step of an agent, as its instrumentation tells of it."""
+
+    trace_id: str
+    """32 lower-case hex digits."""
+    span_id: str
+    """16 lower-case hex digits."""
+    parent_id: str | None = None
+    """None: it is the first of its trace."""
+    name: str = ""
+    kind: str = KINDS[0]
+    start_ns: int = 0
+    """Since 1970."""
+    end_ns: int = 0
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    status: str = STATUSES[0]
+    status_message: str = ""
+    events: tuple[SpanEvent, ...] = ()
+    scope: str = ""
+    """The instrumentation that made it."""
+    service: str = ""
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong in it; None: nothing, as far as it tells."""
+        if self.status != "error":
+            return None
+        raised = (event.attributes.get("exception.message") for event in self.events)
+        told = (self.status_message, *raised, self.attributes.get("error.type"))
+        return next((str(text) for text in told if text), "it failed")

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from agentest.config.agents.mock_servers import Traces
-from agentest.mock_servers.opening import Opening
-from agentest.mock_servers.web import listen
+from agentest.mock_servers.listener import Opening, listen
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
-from agentest.support.http.incoming import BodyRefused, read_body, skip_body
+from agentest.support.http.request_bodies import BodyRefused, read_body, skip_body
 from agentest.tracing.collector import Collector
-from agentest.tracing.kept import KeptSpans
-from agentest.tracing.spans import Span
+from agentest.tracing.conventions import Span
+from agentest.tracing.span_file import KeptSpans
 from agentest.tracing.wire import NotSpans, spans_in_json, spans_in_protobuf
 
 MAX_BODY_BYTES = 64_000_000

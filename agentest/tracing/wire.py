@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentest.support.json_text import json_of_others
-from agentest.tracing.spans import KINDS, STATUSES, Span, SpanEvent
+from agentest.tracing.conventions import KINDS, STATUSES, Span, SpanEvent
 
 if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message

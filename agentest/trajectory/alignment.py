@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -10,15 +11,13 @@ from agentest.domain.transcript import WAITS_FOR_APPROVAL
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.replacing import replace
 from agentest.support.text import shortened
-from agentest.trajectory.bounds import over_limits
-from agentest.trajectory.differences import nearest_difference
+from agentest.trajectory.assessment import Judged, is_ordered
+from agentest.trajectory.candidates import Listed, all_listed, is_closed
+from agentest.trajectory.differences import alike, nearest_difference, of_tool
 from agentest.trajectory.expected_text import expected_text
-from agentest.trajectory.judged import Judged
-from agentest.trajectory.listed import Listed, all_listed, is_closed
+from agentest.trajectory.known_calls import ROUNDS_UNTOLD, Sightings
+from agentest.trajectory.limits import over_limits
 from agentest.trajectory.matching import bits, longest_rise
-from agentest.trajectory.modes import is_ordered
-from agentest.trajectory.nearest import different_pairs
-from agentest.trajectory.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.trajectory.table import CallTable
 
 MOST_ROWS = 200
@@ -274,3 +273,45 @@ def _limited(row: AlignedRow, limit: str) -> AlignedRow:
         return row
     words = "; ".join(filter(None, (row.difference, limit)))
     return replace(row, status=RowStatus.EXTRA if row.status.holds else row.status, difference=words)
+
+
+_MOST_COMPARED = 400
+"""Pairs of one tool that are compared for the nearest; beyond that they are taken as they come."""
+
+
+def different_pairs(
+    table: CallTable, missing: Sequence[int], others: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Pairs of expected calls and calls of one tool: of calls that count first, and with most in common."""
+    by_tool: defaultdict[str, list[int]] = defaultdict(list)
+    for call in others:
+        by_tool[table.calls[call].name].append(call)
+    left = dict.fromkeys(missing)
+    for name, calls in by_tool.items():
+        rows = [row for row in left if of_tool(table.slots[row], name)]
+        for pair in _nearest(table, rows, calls):
+            left.pop(pair[0])
+            yield pair
+
+
+def _nearest(table: CallTable, rows: Sequence[int], calls: Sequence[int]) -> Iterator[tuple[int, int]]:
+    if len(rows) * len(calls) > _MOST_COMPARED:
+        yield from zip(rows, calls, strict=False)
+        return
+    pairs = sorted(
+        (
+            not table.counting >> call & 1,
+            -max(
+                alike(each, table.calls[call]) for each in of_tool(table.slots[row], table.calls[call].name)
+            ),
+            row,
+            call,
+        )
+        for row in rows
+        for call in calls
+    )
+    taken: set[tuple[str, int]] = set()
+    for _, _, row, call in pairs:
+        if not {("row", row), ("call", call)} & taken:
+            taken |= {("row", row), ("call", call)}
+            yield row, call

@@ -2,19 +2,270 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from agentest.domain.transcript import ToolCall
-from agentest.scenarios.calls import ANYTHING, ExpectedCall
-from agentest.scenarios.matchers.comparison import PredicateFailed
-from agentest.scenarios.names import name_text
-from agentest.trajectory.expected_text import place_text
-from agentest.trajectory.free_calls import failure_untold
-from agentest.trajectory.known import NOTHING, Known
-from agentest.trajectory.listed import Listed, is_listed
-from agentest.trajectory.matches import any_call, call_matches, is_named
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import (
+    ARGUMENTS_UNTOLD,
+    WAITS_FOR_APPROVAL,
+    ToolCall,
+    arguments_untold,
+    failed,
+)
+from agentest.scenarios.calls import (
+    ANYTHING,
+    ExpectedCall,
+    ToolName,
+    is_one_tool,
+    name_matches,
+    name_text,
+    names_in,
+)
+from agentest.scenarios.matchers.comparison import CannotTell, PredicateFailed, equal
+from agentest.scenarios.matchers.differences import arguments_hold
+from agentest.scenarios.matchers.display import FUNCTIONS
+from agentest.scenarios.trajectory import Trajectory, calls_in
+from agentest.support.patterns import PatternTimeout
+from agentest.trajectory.expected_text import place_text, wanted_arguments
 from agentest.trajectory.matching import bits, mask_of
+
+RESULT_UNTOLD = "the agent does not tell what the tool answered"
+_TOLD_BY_THE_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
+
+
+def any_call(expected: ExpectedCall) -> bool:
+    """Whether every call of the tool is one that is expected, apart from its place."""
+    return only_arguments(expected) and wanted_arguments(expected) is None
+
+
+def only_arguments(expected: ExpectedCall) -> bool:
+    """Whether nothing but name and arguments decides, apart from its place."""
+    return expected.where is None and expected.result is ANYTHING
+
+
+def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
+    """Whether a call is one that is expected, apart from its place among the others.
+
+    A part that does not hold decides, whatever the others would say. Raises PredicateFailed, CannotTell.
+    """
+    if only_arguments(expected) and isinstance(expected.name, str):
+        if not is_named(expected, made.name):
+            return False
+        wanted = wanted_arguments(expected)
+        return wanted is None or _arguments_hold(wanted, made, expected.arg_match_mode == "exact")
+    doubts: list[PredicateFailed] = []
+    for part in _parts(expected, made):
+        try:
+            if not part():
+                return False
+        except PredicateFailed as error:
+            doubts.append(error)
+    if doubts:
+        raise doubts[0]
+    return True
+
+
+def is_named(expected: ExpectedCall, name: str) -> bool:
+    """Whether it stands for a tool of this name. Raises CannotTell."""
+    try:
+        return name_matches(expected.name, name)
+    except PatternTimeout as error:
+        raise CannotTell(str(error)) from None
+
+
+def _parts(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[], bool]]:
+    """What is asked of a call; first what needs no code of the user's."""
+    yield functools.partial(is_named, expected, made.name)
+    if expected.result is not ANYTHING:
+        yield functools.partial(result_holds, expected, made)
+    wanted = wanted_arguments(expected)
+    if wanted is not None:
+        yield functools.partial(_arguments_hold, wanted, made, expected.arg_match_mode == "exact")
+    if expected.where is not None:
+        yield functools.partial(where_holds, expected.where, made)
+
+
+def _arguments_hold(wanted: Mapping[str, Any], made: ToolCall, exact: bool) -> bool:
+    if arguments_untold(made):
+        raise CannotTell(ARGUMENTS_UNTOLD)
+    if not isinstance(made.args, Mapping):
+        return False
+    return arguments_hold(wanted, made.args, exact)
+
+
+def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
+    """What a function says of all arguments. Raises PredicateFailed, CannotTell."""
+    if arguments_untold(made):
+        raise CannotTell(ARGUMENTS_UNTOLD)
+    if not isinstance(made.args, Mapping):
+        return False
+    asked = where if isinstance(where, FUNCTIONS) else functools.partial(where)
+    return equal(asked, dict(made.args))
+
+
+def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
+    """Whether the tool answered as expected. Raises PredicateFailed, CannotTell."""
+    if not made.ran:
+        return False
+    if result_untold(made):
+        raise CannotTell(RESULT_UNTOLD)
+    wanted, actual = expected.result, made.result
+    if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
+        return arguments_hold(wanted, actual, expected.arg_match_mode == "exact")
+    return equal(wanted, actual)
+
+
+def result_untold(made: ToolCall) -> bool:
+    """Whether nobody knows what a call was answered, and so not whether it failed.
+
+    An agent that tells of a call without its result, and one that tells of the result null, say the same.
+    """
+    told = made.result is None and made.error is None and not made.mocked
+    return told and made.seen_by in _TOLD_BY_THE_AGENT and not failed(made)
+
+
+def failure_untold(call: ToolCall) -> str:
+    """Why it is not known whether a call failed."""
+    return f"ignore_failed: {call.name}: {RESULT_UNTOLD}"
+
+
+class FreeCalls:
+    """Which calls are free, and why."""
+
+    def __init__(self, spec: Trajectory, calls: Sequence[ToolCall], *, of_turn: bool = False) -> None:
+        """`of_turn`: whether they are the calls of one turn."""
+        self.whys: dict[int, str] = {}
+        """Call → why it is free, or may be."""
+        reads = failures = waiting = NOTHING
+        told = spec.reads or spec.ignore_failed or any(call.approval for call in calls)
+        for at, call in enumerate(calls if told else ()):
+            if call.approval is Approval.PENDING:
+                waiting = waiting.answered(at, True)
+                if of_turn:
+                    self.whys[at] = f"free: {WAITS_FOR_APPROVAL}"
+                continue
+            reads = reads.answered(at, self._reads(spec, at, call))
+            if spec.ignore_failed:
+                failures = failures.answered(at, self._failed(at, call))
+        self.failed = Known(failures.yes | waiting.yes, failures.maybe)
+        yes = reads.yes | failures.yes | (waiting.yes if of_turn else 0)
+        self.known = Known(yes, (reads.maybe | failures.maybe) & ~yes)
+
+    def _reads(self, spec: Trajectory, at: int, call: ToolCall) -> bool | None:
+        for name in spec.reads:
+            try:
+                if name_matches(name, call.name):
+                    self.whys[at] = f"free: a read ({name_text(name)})"
+                    return True
+            except PatternTimeout as error:
+                self.whys[at] = f"reads: {error}"
+                return None
+        return False
+
+    def _failed(self, at: int, call: ToolCall) -> bool | None:
+        if failed(call):
+            self.whys[at] = "free: answered with an error"
+            return True
+        if result_untold(call):
+            self.whys.setdefault(at, failure_untold(call))
+            return None
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of which calls something is true, and of which that is not known, as bits."""
+
+    yes: int = 0
+    maybe: int = 0
+
+    @property
+    def at_most(self) -> int:
+        return self.yes | self.maybe
+
+    def surely(self, sure: bool) -> int:
+        """The calls of which it is surely true; else those of which it may be."""
+        return self.yes if sure else self.at_most
+
+    def answered(self, at: int, answer: bool | None) -> Known:
+        """With the answer for one more call; None: it is not known."""
+        if answer is False:
+            return self
+        return Known(self.yes | 1 << at, self.maybe) if answer else Known(self.yes, self.maybe | 1 << at)
+
+    def without(self, other: Known) -> Known:
+        """What is true of it where the other is not."""
+        yes = self.yes & ~other.at_most
+        return Known(yes, self.at_most & ~other.yes & ~yes)
+
+    def both(self, other: Known) -> Known:
+        """Where both are true."""
+        yes = self.yes & other.yes
+        return Known(yes, self.at_most & other.at_most & ~yes)
+
+
+NOTHING = Known()
+
+
+Listed = frozenset[str] | None
+"""The tools whose every call is seen; None: no call is sure to be seen, and nothing about calls holds."""
+_CLOSED = ("strict", "unordered", "within")
+
+
+def is_closed(mode: str) -> bool:
+    """Whether calls that count and are not expected must not be made."""
+    return mode in _CLOSED
+
+
+def is_listed(name: ToolName, listed: Listed) -> bool:
+    """Whether every call that a name stands for is seen. A glob or a pattern may stand for other tools."""
+    return isinstance(name, str) and is_one_tool(name) and name in (listed or ())
+
+
+def all_listed(names: Iterable[ToolName], listed: Listed) -> bool:
+    """Whether every call of all of these is seen."""
+    return all(is_listed(name, listed) for name in names)
+
+
+def broken_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
+    """What a call that nobody saw could break, in words."""
+    if spec.expected is not None:
+        if is_closed(spec.match_mode):
+            yield f"match_mode: {spec.match_mode}"
+        elif spec.at_most_once:
+            yield from _unlisted("at_most_once", (call.name for call in calls_in(spec.expected)), listed)
+    yield from _unlisted("forbidden", (call.name for call in spec.forbidden), listed)
+    if spec.max_calls is not None:
+        yield "max_calls"
+    limits = spec.max_calls_per_tool
+    if isinstance(limits, Mapping):
+        yield from _unlisted("max_calls_per_tool", limits, listed)
+    elif limits is not None:
+        yield "max_calls_per_tool"
+    for order in spec.orders:
+        # Of `before`, a first call that was not seen breaks nothing.
+        steps = (order.then,) if order.kind == "before" else (order.first, order.then)
+        yield from _unlisted(order.kind, (name for step in steps for name in names_in(step)), listed)
+
+
+def met_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
+    """What a call that nobody saw could meet, in words."""
+    if spec.expected is not None:
+        yield from _unlisted("expected", (call.name for call in calls_in(spec.expected)), listed)
+    if spec.min_calls is not None:
+        yield "min_calls"
+    for order in spec.orders:
+        if order.kind == "before":
+            yield from _unlisted("before", names_in(order.first), listed)
+
+
+def _unlisted(key: str, names: Iterable[ToolName], listed: Listed) -> Iterator[str]:
+    found = dict.fromkeys(name_text(name) for name in names if not is_listed(name, listed))
+    if found:
+        yield f"{key}: {', '.join(found)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,12 @@ from typing import Any
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.matchers.comparison import PredicateFailed, equal, is_plain
-from agentest.scenarios.matchers.paths import MISSING, argument
-from agentest.scenarios.matchers.problems import argument_problems
-from agentest.scenarios.matchers.showing import shown
+from agentest.scenarios.matchers.differences import MISSING, argument, argument_problems
+from agentest.scenarios.matchers.display import shown
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
+from agentest.trajectory.candidates import is_named, result_holds, result_untold, where_holds
 from agentest.trajectory.expected_text import expected_text, place_text, wanted_arguments
-from agentest.trajectory.matches import is_named, result_holds, result_untold, where_holds
 
 _MOST = 5
 """Arguments that are named."""

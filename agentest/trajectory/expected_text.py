@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
-from agentest.scenarios.matchers.showing import shown
-from agentest.scenarios.names import ToolName, name_text
+from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step, ToolName, name_text
+from agentest.scenarios.matchers.display import shown
 
 _MOST_SHOWN = 20
 _MOST_CHARS = 2_000

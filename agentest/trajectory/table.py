@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agentest.domain.transcript import ToolCall
-from agentest.scenarios.alternatives import Slot
+from agentest.scenarios.trajectory import Slot
 from agentest.trajectory.expected_text import slot_name, slot_text
-from agentest.trajectory.matching import Matching, Partners, bits, maximum_matching, union
-from agentest.trajectory.rounds import best_in_order
-from agentest.trajectory.sightings import Sightings
+from agentest.trajectory.known_calls import Sightings
+from agentest.trajectory.matching import Matching, Partners, best_in_order, bits, maximum_matching, union
 
 Cell = tuple[int, int]
 """Position of an expected call and of a call that was made."""

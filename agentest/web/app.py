@@ -12,26 +12,24 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from agentest.adk.editing.content import ChangedOnDisk
+from agentest.adk.set_files import ChangedOnDisk
 from agentest.report.viewer.page import Coat, page, whole
-from agentest.runner.by_hand import NotNow
+from agentest.runner.talk import NotNow
 from agentest.support.errors import UsageError
-from agentest.support.http.callers import Handler
-from agentest.support.http.connections import Connections
-from agentest.support.redact import Redactor, environment_secrets
+from agentest.support.http.caller_guard import Handler
+from agentest.support.http.connection_limits import Connections
+from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
 from agentest.web.door import Door
-from agentest.web.exchange import answered
 from agentest.web.guard import Guard
-from agentest.web.importing import IMPORTS
 from agentest.web.jobs import ON_WAIT, add_jobs
+from agentest.web.json_exchange import answered
 from agentest.web.labels import add_labels
 from agentest.web.live import add_live
-from agentest.web.project import UI, Missing, Project
-from agentest.web.runs import add_runs
-from agentest.web.saved import add_saved
+from agentest.web.project import IMPORTS, UI, Missing, Project
+from agentest.web.runs import add_runs, add_saved
 from agentest.web.talk import add_talks
 
 _THREADS = 32

@@ -12,16 +12,13 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic.alias_generators import to_camel
 
-from agentest.adk.editing.checking import NotAccepted, Trouble
-from agentest.adk.editing.content import ChangedOnDisk, Content
-from agentest.adk.editing.edits import Done, Draft, Editor, free_id
-from agentest.adk.editing.listing import ListedSet, listing
-from agentest.adk.editing.places import Project
-from agentest.adk.editing.set_file import SetFile, open_set
+from agentest.adk.set_edits import Done, Draft, Editor, ListedSet, NotAccepted, Trouble, free_id, listing
+from agentest.adk.set_files import ChangedOnDisk, Content, Project
+from agentest.adk.set_text import SetFile, open_set
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.spelling import snake_case
-from agentest.web.exchange import answered, body_of, text_if_any, text_of
+from agentest.web.json_exchange import answered, body_of, text_if_any, text_of
 from agentest.web.project import UI
 
 _T = TypeVar("_T")

@@ -10,19 +10,18 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from agentest.history.comparison.comparing import compared
-from agentest.history.comparison.for_page import Between, for_page
-from agentest.history.comparison.measured import MeasuredRun, measured_run, measured_scenario
-from agentest.history.comparison.pairing import of_agent
-from agentest.store.reading import read_results
+from agentest.history.compared_runs import MeasuredRun, measured_run, measured_scenario, of_agent
+from agentest.history.comparison import compared
+from agentest.history.comparison_data import Between, for_page
+from agentest.store.reader import read_results
 from agentest.store.run_results import run_of
-from agentest.store.runs.finding import LATEST, KeptRun, kept_runs
+from agentest.store.runs.folder import LATEST, KeptRun, kept_runs
 from agentest.store.runs.record import RunRecord, read_record
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.web.exchange import answer_of
-from agentest.web.looking import CHOSEN
+from agentest.web.json_exchange import answer_of
 from agentest.web.project import UI, Project
+from agentest.web.run_index import CHOSEN
 
 _COMMIT_CHARS = 7
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from agentest.support.errors import UsageError
-from agentest.support.http.connections import listening
+from agentest.support.http.connection_limits import listening
 from agentest.web.guard import Guard
-from agentest.web.looking import Runs
 from agentest.web.project import Project
+from agentest.web.run_index import Runs
 
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from agentest.support.http.callers import Callers, Handler, json_refusal
+from agentest.support.http.caller_guard import Callers, Handler, json_refusal
 
 HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",

@@ -11,18 +11,17 @@ from typing import Any
 
 from aiohttp import web
 
-from agentest.calibration.desk import (
+from agentest.calibration.candidates import Gathered, gather, scenarios_of
+from agentest.calibration.label_file import LabelsFile
+from agentest.calibration.labelling_session import (
     AnsweredMeanwhile,
+    Beside,
     Desk,
     Opened,
     answers_to,
     shortcuts,
     takes_several,
 )
-from agentest.calibration.dialogue import asked, whole
-from agentest.calibration.gathering import Gathered, gather, scenarios_of
-from agentest.calibration.judged import Beside
-from agentest.calibration.label_file import LabelsFile
 from agentest.calibration.labels import (
     Label,
     Question,
@@ -31,17 +30,16 @@ from agentest.calibration.labels import (
     parsed_value,
     shown_value,
 )
-from agentest.calibration.sheet import known, shown_turns
+from agentest.calibration.terminal_labelling import asked, known, shown_turns, whole
 from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Request
-from agentest.store.runs.finding import LATEST, kept_runs, run_file
+from agentest.store.runs.folder import LATEST, kept_runs, run_file
 from agentest.support.errors import UsageError
-from agentest.support.http.callers import Handler
+from agentest.support.http.caller_guard import Handler
 from agentest.support.json_text import Json
-from agentest.web.exchange import answered, body_of, text_if_any
-from agentest.web.importing import imported
-from agentest.web.project import UI, Missing, Project
+from agentest.web.json_exchange import answered, body_of, text_if_any
+from agentest.web.project import UI, Missing, Project, imported
 
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentest.adk.editing.places import Project
-from agentest.adk.formats.reading import read_eval_set
+from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.set_files import Project
 from agentest.domain.results import ScenarioResult, Status
 from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, Request, prepare

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.web.exchange import event_stream, tell_event
 from agentest.web.jobs import JOBS
+from agentest.web.json_exchange import event_stream, tell_event
 from agentest.web.runs import RUNS
 
 _LOOK_S = 0.25

@@ -13,27 +13,27 @@ from anyio.abc import TaskGroup
 
 from agentest.domain.events import Event, Noted
 from agentest.domain.transcript import Conversation
-from agentest.models.recording.tape import NO_PAGE, Mode
+from agentest.models.tape import NO_PAGE, Mode
 from agentest.runner.agents import connected_agents
-from agentest.runner.connections import Connections, open_models, scenario_names, stopping
-from agentest.runner.holding import Finished, HeldHere, came_to_nothing
+from agentest.runner.conversation_run import Finished, HeldHere, came_to_nothing
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.session import Session
-from agentest.runner.settings import Settings, settings_of
+from agentest.runner.session import (
+    Connections,
+    Session,
+    Settings,
+    Stop,
+    open_models,
+    scenario_names,
+    settings_of,
+    stopping,
+)
 from agentest.runner.sources import ConversationSource, FinishedConversations, live_conversations
-from agentest.runner.stop import Stop
-from agentest.runner.totals import slimmed
+from agentest.runner.warnings import slimmed
 from agentest.store.conversations import conversation_json
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, described
 from agentest.support.json_text import encoded
-from agentest.support.task_errors import described
-from agentest.workers.beside import open_beside
-from agentest.workers.hosts import HostedConversations
-from agentest.workers.lease_messages import FromDesk
-from agentest.workers.leases import LeasedGates
-from agentest.workers.links import packed
-from agentest.workers.messages import (
+from agentest.workers.channel import (
     Begin,
     CannotStart,
     Close,
@@ -56,10 +56,13 @@ from agentest.workers.messages import (
     TurnClosed,
     Wait,
     Withdrawn,
+    packed,
 )
-from agentest.workers.printed import LinesPrinted, PrintedHere, ServerEnded
-from agentest.workers.recorded import PagesTape
-from agentest.workers.usage import SendingLedger
+from agentest.workers.forwarding import LinesPrinted, PagesTape, PrintedHere, SendingLedger, ServerEnded
+from agentest.workers.lease_client import LeasedGates
+from agentest.workers.lease_coordinator import FromDesk
+from agentest.workers.mock_proxy import HostedConversations
+from agentest.workers.worker_agents import open_beside
 
 ToHost = Wait | Begin | Question | Withdrawn | SpansTold
 ToWorker = Hold | PlaceGiven | EndUnit | StopRun | Close | ToHost | FromDesk | LinesPrinted | ServerEnded

@@ -37,22 +37,20 @@ from hypothesis import strategies as st
 from project import Project
 from pydantic import ValidationError
 
-from agentest.agents.a2a.calls import read_calls
 from agentest.agents.a2a.client import A2aClient
-from agentest.agents.a2a.probe import probe
-from agentest.agents.a2a.replies import check_ended_well, parts_of, read_said, read_usage
-from agentest.agents.a2a.work import Work
+from agentest.agents.a2a.reply import check_ended_well, parts_of, read_calls, read_said, read_usage
+from agentest.agents.a2a.task import Work
+from agentest.agents.detection import Finding, Look
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.probing import Finding, Look
+from agentest.agents.protocol_probes import probe_a2a
 from agentest.config.agents.a2a import A2aAgent
 from agentest.config.config import Config
-from agentest.domain.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
-from agentest.scenarios.session import Session
 from agentest.support.errors import AgentError, AgentestError, CannotSend
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 
 HI = UserText("Hi")
 DONE = task(artifacts=[artifact("a", "Hello.")])
@@ -924,7 +922,7 @@ def test_what_cannot_be_sent() -> None:
 def found(path: str, cards: dict[str, Any]) -> Finding | None:
     async def go() -> Finding | None:
         async with serving(A2aServer(lambda _: DONE, cards)) as server, open_client(AddressGuard()) as client:
-            return await probe(Look(server.url + path, client))
+            return await probe_a2a(Look(server.url + path, client))
 
     return anyio.run(go)
 

@@ -17,23 +17,22 @@ from wire import Answer, Connection, Wire, closed_port, completion, hang, http, 
 
 from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.adk_server.events import Run, read_run
-from agentest.agents.chat_completions.client import ChatCompletionsClient
-from agentest.agents.open import check_reachable, make_agents
+from agentest.agents.chat_completions import ChatCompletionsClient
+from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.users import ScriptedUser
-from agentest.domain.messages import AgentMessage, UserText
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
+from agentest.domain.messages import AgentMessage, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Remark, ToolCall, Usage
 from agentest.mocks.resolver import MockResolver
 from agentest.runner.plan import endpoint
-from agentest.scenarios.session import Session
 from agentest.support.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 
 STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
 SESSION = Session("salon", "u-1", STATE, "s-1")

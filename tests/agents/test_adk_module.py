@@ -23,16 +23,15 @@ from project import DEADLINE_S, Project, clean_environment
 
 from agentest import call, scenario
 from agentest.adk import AgentEvaluator, EvaluationFailed
-from agentest.adk.api.in_process import configuration
-from agentest.agents.adk_module.client import AdkModuleClient, open_agent
+from agentest.adk.in_process_evaluation import configuration
+from agentest.agents.adk_module import AdkModuleClient, open_agent
 from agentest.agents.port import NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.config import Config
-from agentest.domain.messages import UserText
+from agentest.domain.messages import Session, UserText
 from agentest.domain.results import RunResult, Status
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation
-from agentest.scenarios.session import Session
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.http.client import open_client
 from agentest.testing import run_scenarios

@@ -23,13 +23,12 @@ from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.adk_server.events import read_run
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agents.adk import AdkAgent
-from agentest.conversation.sessions import new_session_id
-from agentest.domain.messages import Attachment, UserText
+from agentest.conversation.turn_loop import new_session_id
+from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall
-from agentest.scenarios.session import Session
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "adk_agent"
 PIPELINE = Path(__file__).parent.parent / "support" / "adk_pipeline"

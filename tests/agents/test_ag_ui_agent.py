@@ -14,18 +14,17 @@ from project import Project
 from wire import http, wire
 
 from agentest import scenario
-from agentest.agents.ag_ui.probe import probe
-from agentest.agents.probing import Finding, Look
+from agentest.agents.detection import Finding, Look
+from agentest.agents.protocol_probes import probe_ag_ui
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.file import load_values
-from agentest.domain.messages import Attachment, UserText
+from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.results import RunResult, Status
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Remark
-from agentest.scenarios.session import Session
 from agentest.support.errors import ConfigError
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 from agentest.testing import run_scenarios
 
 
@@ -442,7 +441,7 @@ def test_the_probe(status: str, body: bytes, found: bool) -> None:
 
     async def go() -> Finding | None:
         async with wire(http(body, status), for_looks=True) as opened, open_client(AddressGuard()) as client:
-            return await probe(Look(opened.url, client))
+            return await probe_ag_ui(Look(opened.url, client))
 
     finding = anyio.run(go)
     assert (finding is not None) is found

@@ -23,13 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire import http
 
+from agentest.agents.ag_ui.client import read_spoken
 from agentest.agents.ag_ui.run import Run
-from agentest.agents.ag_ui.said import read_spoken
-from agentest.agents.ag_ui.state import State
-from agentest.agents.ag_ui.thread import Thread
+from agentest.agents.ag_ui.thread import State, Thread
+from agentest.domain.messages import Session
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Failure, Remark, Usage
-from agentest.scenarios.session import Session
 
 USER: Event = {"id": "u-9", "role": "user", "content": "Hi"}
 REASONING: list[Event] = [

@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.agents.in_process.gate import Gate
-from agentest.agents.in_process.port import Begin
-from agentest.agents.in_process.standing import current, place
+from agentest.agents.in_process.framework import Begin
+from agentest.agents.in_process.tool_gate import Gate, current, place
 from agentest.agents.port import AgentReply
-from agentest.config import objects
-from agentest.config.objects import Framework, advice_on, framework_of
+from agentest.config import frameworks as objects
+from agentest.config.frameworks import Framework, advice_on, framework_of
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, ToolCall

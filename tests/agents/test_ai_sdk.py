@@ -13,8 +13,8 @@ from wire import Answer, http
 
 from agentest import scenario
 from agentest.agents.ai_sdk.parts import AssistantMessage
-from agentest.agents.ai_sdk.probe import probe
-from agentest.agents.ai_sdk.written import user_message, version_4
+from agentest.agents.ai_sdk.reply import user_message, version_4
+from agentest.agents.protocol_probes import probe_ai_sdk
 from agentest.config.agent_types import AgentConfig
 from agentest.domain.messages import Attachment, UserText
 from agentest.testing import run_scenarios
@@ -535,9 +535,9 @@ def test_probing() -> None:
     """Streams say by a header what they are; pydantic-ai wants a trigger."""
     header = http(b"", headers=("x-vercel-ai-ui-message-stream: v1", "content-type: text/event-stream"))
     refusal = http(b'[{"msg": "discriminator \'trigger\'"}]', "422 Unprocessable")
-    assert looked(probe, "/chat", header) == {"type": "ai_sdk", "endpoint": "/chat"}
-    assert looked(probe, "/chat", refusal) == {"type": "ai_sdk", "endpoint": "/chat"}
-    assert looked(probe, "/chat", as_json({})) is None
+    assert looked(probe_ai_sdk, "/chat", header) == {"type": "ai_sdk", "endpoint": "/chat"}
+    assert looked(probe_ai_sdk, "/chat", refusal) == {"type": "ai_sdk", "endpoint": "/chat"}
+    assert looked(probe_ai_sdk, "/chat", as_json({})) is None
 
 
 async def parrot(scope: Any, receive: Any, send: Any) -> None:

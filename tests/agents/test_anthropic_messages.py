@@ -10,7 +10,7 @@ from talking import Gathering, Held, as_events, as_json, held, looked
 from wire import http
 
 from agentest import scenario
-from agentest.agents.anthropic_messages.probe import probe
+from agentest.agents.protocol_probes import probe_anthropic_messages
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Usage
@@ -450,7 +450,7 @@ def test_wrong_settings(body: dict[str, Any], says: str) -> None:
 def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
     """An endpoint whose errors have Anthropic's form speaks it; others do not."""
     settings = found and {"type": "anthropic_messages", "endpoint": found}
-    assert looked(probe, path, *answers) == settings
+    assert looked(probe_anthropic_messages, path, *answers) == settings
 
 
 # Many at once

@@ -16,9 +16,8 @@ from agentest import scenario
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall, waiting
-from agentest.scenarios.trajectories import parse_trajectory
-from agentest.store.codec import Codecs
-from agentest.store.layouts import CODECS
+from agentest.scenarios.trajectory_parser import parse_trajectory
+from agentest.store.codec import CODECS, Codecs
 from agentest.testing import arun_scenarios
 from agentest.trajectory.trajectory import match_trajectory
 

@@ -16,9 +16,8 @@ import pytest
 from project import Project
 
 from agentest import scenario
-from agentest.agents.asgi import application
-from agentest.agents.asgi.application import load_app, running_app
-from agentest.agents.asgi.exchange import AppFailed
+from agentest.agents import asgi as application
+from agentest.agents.asgi import AppFailed, load_app, running_app
 from agentest.config.agents.adk import AdkAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.config import Config

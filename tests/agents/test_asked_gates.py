@@ -17,8 +17,7 @@ import pytest
 
 import agentest
 from agentest import scenario
-from agentest.agents.in_process.gate import Gate
-from agentest.agents.in_process.standing import asked
+from agentest.agents.in_process.tool_gate import Gate, asked
 from agentest.agents.port import TurnContext
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy

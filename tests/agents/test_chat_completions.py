@@ -16,15 +16,14 @@ import anyio
 import pytest
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, reset, wire
 
-from agentest.agents.chat_completions.client import ChatCompletionsClient
-from agentest.agents.chat_completions.wire import to_wire
+from agentest.agents.chat_completions import ChatCompletionsClient, to_wire
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.support.errors import AgentError
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.bodies import BodyTooLarge
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 from agentest.support.http.retries import pause_before_retry, retry_after
 from agentest.testing import Raw, ScriptedAgent, tool_call
 

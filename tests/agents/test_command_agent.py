@@ -16,8 +16,7 @@ from project import wait_until
 from talking import converse
 
 from agentest import call, scenario
-from agentest.agents.command.client import open_agent
-from agentest.agents.command.program import Invocation, Program
+from agentest.agents.command import Invocation, Program, open_agent
 from agentest.agents.port import Resources
 from agentest.config import Config
 from agentest.config.agents.command import CommandAgent
@@ -25,7 +24,7 @@ from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
 from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import open_client
-from agentest.support.processes.groups import Reaper
+from agentest.support.process_groups import Reaper
 from agentest.testing import run_scenarios
 
 PYTHON = sys.executable

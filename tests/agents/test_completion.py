@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.agents.answers import EventStream
-from agentest.agents.chat_completions.completion import read_completion, read_stream
-from agentest.agents.chat_completions.wire import from_wire
+from agentest.agents.chat_completions import from_wire, read_completion, read_stream
+from agentest.agents.http_sender import EventStream
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import ToolRequest
 from agentest.domain.transcript import Usage

@@ -12,12 +12,11 @@ from anyio.lowlevel import checkpoint
 
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, TurnContext
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.users import ScriptedUser
-from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
+from agentest.domain.messages import AgentMessage, Message, Session, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.session import Session
 from agentest.support.errors import AgentError, CannotSend
 
 

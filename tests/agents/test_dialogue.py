@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentest.agents.dialogue import Form, Hearing
-from agentest.agents.notes import Notes
+from agentest.agents.message_mapping import Form, Hearing
+from agentest.agents.port import Notes
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentest.agents.handler_answers import read_answer
 from agentest.agents.port import AgentReply
+from agentest.agents.python_calls import read_answer
 from agentest.domain.messages import ToolRequest
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from http_agents import served
 
-from agentest.agents.http.probe import probe
-from agentest.agents.probing import Finding, Look
+from agentest.agents.detection import Finding, Look
+from agentest.agents.protocol_probes import probe_http
 from agentest.support.http.client import open_client
 
 
@@ -36,7 +36,7 @@ def found(paths: Any, at: str = "/chat") -> Finding | None:
             return web.json_response({"paths": paths, "components": {"schemas": ANSWERS}})
 
         async with served({"GET /openapi.json": document}) as url, open_client() as client:
-            return await probe(Look(url + at, client))
+            return await probe_http(Look(url + at, client))
 
     return anyio.run(look)
 

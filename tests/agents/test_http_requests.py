@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.agents.http.bodies import BodyTemplate
-from agentest.agents.http.requests import RequestTemplate
+from agentest.agents.http.requests import BodyTemplate, RequestTemplate
 from agentest.agents.http_sender import Outgoing
 
 said = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -12,11 +12,10 @@ from talking import Held, as_json, held, looked
 from wire import Answer, hang, http
 
 from agentest import scenario
-from agentest.agents.approvals import Decision, decided_by_user, is_approval
-from agentest.agents.graph_questions import question, resume
+from agentest.agents.approvals import Decision, decided_by_user, is_approval, question, resume
+from agentest.agents.langgraph.api import thread_of
 from agentest.agents.langgraph.messages import calls_of, text_of
-from agentest.agents.langgraph.probe import probe
-from agentest.agents.langgraph.requests import thread_of
+from agentest.agents.protocol_probes import probe_langgraph
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import Sight
@@ -456,8 +455,8 @@ def test_probing() -> None:
     """A LangGraph server is known by its /info; its first graph is proposed."""
     info, found = as_json({"version": "1", "langgraph_py_version": "1.2"}), as_json([{"graph_id": "shop"}])
     settings = {"type": "langgraph", "endpoint": "", "assistant_id": "shop"}
-    assert looked(probe, "/chat", info, found) == settings
-    assert looked(probe, "/chat", as_json({"version": "1"})) is None
+    assert looked(probe_langgraph, "/chat", info, found) == settings
+    assert looked(probe_langgraph, "/chat", as_json({"version": "1"})) is None
 
 
 class Server:

@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 from talking import as_json, held
 from wire import http
 
-from agentest.agents.answers import EventStream
 from agentest.agents.anthropic_messages import stream as messages_stream
-from agentest.agents.anthropic_messages.blocks import read_blocks
-from agentest.agents.anthropic_messages.message import blocks_of, made_so_far, usage_of
-from agentest.agents.anthropic_messages.written import as_received
-from agentest.agents.ignored import Ignored
-from agentest.agents.port import Resources
-from agentest.agents.responses import stream as responses_stream
-from agentest.agents.responses.calls import asked_by_id, output_item
+from agentest.agents.anthropic_messages.client import as_received
+from agentest.agents.anthropic_messages.message import blocks_of, made_so_far, read_blocks, usage_of
+from agentest.agents.http_sender import EventStream
+from agentest.agents.port import Ignored, Resources
+from agentest.agents.responses import response as responses_stream
+from agentest.agents.responses.items import asked_by_id, output_item
 from agentest.agents.responses.response import items_of, reply_of
 from agentest.agents.responses.response import made_so_far as made_in_response
 from agentest.domain.messages import ToolResult

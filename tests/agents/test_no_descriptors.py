@@ -15,7 +15,7 @@ from aiohttp import ClientConnectorError
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import TurnContext
-from agentest.agents.websocket.connecting import Connector
+from agentest.agents.websocket import Connector
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.domain.messages import UserText

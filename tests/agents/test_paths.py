@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentest.agents.paths import nothing_found, places_of_text, text_of
+from agentest.agents.reply_paths import nothing_found, places_of_text, text_of
 from agentest.support.json_path import JsonPath
 
 

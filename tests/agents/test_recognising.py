@@ -13,8 +13,7 @@ from aiohttp import web
 from http_agents import Handler, Routes, served
 
 from agentest.agents.advice import Advisor
-from agentest.agents.probing import Look, Seen
-from agentest.agents.recognising import recognised
+from agentest.agents.detection import Look, Seen, recognised
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.http.client import DirectResponse, Headers, open_client
 

@@ -12,7 +12,7 @@ from talking import Gathering, Held, as_events, as_json, held, looked
 from wire import http
 
 from agentest import scenario
-from agentest.agents.responses.probe import probe
+from agentest.agents.protocol_probes import probe_responses
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Usage
@@ -641,7 +641,7 @@ def test_wrong_settings(keys: dict[str, Any], says: str) -> None:
 def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
     """An endpoint that misses the `input`, or answers with a response, speaks it; others do not."""
     settings = found and {"type": "responses", "endpoint": found}
-    assert looked(probe, path, *answers) == settings
+    assert looked(probe_responses, path, *answers) == settings
 
 
 # Many at once

@@ -20,11 +20,11 @@ from hurrying import has_text
 from project import DEADLINE_S, wait_until
 from wire import closed_port, http, wire
 
-from agentest.agents.server.process import running_server
+from agentest.agents.server_process import running_server
 from agentest.config.agents.server import Server
 from agentest.support.errors import ServerError
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
-from agentest.support.http.guard import AddressGuard
 
 SERVE = """
 import http.server, os, pathlib, signal, subprocess, sys, time
@@ -477,10 +477,10 @@ def test_cancelled_while_starting(folder: Folder) -> None:
 
 RUNNER = """
 import sys, pathlib, anyio
-from agentest.agents.server.process import running_server
+from agentest.agents.server_process import running_server
 from agentest.config.agents.server import Server
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
+from agentest.support.http.address_guard import AddressGuard
 
 async def main():
     server = Server(command=[sys.executable, "server.py"], ready=sys.argv[1])

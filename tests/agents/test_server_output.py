@@ -5,12 +5,12 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from agentest.agents.server.output import AgentServers, Printed
+from agentest.agents.server_output import AgentServers, Printed
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
 from agentest.config.config import Config
 from agentest.domain.transcript import ServerOutput
-from agentest.runner.servers import own_servers
+from agentest.runner.prepare import own_servers
 
 
 def test_the_last_lines_since_a_turn_began() -> None:

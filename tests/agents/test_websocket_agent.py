@@ -19,7 +19,7 @@ from talking import converse
 
 from agentest import scenario
 from agentest.agents.port import Resources, TurnContext
-from agentest.agents.websocket.client import open_agent
+from agentest.agents.websocket import open_agent
 from agentest.config import Config
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.domain.messages import UserText

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.agents.chat_completions.wire import from_wire, to_wire
+from agentest.agents.chat_completions import from_wire, to_wire
 from agentest.domain.messages import AgentMessage, ToolRequest, ToolResult, UserText
 
 TEXT = st.text(max_size=20)

@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agentest.calibration.asking import answers_to, to_ask
-from agentest.calibration.comparison import (
+from agentest.calibration.agreement import (
     Answer,
     Figures,
     Judged,
@@ -20,6 +19,7 @@ from agentest.calibration.comparison import (
     labelled_metrics,
     pairs_of,
 )
+from agentest.calibration.judge_answers import answers_to, to_ask
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
@@ -35,11 +35,11 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Turn
 from agentest.judging.background import Background
-from agentest.judging.fingerprints import fingerprint
 from agentest.judging.judge import Judge
+from agentest.judging.questions import fingerprint
 from agentest.models.port import Answer as Shape
 from agentest.models.port import CallKey, Message
-from agentest.runner.calibration import Calibrated, known_calibrations, write_calibrations
+from agentest.runner.judge_models import Calibrated, known_calibrations, write_calibrations
 
 
 def asked(n: int, metric: str = "faithfulness") -> Question:

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.calibration.dialogue import Dialogue, open_questions
-from agentest.calibration.gathering import Scenarios, gather
-from agentest.calibration.label_file import read_labels
-from agentest.calibration.label_writer import LabelWriter
+from agentest.calibration.candidates import Scenarios, gather
+from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
@@ -24,17 +22,17 @@ from agentest.calibration.labels import (
     parsed_value,
     questions_of,
 )
-from agentest.calibration.sheet import transcript
+from agentest.calibration.terminal_labelling import Dialogue, open_questions, transcript
 from agentest.config.config import Config
 from agentest.domain.metrics import CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.judging.background import Background, background_of
+from agentest.judging.judge_input import conversation_context
 from agentest.judging.questions import CRITERION
-from agentest.judging.shown import conversation_context
-from agentest.runner.about import about_agent
-from agentest.runner.known_agents import known_agent
 from agentest.runner.plan import Unit
+from agentest.runner.run_summary import known_agent
+from agentest.runner.tools import about_agent
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios

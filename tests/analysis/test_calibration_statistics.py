@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.calibration.statistics import (
+from agentest.calibration.agreement import (
     counted,
     kappa_interval,
     kappa_of_counts,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentest.calibration.desk import answers_to
-from agentest.calibration.dialogue import keys, typed_value
 from agentest.calibration.label_file import read_labels
+from agentest.calibration.labelling_session import answers_to
 from agentest.calibration.labels import choices, parsed_value
+from agentest.calibration.terminal_labelling import keys, typed_value
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import CriterionOutcome, GoalOutcome
 

@@ -16,19 +16,18 @@ from jsonschema import Draft202012Validator
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import Reason, ReasonKind, Status, Verdict
-from agentest.history.comparison.as_json import as_json
-from agentest.history.comparison.comparing import compared
-from agentest.history.comparison.markdown import as_markdown
-from agentest.history.comparison.measured import (
+from agentest.history.compared_runs import (
     MeasuredConversation,
     MeasuredRun,
     MeasuredScenario,
     measured_run,
     measured_scenario,
+    of_agent,
 )
-from agentest.history.comparison.pairing import of_agent
-from agentest.history.comparison.show import print_text
-from agentest.history.comparison.values import Change, Comparison
+from agentest.history.comparison import compared
+from agentest.history.comparison_data import as_json
+from agentest.history.comparison_report import as_markdown, print_text
+from agentest.history.comparison_result import Change, Comparison
 from agentest.report.console.reporter import open_console
 from agentest.support.errors import UsageError
 

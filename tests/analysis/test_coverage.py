@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from stored import to_json
 
-from agentest.authoring.coverage.measure import Coverage, CoveredShare, ToolUse, measure
-from agentest.authoring.coverage.placing import Level, Placed, worst
-from agentest.authoring.coverage.show import print_text
+from agentest.authoring.coverage import Coverage, CoveredShare, Level, Placed, ToolUse, measure, worst
+from agentest.authoring.coverage_report import print_text
 from agentest.cli.coverage import covered as measured
 from agentest.cli.coverage import enough, show
 from agentest.config.config import Config
@@ -30,7 +29,7 @@ from agentest.runner.prepare import Request
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.discovery import Discovered
 from agentest.scenarios.model import Scenario
-from agentest.store.reading import stored_run
+from agentest.store.reader import stored_run
 from agentest.support.errors import ExitCode, UsageError
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from stored import to_json
 
 from agentest import scenario
-from agentest.adk.formats.model import (
+from agentest.adk.formats.eval_set import (
     EVAL_SET,
     EvalSet,
     eval_set_json,
@@ -26,11 +26,8 @@ from agentest.adk.formats.model import (
     tool_calls,
     tool_responses,
 )
-from agentest.authoring.export.evaluation_set import evaluation_set
-from agentest.authoring.export.export import export, write
-from agentest.authoring.export.selection import Held, read_earlier, select
-from agentest.codegen.literals import literal
-from agentest.codegen.script import script
+from agentest.authoring.export import export, write
+from agentest.authoring.export_selection import Held, evaluation_set, read_earlier, select
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
@@ -38,7 +35,9 @@ from agentest.domain.transcript import Attached, Conversation, Remark, ToolCall,
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.model import Scenario
-from agentest.store.invocations import unwrapped
+from agentest.scenarios.python_literals import literal
+from agentest.scenarios.source_code import script
+from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document
 from agentest.testing import Raw, ScriptedAgent, run_scenarios

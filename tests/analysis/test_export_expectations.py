@@ -11,10 +11,10 @@ import builders
 import evalset_documents as documents
 from stored import to_json
 
-from agentest.adk.formats.reading import read_eval_set
-from agentest.authoring.export.expected import find, held_to
-from agentest.authoring.export.export import Exported, export
-from agentest.authoring.export.selection import Held
+from agentest.adk.formats.reader import read_eval_set
+from agentest.authoring.export import Exported, export
+from agentest.authoring.export_expectations import find, held_to
+from agentest.authoring.export_selection import Held
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario

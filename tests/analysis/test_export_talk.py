@@ -9,10 +9,9 @@ import builders
 import pytest
 
 from agentest import scenario
-from agentest.adk.editing.content import ChangedOnDisk
-from agentest.adk.formats.reading import read_eval_set
-from agentest.authoring.export.starting_point import GOAL
-from agentest.authoring.export.talk import Talk, ToWrite, Wish, to_write, write
+from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.set_files import ChangedOnDisk
+from agentest.authoring.saved_conversation import GOAL, Talk, ToWrite, Wish, to_write, write
 from agentest.config.config import Config
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall

@@ -10,18 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.codegen import words
-from agentest.codegen.literals import Brackets, Item, Node, Text, imports, opened
-from agentest.codegen.script import NAMES
+from agentest.scenarios import source_code
 from agentest.scenarios.calls import AnyOf, CallOrder, ExpectedCall
 from agentest.scenarios.definition import collecting
-from agentest.scenarios.matchers.instances import instance
-from agentest.scenarios.matchers.quantities import approx, number
-from agentest.scenarios.matchers.texts import text
-from agentest.scenarios.matchers.values import absent, each, one_of, optional
+from agentest.scenarios.matchers.numbers import approx, number
+from agentest.scenarios.matchers.values import absent, each, instance, one_of, optional, text
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.python_literals import Brackets, Item, Node, Text, imports, opened
+from agentest.scenarios.source_code import NAMES
 from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectory
 
 ORDERS = ("before", "never_after")
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -111,7 +109,7 @@ def test_a_trajectory_reads_back_as_it_was(wanted: Trajectory) -> None:
         known = parse_trajectory(as_options(wanted))
     except ValueError:
         return  # it contradicts itself, or says nothing
-    made = source(trajectory=words.trajectories([known]))
+    made = source(trajectory=source_code.trajectories([known]))
     assert read(made).trajectory == (known,), made
 
 
@@ -136,7 +134,7 @@ def test_expectations_are_written_as_users_write_them() -> None:
     wanted = Trajectory(
         "in_order", (either, ExpectedCall("bye", {}, "exact")), reads=("get_*",), name="pays or refunds"
     )
-    made = source(trajectory=words.trajectories([wanted]))
+    made = source(trajectory=source_code.trajectories([wanted]))
     assert (
         made
         == """from agentest import any_of, call, exactly, instance, number, optional, scenario
@@ -165,7 +163,7 @@ scenario(
 """
     )
     before = Trajectory(orders=(CallOrder("before", *calls_of("a", "b")),))
-    made = source(trajectory=words.trajectories([wanted, before]))
+    made = source(trajectory=source_code.trajectories([wanted, before]))
     assert '\n        before("a", "b"),\n' in made
 
 
@@ -182,7 +180,7 @@ scenario(
 )
 def test_values_are_written_with_the_words_that_made_them(value: Any, written: str) -> None:
     """A word is written with what it was given, at any depth, and reads back as an equal value."""
-    made = Brackets("scenario(", (Item(words.value_of(value)),), ")")
+    made = Brackets("scenario(", (Item(source_code.value_of(value)),), ")")
     assert opened(made).splitlines()[1].strip().removesuffix(",") == written
     names = {}
     exec(imports([made], NAMES, "agentest"), names)
@@ -201,5 +199,5 @@ def test_values_are_written_with_the_words_that_made_them(value: Any, written: s
 )
 def test_what_has_no_source_says_where_it_stands(wanted: Trajectory, said: str) -> None:
     """A function, a set, a key that is no text: the message begins with the place."""
-    with pytest.raises(words.NoForm, match=f"^{re.escape(said)}"):
-        words.trajectory(wanted)
+    with pytest.raises(source_code.NoForm, match=f"^{re.escape(said)}"):
+        source_code.trajectory(wanted)

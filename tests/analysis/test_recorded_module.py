@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.authoring.recording.calls import Declared, Gathered, gather
-from agentest.authoring.recording.module import Module, module_of
+from agentest.authoring.mock_module import Module, module_of
+from agentest.authoring.recorded_calls import Declared, Gathered, gather
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import UNANSWERED, ToolCall
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.tools import parse_tools
+from agentest.scenarios.options import parse_tools
 from agentest.support.errors import MockError
-from agentest.support.redact import Redactor
+from agentest.support.redaction import Redactor
 
 RUFF = [sys.executable, "-m", "ruff"]
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -8,9 +8,14 @@ from random import Random
 
 import pytest
 
-from agentest.support.statistics.mean_difference import MeanDifference, Stratum, mean_difference
+from agentest.support.statistics.mean_difference import (
+    MeanDifference,
+    Stratum,
+    mean_difference,
+    quantile,
+    two_sided,
+)
 from agentest.support.statistics.paired import holm, mcnemar, newcombe, shares_differ
-from agentest.support.statistics.student import quantile, two_sided
 
 
 def by_brute_force(a: int, m: int, b: int, n: int) -> float:

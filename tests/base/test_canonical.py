@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agentest.support.canonical import CODE, canonical
+from agentest.support.json_text import CODE, canonical
 
 
 class Colour(Enum):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentest.support.moments import moment_of, shown_moment, without_moments
+from agentest.support.dates import moment_of, shown_moment, without_moments
 
 NOON_UTC = 1_794_830_400 * 1_000_000_000
 """2026-11-16, 12:00:00 UTC, in nanoseconds."""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentest.support.redact import (
+from agentest.support.redaction import (
     HIDDEN,
     MAX_ERROR_CHARS,
     Redactor,

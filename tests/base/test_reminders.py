@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from agentest.support.reminders import reminded
+from agentest.support.terminal import reminded
 
 
 class Waits(threading.Event):

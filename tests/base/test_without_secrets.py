@@ -9,8 +9,7 @@ import pytest
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Conversation, ToolCall, Turn
-from agentest.support.redact import Redactor
-from agentest.support.without_secrets import without_secrets
+from agentest.support.redaction import Redactor, without_secrets
 
 SECRET = "tok-1234-5678"
 REDACT = Redactor([SECRET, "91191191"])

@@ -14,10 +14,10 @@ import pytest
 import sample_run
 from axe import no_finding
 
-from agentest.cli.baseline import Against, Baseline
+from agentest.cli.comparison import Against, Baseline
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.history.comparison.measured import measured_run, measured_scenario
+from agentest.history.compared_runs import measured_run, measured_scenario
 from agentest.report.html import HtmlReporter
 
 HOURS, MORNING, CALLS = "asks for opening hours", "user books a morning slot", "books what was asked for"

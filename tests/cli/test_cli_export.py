@@ -11,7 +11,7 @@ import pytest
 from project import Project, free_port
 
 from agentest.adk.formats.criteria import read_criteria
-from agentest.adk.formats.model import EVAL_SET
+from agentest.adk.formats.eval_set import EVAL_SET
 from agentest.testing import ScriptedAgent, tool_call
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "support_agent"

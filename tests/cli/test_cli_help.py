@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from agentest.cli.commands import SECTIONS
+from agentest.cli.command_list import SECTIONS
 from agentest.cli.main import cli
 
 

@@ -13,7 +13,7 @@ import threading
 import pytest
 from project import COMMAND, DEADLINE_S, Project, answers, clean_environment, free_port, interrupt, wait_until
 
-from agentest.store.reading import conversations_of, read_results
+from agentest.store.reader import conversations_of, read_results
 from agentest.testing import ScriptedAgent
 
 SLOW_SERVER = """

@@ -16,7 +16,7 @@ from mcp_mock import KEY, McpServer, mcp_server
 from project import Project
 from real_mcp import program
 
-from agentest.cli.mcp_stdio import serve
+from agentest.cli.mcp_bridge import serve
 
 CHANGED = {
     **BOOKING,

@@ -9,7 +9,7 @@ import pytest
 from project import Project
 
 from agentest.config.file import find, find_above
-from agentest.runner.place import Place, place_of
+from agentest.runner.environment import Place, place_of
 from agentest.support.errors import ConfigError
 
 CONFIG = "agentest.config.yaml"

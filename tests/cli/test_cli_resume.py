@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, wait_until
 
-from agentest.cli.kinds import eval_of
+from agentest.cli.run_output import eval_of
 from agentest.testing import ScriptedAgent
 
 SCENARIOS = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentest.cli.watched import watched_files
+from agentest.cli.watch import watched_files
 
 THERE = (
     "src/a.py",

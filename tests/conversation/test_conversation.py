@@ -18,9 +18,9 @@ from anyio.lowlevel import checkpoint
 
 from agentest import scenario, sequence
 from agentest.agents.port import AgentReply
-from agentest.conversation.loop import TurnLoop
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
 from agentest.conversation.user_prompts import SILENCE
-from agentest.conversation.users import ScriptedUser
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import (
@@ -35,7 +35,7 @@ from agentest.domain.transcript import (
 )
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import ChatRequest, TransientError
-from agentest.runner.stop import Stop
+from agentest.runner.session import Stop
 from agentest.support.errors import AgentError, AgentestError
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
 

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.conversation.plan_user import PlanUser, check_instructions, plan_messages
-from agentest.conversation.users import Said
+from agentest.conversation.simulated_user import Said
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Blame, Turn
-from agentest.models.live import Patience
-from agentest.models.open import scripted
+from agentest.models.caller import Patience
+from agentest.models.factory import scripted
 from agentest.models.port import Ledger, TransientError
-from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.model import Scenario
+from agentest.scenarios.model import ConversationPlan, Scenario
 from agentest.support.errors import ConfigError, InvalidAnswer, ModelError, ModelUnavailable
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 

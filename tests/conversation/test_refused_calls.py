@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.serving import Served
-from agentest.conversation.users import ScriptedUser
+from agentest.conversation.out_of_band_calls import Served
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.transcript import Blame
 from agentest.mock_servers.port import Identity
 from agentest.mocks.resolver import MockResolver

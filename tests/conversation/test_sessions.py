@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from project import Project
 
-from agentest.conversation.sessions import new_session_id
+from agentest.conversation.turn_loop import new_session_id
 
 HANDLER = """
 async def handler(messages, ctx):

@@ -10,15 +10,15 @@ import pytest
 from project import Project
 
 from agentest import scenario
-from agentest.conversation.recording import Recording
+from agentest.conversation.handler_calls import Recording
 from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectory
+from agentest.store.codec import CODECS
 from agentest.store.conversations import result_of, stored_conversation
-from agentest.store.layouts import CODECS
-from agentest.store.scenarios import scenario_of, stored_scenario
+from agentest.store.run_results import scenario_of, stored_scenario
 from agentest.store.shapes import StoredConversation, StoredEntry
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.trajectory.trajectory import match_trajectory

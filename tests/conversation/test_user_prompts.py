@@ -8,11 +8,10 @@ from pydantic import BaseModel
 from agentest import scenario
 from agentest.adk.metrics.prompts import user_messages
 from agentest.conversation.plan_user import PlanMessage, plan_ends, plan_messages
-from agentest.conversation.user_answers import OpeningMessage, UserMessage
-from agentest.conversation.user_prompts import user_prompt
+from agentest.conversation.user_prompts import OpeningMessage, UserMessage, user_prompt
 from agentest.domain.end_reason import PATIENCE, PLAN_ENDS, REASONS_TO_STOP, Ending
-from agentest.models.schema import answer_schema
-from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.models.structured_output import answer_schema
+from agentest.scenarios.model import ConversationPlan
 
 TOLD = user_prompt(
     scenario(

@@ -11,21 +11,26 @@ import anyio
 import pytest
 
 from agentest import scenario, sequence
-from agentest.conversation.user_answers import MAX_CALLS, ActingMessage, ActingOpening
-from agentest.conversation.user_prompts import MAX_ROUNDS, tools_listed, user_prompt
+from agentest.conversation.simulated_user import SimulatedUser
+from agentest.conversation.user_prompts import (
+    MAX_CALLS,
+    MAX_ROUNDS,
+    ActingMessage,
+    ActingOpening,
+    tools_listed,
+    user_prompt,
+)
 from agentest.conversation.user_tools import UserTools
-from agentest.conversation.users import SimulatedUser
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Blame, Conversation
 from agentest.domain.truncation import MAX_CHARS, stored
 from agentest.mocks.answering import MockContext
 from agentest.mocks.resolver import MockResolver
+from agentest.models.caller import LiveAnswers
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers
 from agentest.models.port import ChatRequest, Ledger
-from agentest.models.schema import answer_schema
-from agentest.models.structured import StructuredModel
+from agentest.models.structured_output import StructuredModel, answer_schema
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import AgentestError, MockError
 from agentest.testing import STOP, CheckedRun, ScriptedAgent, ScriptedModel, run_scenarios, tool_call

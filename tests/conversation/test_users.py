@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.conversation.users import OfflineUser, Said, ScriptedUser, SimulatedUser, User
+from agentest.conversation.simulated_user import OfflineUser, Said, ScriptedUser, SimulatedUser, User
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import ToolCall, Turn
+from agentest.models.caller import LiveAnswers, Patience
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers, Patience
 from agentest.models.port import ChatRequest, Ledger, TransientError
-from agentest.models.structured import StructuredModel
+from agentest.models.structured_output import StructuredModel
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import InvalidAnswer, ModelUnavailable
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios

@@ -19,9 +19,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.model import EvalCase, Invocation, text_of, tool_calls
+from agentest.adk.formats.eval_set import EvalCase, Invocation, text_of, tool_calls
 from agentest.adk.metrics.deterministic import ResponseMatch, ToolTrajectory
-from agentest.adk.metrics.porter import stem
+from agentest.adk.metrics.rouge import stem
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import Score
 from agentest.domain.transcript import Conversation, ToolCall, Turn

@@ -11,14 +11,11 @@ import pytest
 from evalset_strategy import eval_sets
 from hypothesis import given
 
-from agentest.adk.editing.checking import NotAccepted
-from agentest.adk.editing.content import ChangedOnDisk, Content
-from agentest.adk.editing.edits import Draft, Editor, free_id
-from agentest.adk.editing.listing import listing
-from agentest.adk.editing.places import Project
-from agentest.adk.editing.set_file import open_set
-from agentest.adk.formats.model import EvalSet, eval_set_json
-from agentest.adk.formats.reading import read_eval_set
+from agentest.adk.formats.eval_set import EvalSet, eval_set_json
+from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.set_edits import Draft, Editor, NotAccepted, free_id, listing
+from agentest.adk.set_files import ChangedOnDisk, Content, Project
+from agentest.adk.set_text import open_set
 from agentest.support.errors import UsageError
 
 NAME = "shop.evalset.json"

@@ -10,9 +10,7 @@ from evalset_strategy import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.editing.rewriting import Rewriter, same
-from agentest.adk.editing.style import style_of
-from agentest.adk.editing.syntax import read, root
+from agentest.adk.set_text import Rewriter, read, root, same, style_of
 
 INDENTS = st.sampled_from([None, 1, 2, 4, "\t"])
 LAYOUTS = st.tuples(INDENTS, st.booleans(), st.sampled_from([", ", ","]), st.sampled_from(["\n", "\r\n"]))

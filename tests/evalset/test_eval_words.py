@@ -10,7 +10,7 @@ from evalset_documents import case, criteria, eval_set, invocation, simulated, t
 from project import Project
 
 from agentest.adk import AgentEvaluator
-from agentest.adk.words import Words, read_words
+from agentest.adk.plan import Words, read_words
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from agentest.adk.cases import CaseSet, case_entries, recorded_answers
 from agentest.adk.formats.criteria import DEFAULT, Criteria, parse_criteria
-from agentest.adk.formats.model import EVAL_CASE, EVAL_SET, EvalCase
-from agentest.adk.formats.reading import Form, ReadSet
-from agentest.adk.planning import eval_plan
+from agentest.adk.formats.eval_set import EVAL_CASE, EVAL_SET, EvalCase
+from agentest.adk.formats.reader import Form, ReadSet
+from agentest.adk.plan import eval_plan
 from agentest.config.config import Config
+from agentest.domain.messages import Session
 from agentest.domain.results import CaseId, ReferenceCall, ScenarioResult, Status
 from agentest.mocks.binding import RecordedAnswer
 from agentest.runner.plan import Unit
-from agentest.scenarios.session import Session
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 

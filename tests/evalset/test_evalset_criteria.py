@@ -16,14 +16,14 @@ from agentest.adk.formats.criteria import (
     Criteria,
     Criterion,
     CustomMetric,
+    MatchType,
     UserSimulator,
     parse_criteria,
     read_criteria,
 )
-from agentest.adk.formats.match_type import MatchType
+from agentest.adk.formats.eval_set import Rubric, RubricContent
 from agentest.adk.formats.metric_info import Interval
-from agentest.adk.formats.model import Rubric, RubricContent
-from agentest.config.wishes import ModelWish, Sampling
+from agentest.config.models import ModelWish, Sampling
 from agentest.domain.metrics import ADK_METRICS
 from agentest.support.errors import UsageError
 from agentest.support.spelling import snake_case

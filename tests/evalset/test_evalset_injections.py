@@ -11,13 +11,12 @@ import anyio
 import pytest
 from evalset_documents import case, eval_set, message
 
-from agentest.adk.api.in_process import as_eval_set
 from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.model import EvalCase
-from agentest.adk.metrics.facts import AgentFacts, facts_of
-from agentest.adk.metrics.given import conversation_of
-from agentest.adk.metrics.graders import make_grader
-from agentest.adk.metrics.shown import JUDGED_NAMES
+from agentest.adk.formats.eval_set import EvalCase
+from agentest.adk.in_process_evaluation import as_eval_set
+from agentest.adk.metrics.example_prompts import JUDGED_NAMES
+from agentest.adk.metrics.grader import AgentFacts, facts_of
+from agentest.adk.metrics.graders import conversation_of, make_grader
 from agentest.domain.transcript import Attached, Conversation, with_mentions
 from agentest.models.port import CallKey
 from agentest.support.errors import ModelUnavailable

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentest.adk.formats.criteria import Criterion
-from agentest.adk.formats.model import (
+from agentest.adk.formats.eval_set import (
     AgentDetails,
     AppDetails,
     Content,
@@ -39,19 +39,19 @@ from agentest.adk.formats.personas import (
     persona_text,
     persona_violations,
 )
-from agentest.adk.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
-from agentest.adk.metrics.given import conversation_of
-from agentest.adk.metrics.judged import JUDGED
+from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of
+from agentest.adk.metrics.graders import conversation_of
+from agentest.adk.metrics.hallucinations import sentences
+from agentest.adk.metrics.judge_graders import JUDGED
 from agentest.adk.metrics.prompts import background_of
 from agentest.adk.metrics.rubrics import check_rubrics, effective_rubrics
-from agentest.adk.metrics.sampling import samples_of
-from agentest.adk.metrics.sentences import sentences
+from agentest.adk.metrics.turn_judge import samples_of
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, Turn
-from agentest.judging.grading import Graded, graded
-from agentest.models.live import Patience
-from agentest.models.open import scripted
+from agentest.judging.grader import Graded, graded
+from agentest.models.caller import Patience
+from agentest.models.factory import scripted
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedModel

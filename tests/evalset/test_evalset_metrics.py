@@ -11,9 +11,8 @@ from builders import tool_call, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.formats.criteria import Criterion
-from agentest.adk.formats.match_type import MatchType
-from agentest.adk.formats.model import (
+from agentest.adk.formats.criteria import Criterion, MatchType
+from agentest.adk.formats.eval_set import (
     ConversationScenario,
     EvalCase,
     FunctionCall,
@@ -30,12 +29,11 @@ from agentest.adk.metrics.deterministic import (
     trajectory_matches,
 )
 from agentest.adk.metrics.graders import make_grader
-from agentest.adk.metrics.porter import stem
-from agentest.adk.metrics.rouge import rouge1, words
+from agentest.adk.metrics.rouge import rouge1, stem, words
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
-from agentest.judging.grading import Graded, Grader
+from agentest.judging.grader import Graded, Grader
 from agentest.models.port import CallKey
 
 A, B, C = ("a", {"x": 1}), ("b", {}), ("c", None)

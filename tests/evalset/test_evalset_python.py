@@ -30,7 +30,7 @@ from agentest.adk import (
     LocalEvalService,
     PerInvocationResult,
 )
-from agentest.adk.formats.model import EVAL_SET, text_of
+from agentest.adk.formats.eval_set import EVAL_SET, text_of
 from agentest.agents.port import TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.custom import CustomAgent

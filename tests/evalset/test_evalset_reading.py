@@ -12,7 +12,7 @@ from evalset_strategy import eval_sets, json_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.adk.formats.model import (
+from agentest.adk.formats.eval_set import (
     Content,
     EvalCase,
     EvalSet,
@@ -24,15 +24,17 @@ from agentest.adk.formats.model import (
     text_of,
     tool_calls,
 )
-from agentest.adk.formats.reading import (
+from agentest.adk.formats.reader import (
     Form,
+    FoundSets,
     ReadSet,
+    find_eval_sets,
+    parse_target,
     read_eval_set,
     read_session,
     select,
 )
-from agentest.adk.formats.targets import FoundSets, find_eval_sets, parse_target
-from agentest.adk.migrate import migrate
+from agentest.adk.migration import migrate
 from agentest.support.errors import UsageError
 
 TURN = {"user_content": {"parts": [{"text": "Where is parcel 7?"}]}}

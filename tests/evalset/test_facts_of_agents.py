@@ -10,13 +10,13 @@ from evalset_documents import case, eval_set, invocation
 
 from agentest.adk.cases import CaseSet
 from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.model import EVAL_SET
-from agentest.adk.formats.reading import Form, ReadSet
-from agentest.adk.metrics.facts import AgentFacts
-from agentest.adk.planning import eval_plan
+from agentest.adk.formats.eval_set import EVAL_SET
+from agentest.adk.formats.reader import Form, ReadSet
+from agentest.adk.metrics.grader import AgentFacts
+from agentest.adk.plan import eval_plan
 from agentest.config.config import Config
 from agentest.runner.plan import Unit
-from agentest.scenarios.tools import parse_tools
+from agentest.scenarios.options import parse_tools
 
 APP = {
     "agent_details": {

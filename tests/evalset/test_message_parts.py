@@ -11,20 +11,19 @@ from pydantic import TypeAdapter
 from wire import http, wire
 
 from agentest.adk import EvalCaseResult, EvalSet, LocalEvalService
-from agentest.adk.formats.messages import user_message
-from agentest.adk.formats.model import EVAL_SET, Blob, Content, Part, invocation_json
+from agentest.adk.formats.eval_set import EVAL_SET, Blob, Content, Part, invocation_json, user_message
 from agentest.agents.adk_server.client import AdkClient
-from agentest.agents.chat_completions.attachments import content_of
+from agentest.agents.chat_completions import content_of
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.config.agents.adk import AdkAgent
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.users import ScriptedUser
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Attached, Blame, Conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import CannotSend
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 from agentest.testing import ScriptedAgent
 
 pytestmark = pytest.mark.anyio

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentest.adk.cases import case_entries
-from agentest.adk.formats.model import EVAL_SET, EvalSet, eval_set_json
-from agentest.adk.formats.reading import read_eval_set
-from agentest.adk.migrate import migrate
-from agentest.adk.planning import case_sets
+from agentest.adk.formats.eval_set import EVAL_SET, EvalSet, eval_set_json
+from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.migration import migrate
+from agentest.adk.plan import case_sets
 from agentest.domain.results import ScenarioResult
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.models.port import CallKey

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agentest.adk.formats.criteria import Criterion
-from agentest.adk.formats.model import EvalCase, Invocation, content
+from agentest.adk.formats.eval_set import EvalCase, Invocation, content
+from agentest.adk.metrics.example_prompts import JUDGED_NAMES
 from agentest.adk.metrics.graders import make_grader
-from agentest.adk.metrics.shown import JUDGED_NAMES
 from agentest.cli.prompts import prompts
 from agentest.support.errors import UsageError
 

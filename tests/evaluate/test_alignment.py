@@ -14,8 +14,8 @@ from agentest import call
 from agentest.domain.results import AlignedRow, RowStatus, TrajectoryResult
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.trajectories import parse_trajectory
 from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.trajectory.alignment import MOST_ROWS
 from agentest.trajectory.trajectory import match_trajectory
 

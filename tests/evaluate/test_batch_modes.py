@@ -28,10 +28,10 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.judging.answers import CriterionAnswer, criterion_result
-from agentest.judging.prompts import SYSTEM
+from agentest.judging.questions import SYSTEM
 from agentest.models.port import ChatReply, ChatRequest
-from agentest.runner.estimate import estimate
 from agentest.runner.plan import Unit
+from agentest.runner.run_budget import estimate
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 

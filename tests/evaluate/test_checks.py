@@ -21,7 +21,7 @@ from agentest import scenario
 from agentest.domain.reasons import check_status
 from agentest.domain.results import CheckResult, Status
 from agentest.domain.transcript import Turn
-from agentest.judging.checks import check_reply, checked_first_token, checked_reply
+from agentest.judging.reply_checks import check_reply, checked_first_token, checked_reply
 from agentest.scenarios.expectations import Expect, parse_expect
 from agentest.support.errors import ScenarioError
 from agentest.testing import ScriptedAgent, run_scenarios

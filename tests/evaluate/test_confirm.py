@@ -19,8 +19,7 @@ from agentest.domain.results import (
     Status,
     Unscored,
 )
-from agentest.judging.confirm import ConfirmedJudge, confirmed_judge
-from agentest.judging.judge import Judge
+from agentest.judging.judge import ConfirmedJudge, Judge, confirmed_judge
 from agentest.models.providers import ModelSpec, resolve_confirming
 from agentest.support.errors import ConfigError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios

@@ -15,13 +15,12 @@ from pydantic import BaseModel
 
 from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, scenario
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
-from agentest.judging.custom import Metric, evaluate_metric
-from agentest.judging.inputs import ConversationInput, TurnInput
+from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput, evaluate_metric
+from agentest.models.caller import LiveAnswers, Patience
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers, Patience
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
-from agentest.models.structured import StructuredModel
+from agentest.models.structured_output import StructuredModel
 from agentest.support.errors import ConfigError, ModelError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 

@@ -23,14 +23,13 @@ from agentest.domain.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.judging.dedup import Group, deduplicate, group_by_label, settle
-from agentest.judging.dedup_prompts import MOST_FAILURES
+from agentest.judging.error_grouping import MOST_FAILURES, Group, deduplicate, group_by_label, settle
 from agentest.judging.evaluation import labelled_failures
+from agentest.models.caller import LiveAnswers, Patience
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers, Patience
 from agentest.models.port import ChatRequest, Ledger, TransientError
-from agentest.models.structured import StructuredModel
+from agentest.models.structured_output import StructuredModel
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 

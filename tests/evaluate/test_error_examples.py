@@ -10,9 +10,8 @@ from builders import conversation, conversation_result, labelled_failure, tool_c
 from project import Project
 
 from agentest.domain.results import ConversationResult, ErrorExample, LabelledFailure
-from agentest.judging.dedup import group_by_label
-from agentest.judging.examples import with_examples
-from agentest.support.redact import Redactor
+from agentest.judging.error_grouping import group_by_label, with_examples
+from agentest.support.redaction import Redactor
 from agentest.testing import ScriptedAgent
 from agentest.testing import tool_call as called
 

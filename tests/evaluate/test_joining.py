@@ -12,12 +12,12 @@ import pytest
 
 from agentest.domain.results import CauseJoin, ErrorGroup, Severity
 from agentest.domain.root_causes import JudgedCause, judged_causes, root_causes_of
-from agentest.judging.joining import GROUPS_PER_CALL, MOST_GROUPS, Joining, worth_joining
+from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS, Joining, worth_joining
+from agentest.models.caller import LiveAnswers, Patience
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers, Patience
 from agentest.models.port import ChatRequest, Ledger
-from agentest.models.structured import StructuredModel
+from agentest.models.structured_output import StructuredModel
 from agentest.support.errors import ModelError
 from agentest.testing import ScriptedModel
 

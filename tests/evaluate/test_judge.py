@@ -28,14 +28,12 @@ from agentest.domain.results import (
 from agentest.judging.answers import ANSWERS, CriterionAnswer, criterion_result, score_of
 from agentest.judging.judge import Judge
 from agentest.judging.questions import metric_question
+from agentest.models.caller import LiveAnswers, Patience
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers, Patience
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
-from agentest.models.reader import Unreadable, read
-from agentest.models.schema import answer_schema
-from agentest.models.structured import StructuredModel
-from agentest.scenarios.criteria import Criterion
+from agentest.models.structured_output import StructuredModel, Unreadable, answer_schema, read
+from agentest.scenarios.model import Criterion
 from agentest.support.errors import ModelUnavailable
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 

@@ -26,9 +26,9 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Blame
 from agentest.domain.verdict import averages, decide
-from agentest.judging.partial_credit import NO_TRAJECTORY, partial_credit
-from agentest.scenarios.trajectories import parse_trajectory
+from agentest.judging.evaluation import NO_TRAJECTORY, partial_credit
 from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectory
 
 HALF = TrajectoryScore(met=0.5, precision=1.0, recall=0.5)
 WHOLE = TrajectoryScore(met=1.0, precision=1.0, recall=1.0)

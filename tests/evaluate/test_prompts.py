@@ -17,14 +17,14 @@ from agentest.domain.results import LabelledFailure
 from agentest.domain.transcript import Attached, Remark, ToolCall, Turn, with_mentions
 from agentest.judging.answers import ANSWERS, CriterionAnswer
 from agentest.judging.background import Background
-from agentest.judging.dedup_prompts import dedup_messages
-from agentest.judging.prompts import judge_messages, own_words, question, shown_prompts
-from agentest.judging.shown import block, conversation_context, turn_context
+from agentest.judging.error_grouping import dedup_messages
+from agentest.judging.judge_input import block, conversation_context, turn_context
+from agentest.judging.questions import judge_messages, own_words, question, shown_prompts
 from agentest.models.port import joined
-from agentest.models.schema import answer_schema
+from agentest.models.structured_output import answer_schema
 from agentest.scenarios.model import Scenario
-from agentest.support.data_blocks import escaped
 from agentest.support.templates import fill, placeholders
+from agentest.support.text import escaped
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 INJECTIONS = [

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from agentest.adk.metrics.hallucinations import sentence_labels
+from agentest.adk.metrics.multi_turn import Goals
 from agentest.adk.metrics.rubrics import rubric_answers
 from agentest.adk.metrics.safety import PolicyAnswer
-from agentest.adk.metrics.whole import Goals
 from agentest.judging.answers import ANSWERS, CriterionAnswer
-from agentest.judging.dedup import Groups
-from agentest.models.schema import answer_schema
+from agentest.judging.error_grouping import Groups
+from agentest.models.structured_output import answer_schema
 
 _MADE = (
     *ANSWERS.values(),

@@ -11,11 +11,10 @@ import pytest
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import Remark, StateChange, Turn
 from agentest.judging.session_checks import checked_session, checked_state, compared_keys
-from agentest.report.session_state import state_rows
+from agentest.report.phrases import state_rows
 from agentest.scenarios.expectations import parse_expect
-from agentest.scenarios.matchers.showing import beginning, shown
-from agentest.scenarios.matchers.texts import text
-from agentest.scenarios.matchers.values import absent, optional
+from agentest.scenarios.matchers.display import beginning, shown
+from agentest.scenarios.matchers.values import absent, optional, text
 
 STATE = {"cart": [{"item": "notebook", "n": 2}], "open": True, "n": 1, "nothing": None}
 REMARKS = (

@@ -15,9 +15,8 @@ import pytest
 from agentest.domain.results import RowStatus, TrajectoryResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.scenarios.alternatives import paths_of
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import Trajectory, paths_of
 from agentest.trajectory.trajectory import match_trajectory
 
 TOOLS = ("a", "b", "r_c")

@@ -9,7 +9,7 @@ import pytest
 from agentest import call
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text
-from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.trajectory.trajectory import match_trajectory
 
 PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNTOLD, seen_by=SeenBy.AGENT)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest.scenarios.matchers.comparison import PredicateFailed, equal
-from agentest.scenarios.matchers.showing import shown
+from agentest.scenarios.matchers.display import shown
 from agentest.support.json_text import safe_repr
 
 json_values = st.recursive(

@@ -21,7 +21,7 @@ from agentest.domain.transcript import (
     with_mentions,
 )
 from agentest.judging.background import Background
-from agentest.judging.shown import conversation_context, turn_context
+from agentest.judging.judge_input import conversation_context, turn_context
 
 BACKGROUND = Background(
     goal="Get the money back.",

@@ -17,15 +17,14 @@ from dirty_equals import IsStr
 
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import Conversation
-from agentest.judging.sayings import checked_in_turn
-from agentest.judging.whole import checked_whole
+from agentest.judging.conversation_checks import checked_whole
+from agentest.judging.says_checks import checked_in_turn
 from agentest.mocks.state import beginning, end_state
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.expectations import parse_expect
-from agentest.scenarios.matchers.quantities import approx, number
-from agentest.scenarios.matchers.texts import text
-from agentest.scenarios.matchers.values import absent, one_of, optional
-from agentest.scenarios.state import parse_state
+from agentest.scenarios.matchers.numbers import approx, number
+from agentest.scenarios.matchers.values import absent, one_of, optional, text
+from agentest.scenarios.options import parse_state
 
 REPLIES = ("Hello! What can I do?", "That is $1,234.00 for Order 17.", "Refunded. Anything else?")
 

@@ -11,7 +11,7 @@ from agentest import any_of, before, call, exactly, never_after
 from agentest.domain.results import TrajectoryResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.scenarios.trajectories import parse_trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.trajectory.trajectory import match_trajectory
 
 

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire import completion, http, wire
 
-from agentest.agents.chat_completions.client import ChatCompletionsClient
-from agentest.agents.open import check_reachable
+from agentest.agents.chat_completions import ChatCompletionsClient
+from agentest.agents.factory import check_reachable
 from agentest.agents.port import AgentReply, TurnContext
-from agentest.agents.server.process import running_server
+from agentest.agents.server_process import running_server
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
 from agentest.domain.messages import UserText
 from agentest.support.errors import AgentError, AgentUnreachable, ConfigError, ServerError
+from agentest.support.http.address_guard import ALLOW_METADATA, AddressGuard, RefusedAddress
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import ALLOW_METADATA, AddressGuard, RefusedAddress
 
 REFUSED = [
     "169.254.169.254",

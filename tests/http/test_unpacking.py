@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.support.http.unpacking import PIECE_BYTES, PackedWrongly, unpacker
+from agentest.support.http.bodies import PIECE_BYTES, PackedWrongly, unpacker
 
 
 def raw_deflate(data: bytes) -> bytes:

@@ -8,8 +8,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.models.budget import Budget, BudgetExhausted, check_prices
-from agentest.models.prices import Price
+from agentest.models.budget import Budget, BudgetExhausted, Price, check_prices
 from agentest.support.errors import ConfigError, ModelError
 
 KNOWN = {"openai/known": Price(1, 1, 1), "ollama/free": Price(0, 0, 0)}

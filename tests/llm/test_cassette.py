@@ -18,14 +18,13 @@ from pydantic import BaseModel
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
+from agentest.models.cassette import Cassettes, recorded_models, recorded_named_models
+from agentest.models.cassette_file import cassette_path, digest
 from agentest.models.port import Answered, Answers, CallKey, Ledger, Question
-from agentest.models.recording.answers import MeasuringLedger, Recorder, Replay
-from agentest.models.recording.cassette import Cassettes, recorded_models, recorded_named_models
-from agentest.models.recording.cassette_file import cassette_path, digest
-from agentest.models.recording.tape import CassetteError, Mode
+from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Recorder, Replay
+from agentest.support.dates import shown_moment
 from agentest.support.errors import ModelError, ModelUnavailable
-from agentest.support.moments import shown_moment
-from agentest.support.redact import Redactor
+from agentest.support.redaction import Redactor
 
 SCOPE = "'books a slot' @ 'default'"
 OTHER = "'books a slot' @ 'second'"

@@ -14,8 +14,7 @@ from fake_time import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.models.limits import Limiter, Place, estimate_tokens
-from agentest.models.rate_headers import hold_from_headers
+from agentest.models.limits import Limiter, Place, estimate_tokens, hold_from_headers
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)

@@ -13,7 +13,7 @@ import pytest
 from project import clean_environment
 from provider_wire import KEY
 
-from agentest.models.adapters.litellm_adapter import check_provider
+from agentest.models.litellm_adapter import check_provider
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ConfigError
 
@@ -60,7 +60,9 @@ def wire(told: dict[str, Any]) -> dict[str, Any]:
 
 def test_it_is_not_imported_in_vain() -> None:
     """Nothing that a run without litellm imports brings litellm in, nor the OpenAI package."""
-    modules = "agentest.cli.run, agentest.runner.runner, agentest.models.open, agentest.testing, agentest.cli"
+    modules = (
+        "agentest.cli.run, agentest.runner.executor, agentest.models.factory, agentest.testing, agentest.cli"
+    )
     out = run("-c", f"import sys, {modules}; print({{'litellm', 'openai'}} & set(sys.modules))")
     assert out.strip() == "set()"
 
@@ -152,7 +154,7 @@ def test_no_dotenv_is_read(told: dict[str, Any]) -> None:
 def test_no_dotenv_is_read_for_developers_of_litellm(tmp_path: Path) -> None:
     """Nor where its mode says that it should."""
     program = (
-        "import os, anyio; from agentest.models.adapters import litellm_adapter as ours; anyio.run(ours.load);"
+        "import os, anyio; from agentest.models import litellm_adapter as ours; anyio.run(ours.load);"
         "print([os.environ.get(name) for name in ('STRAY_SECRET', 'LITELLM_MODE')])"
     )
     found = run("-c", program, cwd=below_a_dotenv(tmp_path), env={"LITELLM_MODE": "DEV"})

@@ -14,7 +14,7 @@ from model_server import RESET, Answer, ModelServer, Received, completion, error
 from project import free_port
 
 from agentest.domain.transcript import Usage
-from agentest.models.adapters.openai import OpenAIChatModel, completions_url, usage_of
+from agentest.models.openai_adapter import OpenAIChatModel, completions_url, usage_of
 from agentest.models.port import CallKey, ChatReply, ChatRequest, Level, RequestRefused, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelUnavailable

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.domain.transcript import Usage
-from agentest.models import prices
-from agentest.models.prices import Price, find_price, price_of, read_table
+from agentest.models import budget
+from agentest.models.budget import Price, find_price, price_of, read_table
 
 
 def line(provider: str, prompt: Any = 1e-6, completion: Any = 2e-6, **more: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def test_the_table_of_litellm_knows_common_models(model: str) -> None:
 
 def test_litellm_is_not_imported_for_prices() -> None:
     """Looking a price up imports neither litellm nor what it needs."""
-    code = "import sys; from agentest.models.prices import price_of; assert price_of('openai/gpt-5-mini'); "
+    code = "import sys; from agentest.models.budget import price_of; assert price_of('openai/gpt-5-mini'); "
     code += "print([m for m in sys.modules if m.split('.')[0] in ('litellm', 'openai', 'tiktoken')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -145,7 +145,7 @@ def test_without_litellm_prices_are_unknown(monkeypatch: pytest.MonkeyPatch, tmp
     empty = ModuleSpec("litellm", None, is_package=True)
     empty.submodule_search_locations = [str(tmp_path)]
     for finder in (lambda name: None, lambda name: ModuleSpec("litellm", None), lambda name: empty, broken):
-        monkeypatch.setattr(prices, "find_spec", finder)
-        monkeypatch.setattr(prices, "_installed_table", prices._installed_table.__wrapped__)
+        monkeypatch.setattr(budget, "find_spec", finder)
+        monkeypatch.setattr(budget, "_installed_table", budget._installed_table.__wrapped__)
         assert price_of("openai/gpt-5-mini") is None
         monkeypatch.undo()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from agentest.judging.answers import BinaryAnswer, ScaleAnswer
-from agentest.models.reader import Unreadable, _objects, read
+from agentest.models.structured_output import Unreadable, _objects, read
 
 
 class Line(BaseModel):

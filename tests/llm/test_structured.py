@@ -15,14 +15,13 @@ from pydantic import BaseModel
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
-from agentest.models.adapters.openai import OpenAIChatModel
+from agentest.models.caller import LiveAnswers, Patience
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers, Patience
+from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import Answered, CallKey, Ledger, Question
 from agentest.models.providers import ModelSpec
-from agentest.models.schema import answer_schema
-from agentest.models.structured import StructuredModel
+from agentest.models.structured_output import StructuredModel, answer_schema
 from agentest.support.errors import InvalidAnswer, ModelUnavailable
 from agentest.support.http.client import open_client
 

@@ -10,7 +10,7 @@ import pytest
 from dirty_equals import IsPositive, IsStr
 
 from agentest import absent, approx, call, each, instance, number, one_of, optional
-from agentest.scenarios.matchers.checking import check_expected
+from agentest.scenarios.matchers.validity import check_expected
 from agentest.scenarios.matchers.values import Each
 
 

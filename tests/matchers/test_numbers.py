@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentest.scenarios.matchers.numbers import number_of
-from agentest.scenarios.matchers.said_numbers import numbers_in
+from agentest.scenarios.matchers.numbers import number_of, numbers_in
 
 NBSP, THIN = "\u00a0", "\u202f"
 GROUP_SIGNS = st.sampled_from(["", ",", " ", NBSP, THIN, "\u2009"])

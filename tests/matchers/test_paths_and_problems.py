@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from agentest import absent, approx, each, instance, number, one_of, optional
-from agentest.scenarios.matchers.paths import MISSING, argument, arguments_hold, not_expected
-from agentest.scenarios.matchers.problems import argument_problems, value_problems
+from agentest.scenarios.matchers.differences import (
+    MISSING,
+    argument,
+    argument_problems,
+    arguments_hold,
+    not_expected,
+    value_problems,
+)
 
 GIVEN = {
     "amount": {"value": 5, "currency": "EUR"},

@@ -19,10 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import absent, approx, each, instance, number, one_of, optional, text
-from agentest.scenarios.matchers.checking import check_expected
 from agentest.scenarios.matchers.comparison import PredicateFailed, equal, is_plain
-from agentest.scenarios.matchers.paths import arguments_hold
-from agentest.scenarios.matchers.problems import argument_problems, value_problems
+from agentest.scenarios.matchers.differences import argument_problems, arguments_hold, value_problems
+from agentest.scenarios.matchers.validity import check_expected
 
 Wish = tuple[Any, ...]
 NOTHING = object()

@@ -18,8 +18,8 @@ from dirty_equals import Contains, HasLen, IsList, IsPartialDict
 
 from agentest import absent, approx, call, each, instance, number, one_of, optional, text
 from agentest.scenarios.matchers.comparison import PredicateFailed, equal, includes, is_plain
-from agentest.scenarios.matchers.instances import Instance, type_named
-from agentest.scenarios.matchers.showing import shown
+from agentest.scenarios.matchers.display import shown
+from agentest.scenarios.matchers.values import Instance, type_named
 
 NBSP, THIN = "\u00a0", "\u202f"
 HOLDS: list[tuple[Any, Any]] = [

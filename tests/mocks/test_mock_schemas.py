@@ -10,7 +10,7 @@ import pytest
 
 from agentest import scenario, sequence
 from agentest.domain.messages import ToolSpec
-from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
+from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 
 
 class Own:

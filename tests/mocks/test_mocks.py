@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentest import scenario, sequence
+from agentest.domain.messages import Session
 from agentest.domain.transcript import Blame, Conversation, ToolCall
 from agentest.mocks.answering import MockContext
 from agentest.mocks.binding import RecordedAnswer
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.session import Session
 from agentest.support.errors import (
     AgentError,
     AgentestError,

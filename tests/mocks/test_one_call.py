@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.mocks.calls import CallRecord
-from agentest.mocks.one_call import alike, is_called, tool_called
+from agentest.mocks.calls import CallRecord, alike, is_called, tool_called
 
 AGENT, SERVER, SPANS = SeenBy.AGENT, SeenBy.MOCK_SERVER, SeenBy.SPANS
 

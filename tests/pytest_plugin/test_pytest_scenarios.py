@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from project import clean_environment, free_port, interrupt, wait_until
 
-from agentest.agents.chat_completions import client
-from agentest.pytest_plugin import background, session
+from agentest.agents import chat_completions
+from agentest.pytest_plugin import background_run, session
 from agentest.report import json as json_report
-from agentest.store.runs.finding import kept_runs
+from agentest.store.runs.folder import kept_runs
 from agentest.store.runs.verdicts import latest_verdicts
 from agentest.testing import ScriptedAgent
 
 pytest_plugins = ["pytester"]
-LOADED = (background, client, json_report, session)
+LOADED = (background_run, chat_completions, json_report, session)
 """A pytester forgets whatever its run has imported: what all of them use is imported before."""
 
 SCENARIOS = """

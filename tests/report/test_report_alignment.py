@@ -26,9 +26,9 @@ from agentest.report.alignments import MOST_ROWS, side_by_side
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import Look, Printer
 from agentest.report.github_annotations import annotation_lines
-from agentest.report.junit_case import CaseTexts
-from agentest.report.stories import Transcripts
-from agentest.store.layouts import CODECS
+from agentest.report.junit import CaseTexts
+from agentest.report.transcripts import Transcripts
+from agentest.store.codec import CODECS
 
 PLENTY = 1024 * 1024
 CALLS = (

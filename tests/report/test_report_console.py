@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import agentest
+from agentest.domain.confidence import totals_of
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import (
     ConversationFinished,
@@ -43,7 +44,6 @@ from agentest.domain.results import (
     Unscored,
     Verdict,
 )
-from agentest.domain.scenario_stats import totals_of
 from agentest.domain.transcript import (
     Blame,
     Conversation,

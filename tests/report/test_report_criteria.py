@@ -31,9 +31,8 @@ from agentest.domain.transcript import Conversation
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import SUMMARY_LIMIT, summary
 from agentest.report.github_annotations import annotation, annotation_lines
-from agentest.report.junit import document
-from agentest.report.junit_case import CaseTexts
-from agentest.report.stories import Transcripts
+from agentest.report.junit import CaseTexts, document
+from agentest.report.transcripts import Transcripts
 
 MET, VIOLATED, UNTOLD = CriterionOutcome.MET, CriterionOutcome.VIOLATED, CriterionOutcome.CANNOT_TELL
 CARD, VOUCHER = "Never asks for the full card number", "Offers a voucher"

@@ -26,7 +26,7 @@ from agentest.domain.transcript import Blame
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.figures import limits, percent
 from agentest.report.github import summary
-from agentest.report.stories import Transcripts
+from agentest.report.transcripts import Transcripts
 
 
 def told(result: RunResult, console: Console | None = None) -> str:

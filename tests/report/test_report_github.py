@@ -46,7 +46,7 @@ from agentest.report.github import (
     append_summary,
 )
 from agentest.report.github_annotations import annotation, annotation_lines, repository_path
-from agentest.report.stories import Transcripts
+from agentest.report.transcripts import Transcripts
 from agentest.support.terminal import clean, in_command
 
 PLENTY = SUMMARY_LIMIT

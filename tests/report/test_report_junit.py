@@ -33,9 +33,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 
 from agentest.domain.events import Event
 from agentest.domain.results import CaseId, Figure, Reason, ReasonKind, RunResult, RunWarning, Status, Verdict
-from agentest.report.junit import JUnitReporter, document
-from agentest.report.junit_case import CaseTexts
-from agentest.report.xml_text import element, in_rows
+from agentest.report.junit import CaseTexts, JUnitReporter, document, element, in_rows
 
 texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"])) | st.sampled_from(
     [

@@ -19,11 +19,9 @@ from agentest.domain.events import (
     TimePassed,
 )
 from agentest.domain.results import ModelUsage, Status
-from agentest.report.console.live import live_lines
-from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.console.reporter import ConsoleReporter, live_lines
 from agentest.report.console.text import Printer
-from agentest.report.progress import Progress
-from agentest.report.pulse import PulseReporter
+from agentest.report.progress import Progress, PulseReporter
 from agentest.support.text import about
 
 

@@ -28,7 +28,7 @@ from agentest.domain.results import (
 )
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import GitHubReporter
-from agentest.report.unfinished import ended_early_text, unfinished_text
+from agentest.report.phrases import ended_early_text, unfinished_text
 
 STOPPED = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted: after 0 of 3 conversations")
 BROKEN = Reason(Status.ERRORED, ReasonKind.MODEL, "the judge's model does not answer")

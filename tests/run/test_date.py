@@ -13,21 +13,21 @@ from builders import turn
 from stored import to_json
 
 from agentest import ScenarioError, scenario
-from agentest.adk.formats.reading import read_eval_set
-from agentest.authoring.export.export import Form, export
+from agentest.adk.formats.reader import read_eval_set
+from agentest.authoring.export import Form, export
 from agentest.calibration.label_file import read_labels
 from agentest.calibration.labels import content_id
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
 from agentest.judging.background import KnownAgent, background_of
-from agentest.judging.prompts import SYSTEM
-from agentest.judging.shown import turn_context
+from agentest.judging.judge_input import turn_context
+from agentest.judging.questions import SYSTEM
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
+from agentest.support.dates import shown_date, without_moments
 from agentest.support.errors import ConfigError
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_document
-from agentest.support.moments import shown_date, without_moments
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 MAY = "2024-05-15"

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from agentest.support.free_ports import free_ports
+from agentest.support.locking import free_ports
 
 TAKER = """
 import json, sys
-from agentest.support.free_ports import free_ports
+from agentest.support.locking import free_ports
 with free_ports(1, among=json.loads(sys.argv[1])) as (port,):
     print(port, flush=True)
     sys.stdin.read()

@@ -15,14 +15,13 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, CriterionOutcome, CriterionResult, LabelledFailure
 from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
 from agentest.judging.background import Background
-from agentest.judging.dedup_prompts import dedup_messages
+from agentest.judging.error_grouping import dedup_messages
+from agentest.judging.judge_input import conversation_context, turn_context
 from agentest.judging.questions import criterion_question, joint_messages, metric_question
-from agentest.judging.shown import conversation_context, turn_context
 from agentest.models.port import Message
-from agentest.runner.tool_lines import KnownTool, tool_lines
-from agentest.runner.user_check import check_messages
-from agentest.scenarios.criteria import Criterion
-from agentest.scenarios.model import Scenario
+from agentest.runner.conversation_run import check_messages
+from agentest.runner.tools import KnownTool, tool_lines
+from agentest.scenarios.model import Criterion, Scenario
 
 BLOCK = re.compile(r'<data name="[\w ]+"(?: turn="\d+")?>\n[^<>]*\n</data>')
 HOSTILE = (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, interrupt, wait_until
 
-from agentest.store.runs.finding import kept_runs
+from agentest.store.runs.folder import kept_runs
 from agentest.support.locking import LOCK, Taken, is_locked, locked
 from agentest.testing import ScriptedAgent
 

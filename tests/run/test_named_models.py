@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agentest.config.config import Config
-from agentest.config.wishes import ModelWish, Sampling
+from agentest.config.models import ModelWish, Sampling
 from agentest.models.providers import ModelSpec, resolve
-from agentest.runner.named_models import Configured, named_models
+from agentest.runner.judge_models import Configured, named_models
 from agentest.support.errors import ConfigError
 
 COLD = Sampling(temperature=0.0)

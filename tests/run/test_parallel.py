@@ -13,7 +13,7 @@ from agentest import scenario
 from agentest.domain.events import ConversationFinished, Event
 from agentest.domain.results import RunResult, Status
 from agentest.models.port import ChatRequest
-from agentest.runner.stop import Stop
+from agentest.runner.session import Stop
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ScenarioError
 from agentest.testing import ScriptedAgent, ScriptedModel, arun_scenarios

@@ -15,7 +15,7 @@ from project import Project, free_port
 
 from agentest import scenario
 from agentest.domain.results import ScenarioResult, Status
-from agentest.domain.results.warnings import WarningCode
+from agentest.domain.results.verdicts import WarningCode
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads(

@@ -7,7 +7,7 @@ import fake_time
 import pytest
 
 from agentest.domain.events import TimePassed
-from agentest.runner.pulse import awaited, ticking
+from agentest.runner.session import awaited, ticking
 
 
 def test_time_passes_every_thirty_seconds_while_a_block_lasts() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from agentest.runner.environment import check_reach, unreachable
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, Request, prepare
-from agentest.runner.reach import check_reach, unreachable
 from agentest.support.errors import ConfigError
 
 NODES = ["10.0.0.7"]

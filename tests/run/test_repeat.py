@@ -27,11 +27,11 @@ from agentest.domain.repeat import Repeat, parse_repeat
 from agentest.domain.results import ConversationResult, RunResult, ScenarioResult, Status
 from agentest.domain.transcript import Blame
 from agentest.models.port import ChatRequest
-from agentest.report.repeats import decided
-from agentest.runner.schedule import Schedule, undecidable
-from agentest.runner.stop import Stop
+from agentest.report.phrases import decided
+from agentest.runner.session import Stop
+from agentest.runner.thresholds import Schedule, undecidable
 from agentest.scenarios.model import Scenario
-from agentest.store.reading import read_results
+from agentest.store.reader import read_results
 from agentest.store.run_results import run_of
 from agentest.support.errors import ConfigError, ScenarioError
 from agentest.testing import Options, ScriptedAgent, ScriptedModel, arun_scenarios

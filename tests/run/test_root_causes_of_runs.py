@@ -15,14 +15,14 @@ from agentest import call, scenario
 from agentest.domain.results import ErrorGroup, RunResult, ScenarioResult, Severity, Status
 from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import Usage
-from agentest.judging.joining import MOST_GROUPS
+from agentest.judging.cause_joining import MOST_GROUPS
+from agentest.models.caller import LiveAnswers
 from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
-from agentest.models.live import LiveAnswers
 from agentest.models.port import ChatReply, ChatRequest, Ledger
-from agentest.models.structured import StructuredModel
-from agentest.runner.joined_causes import JoinedCauses, joined_causes
+from agentest.models.structured_output import StructuredModel
 from agentest.runner.plan import Options
+from agentest.runner.run_summary import JoinedCauses, joined_causes
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call

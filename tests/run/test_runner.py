@@ -18,7 +18,7 @@ from agentest.domain.events import (
 )
 from agentest.domain.results import Status, Unscored
 from agentest.models.port import ChatRequest, TransientError
-from agentest.runner.stop import Stop
+from agentest.runner.session import Stop
 from agentest.support.errors import ModelUnavailable
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
 

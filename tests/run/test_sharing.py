@@ -5,7 +5,7 @@ from dataclasses import replace
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, TurnEvaluation
 from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
-from agentest.runner.sharing import Sharing
+from agentest.runner.conversation_run import Sharing
 
 
 def call(**more: object) -> ToolCall:

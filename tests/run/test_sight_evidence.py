@@ -18,9 +18,9 @@ from agentest.agents.port import AgentReply
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
-from agentest.config.ways_to_see import ways_to_mock, ways_to_see
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.users import ScriptedUser
+from agentest.config.visibility_advice import ways_to_mock, ways_to_see
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import Sight

@@ -21,7 +21,7 @@ from agentest.domain.transcript import Remark, StateChange
 from agentest.domain.truncation import MAX_CHARS, shortened, shortened_value, stored
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.runner.sources import FinishedConversations
-from agentest.store.reading import conversations_of, read_results
+from agentest.store.reader import conversations_of, read_results
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.testing import agent as fakes
 

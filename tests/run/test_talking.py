@@ -13,11 +13,24 @@ import tool_agents
 from project import Project, free_port
 
 from agentest.domain.end_reason import Ending
-from agentest.mocks.attending import Given
-from agentest.runner.by_hand import CallSeen, Desk, NotNow, Visitor
+from agentest.mocks.answering import Given
 from agentest.runner.prepare import Request
-from agentest.runner.talk_choice import FREE, Choice, choices, chosen_talk
-from agentest.runner.talking import STOPPED, Happening, Held, Replied, Spoke, Talking
+from agentest.runner.talk import (
+    FREE,
+    STOPPED,
+    CallSeen,
+    Choice,
+    Desk,
+    Happening,
+    Held,
+    NotNow,
+    Replied,
+    Spoke,
+    Talking,
+    Visitor,
+    choices,
+    chosen_talk,
+)
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, tool_call
 

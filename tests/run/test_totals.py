@@ -15,8 +15,8 @@ from builders import (
     unfinished_turn,
 )
 
+from agentest.domain.confidence import KEPT_SLOWEST, totals_of
 from agentest.domain.results import SlowTurn, Totals
-from agentest.domain.scenario_stats import KEPT_SLOWEST, totals_of
 from agentest.domain.transcript import TimeSpent, Usage
 
 

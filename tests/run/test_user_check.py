@@ -17,9 +17,8 @@ from agentest.domain.events import Event, TurnFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import ChatRequest
-from agentest.runner.user_check import Role, check_messages
-from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.model import Scenario
+from agentest.runner.conversation_run import Role, check_messages
+from agentest.scenarios.model import ConversationPlan, Scenario
 from agentest.support.errors import ModelUnavailable
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
 

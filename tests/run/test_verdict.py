@@ -51,7 +51,7 @@ from agentest.domain.verdict import (
     turn_verdict,
 )
 from agentest.models.port import ChatRequest, TransientError
-from agentest.runner.stop import Stop
+from agentest.runner.session import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
 
 HELD = TrajectoryResult(matched=True, summary="as expected")

@@ -34,7 +34,7 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.runner.verdict_warnings import questioned
+from agentest.runner.warnings import questioned
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 SCHEMA = json.loads(

@@ -18,9 +18,15 @@ from agentest.config.config import Config
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import ConversationResult, Score
 from agentest.models.port import ChatRequest
-from agentest.runner.about import about_agent
-from agentest.runner.known_tools import known_tools, read_beside, served_beside
-from agentest.runner.tool_lines import MOST_CHARS, KnownTool, tool_lines
+from agentest.runner.tools import (
+    MOST_CHARS,
+    KnownTool,
+    about_agent,
+    known_tools,
+    read_beside,
+    served_beside,
+    tool_lines,
+)
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentest.runner.plan import Options
-from agentest.runner.ports import (
+from agentest.runner.agents import (
     in_worker,
     known_ports,
     per_worker_part,
@@ -19,6 +18,7 @@ from agentest.runner.ports import (
     with_known_ports,
     with_ports,
 )
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, Request, prepare
 
 OWN = {"command": "x {port}", "ready": "tcp://h:{port}"}

@@ -14,7 +14,7 @@ from anyio import to_thread
 from project import DEADLINE_S
 
 from agentest.support.errors import UsageError
-from agentest.workers.forked import _ENDED, _NEWS, _ORDER, ForkedWorkers
+from agentest.workers.processes import _ENDED, _NEWS, _ORDER, ForkedWorkers
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.workers.links import packed
+from agentest.workers.channel import packed
 
 
 def test_no_field_of_a_call_is_lost() -> None:

@@ -10,10 +10,10 @@ import anyio
 import fake_time
 import pytest
 
-from agentest.agents.server.output import Printed
+from agentest.agents.server_output import Printed
 from agentest.domain.transcript import ServerOutput
-from agentest.workers.links import packed
-from agentest.workers.printed import LinesPrinted, PrintedDesk, PrintedHere
+from agentest.workers.channel import packed
+from agentest.workers.forwarding import LinesPrinted, PrintedDesk, PrintedHere
 
 
 class Wire:

@@ -10,12 +10,12 @@ from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.runner.plan import Plan
 from agentest.runner.prepare import Prepared, Request
-from agentest.workers.ray.environment import needed_variables
+from agentest.workers.ray.engine import needed_variables
 from agentest.workers.ray.files import Files, files_of
 
 PRINTING = """
 import os, subprocess, threading
-from agentest.workers.ray.outputs import RedactedOutput
+from agentest.workers.ray.worker_process import RedactedOutput
 key = "-----BEGIN KEY-----\\nfirst-line-of-it\\nsecond-line-of-it\\n-----END KEY-----"
 RedactedOutput([key, "single-line-of-it"])
 print("printed:", key, "and single-line-of-it", flush=True)

@@ -14,8 +14,7 @@ import anyio.lowlevel
 import pytest
 from project import wait_until
 
-from agentest.workers.ray.boxes import Batch, Inbox, Outbox
-from agentest.workers.ray.line import Called, Caller, HasDied, OutOfReach, Patience
+from agentest.workers.ray.channel import Batch, Called, Caller, HasDied, Inbox, Outbox, OutOfReach, Patience
 
 
 def test_a_batch_is_the_same_until_it_is_acknowledged() -> None:

@@ -8,7 +8,7 @@ import threading
 import anyio
 from project import free_port
 
-from agentest.workers.ray.membership import TAKEN_FOR_DEAD, watched_membership
+from agentest.workers.ray.address import TAKEN_FOR_DEAD, watched_membership
 
 
 async def lost_head() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agentest.support.errors import UsageError
 from agentest.version import __version__
-from agentest.workers.ray.nodes import Room, awaited_nodes, checked, cpus_of, is_dead, room
+from agentest.workers.ray.cluster import Room, awaited_nodes, checked, cpus_of, is_dead, room
 
 HEAD = {"NodeID": "h", "Alive": True, "Resources": {}}
 OURS = {"version": __version__, "network": "here"}

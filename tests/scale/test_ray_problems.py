@@ -10,10 +10,9 @@ import pytest
 from project import Project, free_port
 
 from agentest.support.errors import UsageError
-from agentest.workers.ray.cluster import check_installed
+from agentest.workers.ray.actors import how_it_died, why_it_never_ran
+from agentest.workers.ray.cluster import check_installed, not_joined
 from agentest.workers.ray.files import Files
-from agentest.workers.ray.fleet import how_it_died, why_it_never_ran
-from agentest.workers.ray.problems import not_joined
 
 BROKEN = "from opentelemetry_is_missing import metrics\n"
 OF_TOKEN = "RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: RAY_AUTH_MODE"

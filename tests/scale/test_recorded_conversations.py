@@ -17,15 +17,13 @@ from pydantic import BaseModel
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
+from agentest.models.cassette import Cassettes
 from agentest.models.port import Answered, Answers, CallKey, Ledger, Question
-from agentest.models.recording.answers import MeasuringLedger, Recorder, Replay
-from agentest.models.recording.cassette import Cassettes
-from agentest.models.recording.tape import CassetteError, Mode, Tape
+from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Recorder, Replay, Tape
 from agentest.support.errors import ModelUnavailable
-from agentest.support.redact import Redactor
-from agentest.workers.links import packed
-from agentest.workers.recorded import PagesTape, RecordingDesk
-from agentest.workers.usage import SendingLedger, UsageDesk
+from agentest.support.redaction import Redactor
+from agentest.workers.channel import packed
+from agentest.workers.forwarding import PagesTape, RecordingDesk, SendingLedger, UsageDesk
 
 SCOPE = "'books a slot' @ 'default'"
 SECRET = "hunter2-hunter2"

@@ -7,8 +7,8 @@ import pickle
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.port import CallKey, Ledger
-from agentest.workers.links import packed
-from agentest.workers.usage import SendingLedger, UsageDesk
+from agentest.workers.channel import packed
+from agentest.workers.forwarding import SendingLedger, UsageDesk
 
 SCOPE = "'books a slot' @ 'default'"
 FIRST, SECOND = CallKey("user", SCOPE, 1, 0), CallKey("judge", SCOPE, 2, 0)

@@ -13,13 +13,11 @@ from anyio.lowlevel import checkpoint
 from project import Project, interrupt, wait_until
 from stock_agent import StockAgent
 
-from agentest.mock_servers.names import Names, names_of
 from agentest.mock_servers.port import Addresses, How, Identity, RealAnswer, ServedAnswer, ServedCall, Stay
-from agentest.mock_servers.registry import Group, Registry
+from agentest.mock_servers.registry import Group, Names, Registry, names_of
 from agentest.support.trace_context import new_key
-from agentest.workers.guests import Guests
-from agentest.workers.hosts import HostedConversations
-from agentest.workers.links import Link
+from agentest.workers.channel import Link
+from agentest.workers.mock_proxy import Guests, HostedConversations
 
 
 class Conversation:

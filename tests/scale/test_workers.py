@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 from agentest.cli.engines import within_limits
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
-from agentest.config.wishes import ModelWish
+from agentest.config.models import ModelWish
 from agentest.domain.results import Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.models.providers import ModelSpec
-from agentest.runner.file_descriptors import RESERVE, fitted, make_room
+from agentest.runner.environment import RESERVE, fitted, make_room
 from agentest.runner.plan import Options, Plan, Unit
 from agentest.runner.prepare import Prepared, Request
 from agentest.scenarios.model import Scenario
-from agentest.support.redact import Redactor
-from agentest.workers.links import Link, packed
-from agentest.workers.shares import cores, worker_count
+from agentest.support.redaction import Redactor
+from agentest.workers.channel import Link, packed
+from agentest.workers.worker_pool import cores, worker_count
 
 HERE = Path()
 

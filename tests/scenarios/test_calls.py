@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from agentest import any_of, before, call, exactly, never_after, one_of, optional
-from agentest.scenarios.alternatives import how_many_paths, paths_of
-from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall
-from agentest.scenarios.names import covers, name_matches
+from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, covers, name_matches
+from agentest.scenarios.trajectory import how_many_paths, paths_of
 from agentest.support.patterns import PatternTimeout
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from agentest.config.config import Config
 from agentest.config.file import NAMES
 from agentest.scenarios.discovery import Discovered, discover, find_files, matches, search
+from agentest.support.files import shown_path
 from agentest.support.importing import Imports, forget_modules, import_object
-from agentest.support.paths import shown_path
-from agentest.support.redact import Redactor
+from agentest.support.redaction import Redactor
 
 INCLUDE = ["**/*.sim.py"]
 

@@ -26,12 +26,12 @@ from agentest import (
     optional,
     text,
 )
-from agentest.scenarios.forms import from_data, word_from_data
 from agentest.scenarios.matchers.comparison import equal, may_be_absent
-from agentest.scenarios.matchers.showing import shown
-from agentest.scenarios.trajectories import parse_trajectories, parse_trajectory
+from agentest.scenarios.matchers.display import shown
+from agentest.scenarios.parser import from_data, word_from_data
+from agentest.scenarios.serialization import as_data
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scenarios.writing import as_data
+from agentest.scenarios.trajectory_parser import parse_trajectories, parse_trajectory
 
 WORDS: list[tuple[Any, Any]] = [
     ({"optional": 10}, optional(10)),

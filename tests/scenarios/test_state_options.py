@@ -15,9 +15,8 @@ from dirty_equals import IsStr
 from agentest.scenarios.definition import scenario, sequence
 from agentest.scenarios.expectations import Expect, Saying, parse_expect
 from agentest.scenarios.matchers.comparison import equal
-from agentest.scenarios.matchers.quantities import approx, number
-from agentest.scenarios.matchers.texts import text
-from agentest.scenarios.matchers.values import absent, one_of, optional
+from agentest.scenarios.matchers.numbers import approx, number
+from agentest.scenarios.matchers.values import absent, one_of, optional, text
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ScenarioError
 from agentest.support.functions import taken_by

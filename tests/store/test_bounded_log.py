@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentest.store.bounded_log import BoundedLog
+from agentest.store.log_file import BoundedLog
 
 
 def test_the_middle_is_left_out(tmp_path: Path) -> None:

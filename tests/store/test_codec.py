@@ -24,9 +24,10 @@ from agentest.domain.results import (
     TrajectoryResult,
 )
 from agentest.domain.transcript import Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
-from agentest.store import lines, shapes
+from agentest.store import shapes
+from agentest.store import shapes as lines
+from agentest.store.codec import CODECS, NOT_STORED
 from agentest.store.conversations import result_of, stored_conversation
-from agentest.store.layouts import CODECS, NOT_STORED
 from agentest.store.shapes import StoredConversation
 from agentest.support.json_text import encoded
 

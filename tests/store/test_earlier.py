@@ -12,8 +12,8 @@ from builders import conversation_result, events, run_result, scenario_result
 
 from agentest.domain.results import ModelUsage, RunResult
 from agentest.report.json import JsonReporter
-from agentest.store.earlier import earlier_of_kind, earlier_run
 from agentest.store.journal import Journal
+from agentest.store.last_run import earlier_of_kind, earlier_run
 from agentest.store.runs.record import RunKind, RunRecord, read_record, with_end, write_record
 
 

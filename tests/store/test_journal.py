@@ -40,8 +40,8 @@ from agentest.domain.results import CaseId, Reference, ReferenceCall, RunResult,
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.store.journal import Journal
-from agentest.store.late_file import LateFile
-from agentest.store.reading import conversations_of, read_results
+from agentest.store.log_file import LateFile
+from agentest.store.reader import conversations_of, read_results
 from agentest.store.run_results import entries
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed

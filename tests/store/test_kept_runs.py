@@ -10,15 +10,19 @@ import pytest
 from builders import run_result, scenario_result
 
 from agentest.domain.results import Status
-from agentest.store.runs.finding import (
+from agentest.store.runs.folder import (
+    JOURNAL,
+    RESULTS,
     check_readable,
     complete_runs,
     kept_runs,
     latest_run,
     latest_unfinished,
+    new_run_folder,
+    prune,
+    publish,
     run_file,
 )
-from agentest.store.runs.folder import JOURNAL, RESULTS, new_run_folder, prune, publish
 from agentest.store.runs.record import Ended, RunKind, RunRecord, read_record, with_end, write_record
 from agentest.support.errors import UsageError
 

@@ -9,8 +9,7 @@ import builders
 
 from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.store.journal import Journal
-from agentest.store.runs.finding import latest_unfinished
-from agentest.store.runs.folder import JOURNAL, new_run_folder
+from agentest.store.runs.folder import JOURNAL, latest_unfinished, new_run_folder
 from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
 from agentest.store.runs.verdicts import Tried, latest_verdicts
 

@@ -57,8 +57,8 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Blame, TimeSpent
 from agentest.report.json import JsonReporter
-from agentest.store.layouts import CODECS
-from agentest.store.scenarios import scenario_of
+from agentest.store.codec import CODECS
+from agentest.store.run_results import scenario_of
 from agentest.store.shapes import StoredEntry
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed

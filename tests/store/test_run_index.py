@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agentest.domain.events import RunStarted
 from agentest.domain.results import RunResult
 from agentest.store.journal import Journal
-from agentest.store.runs.reading import RunIndex
+from agentest.store.runs.reader import RunIndex
 from agentest.support.errors import UsageError
 from agentest.version import __version__
 

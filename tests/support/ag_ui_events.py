@@ -15,14 +15,13 @@ from agentest import scenario
 from agentest.agents.ag_ui.client import open_agent
 from agentest.agents.port import Resources
 from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.users import ScriptedUser
-from agentest.domain.messages import UserText
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
+from agentest.domain.messages import Session, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.session import Session
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 
 Event = dict[str, Any]
 

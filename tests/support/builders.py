@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentest.domain.confidence import with_figures
+from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
 from agentest.domain.results import (
@@ -30,7 +30,6 @@ from agentest.domain.results import (
     TurnEvaluation,
     Verdict,
 )
-from agentest.domain.scenario_stats import totals_of
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import (
     Blame,

@@ -22,26 +22,18 @@ from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import ScenarioResult, Status
-from agentest.models.gates import LocalGates
-from agentest.models.recording.answers import MeasuringLedger
-from agentest.runner.about import AboutAgent
-from agentest.runner.connections import Connections
-from agentest.runner.engines import in_order
+from agentest.models.gate import LocalGates
+from agentest.models.tape import MeasuringLedger
+from agentest.runner.executor import in_order
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, Request
-from agentest.runner.session import Session
-from agentest.runner.settings import Settings
+from agentest.runner.session import Connections, Session, Settings, Stop
 from agentest.runner.sources import Origin
-from agentest.runner.stop import Stop
+from agentest.runner.tools import AboutAgent
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
-from agentest.support.redact import Redactor
-from agentest.workers.crew import Crew
-from agentest.workers.desks import Desks
-from agentest.workers.fleet import OnDisconnect, OnMessage
-from agentest.workers.lease_desk import LeaseDesk
-from agentest.workers.links import packed
-from agentest.workers.messages import (
+from agentest.support.redaction import Redactor
+from agentest.workers.channel import (
     CannotStart,
     Close,
     Closed,
@@ -56,7 +48,11 @@ from agentest.workers.messages import (
     Ready,
     StopRun,
     TurnClosed,
+    packed,
 )
+from agentest.workers.coordinator import Crew, Desks
+from agentest.workers.lease_coordinator import LeaseDesk
+from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
 _END = object()
 LONGEST_S = 4000.0

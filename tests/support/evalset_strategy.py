@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentest.adk.formats import model as m
+from agentest.adk.formats import eval_set as m
 from agentest.adk.formats.personas import UserBehavior, UserPersona
 
 texts = st.text(max_size=8)

@@ -131,9 +131,9 @@ def _build_all() -> None:
 
 def _be_patient() -> None:
     """Do not say that something takes long: where a machine stalls, that would stand in any test's output."""
-    from agentest.support import reminders
+    from agentest.support import terminal
 
-    reminders.FIRST_S = 3600.0
+    terminal.FIRST_S = 3600.0
 
 
 def _serve(requests: socket.socket) -> None:

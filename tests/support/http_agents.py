@@ -11,16 +11,16 @@ from typing import Any
 import hurrying
 from aiohttp import web
 
-from agentest.agents.open import make_agents
+from agentest.agents.factory import make_agents
 from agentest.agents.port import Agent
 from agentest.config.config import Config
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.users import ScriptedUser
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
+from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
-from agentest.scenarios.session import Session
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Routes = dict[str, Handler]

@@ -16,16 +16,14 @@ from pydantic import BaseModel
 
 from agentest.domain.transcript import Usage
 from agentest.models.budget import Budget
-from agentest.models.gate import LocalGate
-from agentest.models.gates import LocalGates
-from agentest.models.live import LiveAnswers, Patience
+from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.gate import LocalGate, LocalGates
 from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
-from agentest.workers.lease_desk import LeaseCounter, LeaseDesk
-from agentest.workers.lease_messages import Wanted
-from agentest.workers.leases import LeasedGates
-from agentest.workers.links import packed
+from agentest.workers.channel import packed
+from agentest.workers.lease_client import LeasedGates
+from agentest.workers.lease_coordinator import LeaseCounter, LeaseDesk, Wanted
 
 DELAY_S = 0.002
 """What a message takes from one process to another."""

@@ -110,7 +110,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
     """A whole question with everything above the adapter, through `open_models`."""
     from agentest.config.config import Config
     from agentest.judging.answers import ScaleAnswer
-    from agentest.models.open import ModelTerms, open_models
+    from agentest.models.factory import ModelTerms, open_models
     from agentest.models.port import CallKey
     from agentest.models.providers import resolve
 
@@ -142,8 +142,8 @@ async def laddered(adapter: Any) -> dict[str, Any]:
 
 async def unknown(adapter: Any) -> dict[str, Any]:
     """What becomes of a provider that does not exist, and of all that do."""
-    from agentest.config.wishes import ModelWish
-    from agentest.models.open import ModelTerms, open_models
+    from agentest.config.models import ModelWish
+    from agentest.models.factory import ModelTerms, open_models
     from agentest.models.providers import ModelSpec
     from agentest.support.errors import ConfigError
 
@@ -166,7 +166,7 @@ async def unknown(adapter: Any) -> dict[str, Any]:
 
 async def cases() -> dict[str, Any]:
     """Every case of the adapter, one after the other."""
-    from agentest.models.adapters import litellm_adapter
+    from agentest.models import litellm_adapter
 
     told = {name: await attempt(litellm_adapter, *case) for name, case in CASES.items()}
     return {**told, "ladder": await laddered(litellm_adapter), "unknown": await unknown(litellm_adapter)}
@@ -177,7 +177,7 @@ def handler_answers() -> list[Any]:
     import litellm
     from openai.types.chat import ChatCompletion
 
-    from agentest.agents.handler_answers import read_answer
+    from agentest.agents.python_calls import read_answer
 
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
     message = {"role": "assistant", "content": "Hi", "tool_calls": [call]}

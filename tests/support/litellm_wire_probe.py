@@ -37,8 +37,8 @@ async def asked(
     """Ask a judge question after question; from the configuration down, nothing is stubbed but the server."""
     from agentest.config.config import Config
     from agentest.judging.answers import ScaleAnswer
-    from agentest.judging.prompts import judge_messages
-    from agentest.models.open import ModelTerms, open_models
+    from agentest.judging.questions import judge_messages
+    from agentest.models.factory import ModelTerms, open_models
     from agentest.models.port import CallKey
     from agentest.models.providers import resolve
     from agentest.support.errors import ModelError

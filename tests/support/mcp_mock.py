@@ -12,9 +12,9 @@ from typing import Any, Literal
 import httpx
 
 from agentest.config.agents.mock_servers import McpMock
-from agentest.conversation.serving import Served
+from agentest.conversation.out_of_band_calls import Served
+from agentest.mock_servers.listener import Opening
 from agentest.mock_servers.mcp.server import open_mcp_server
-from agentest.mock_servers.opening import Opening
 from agentest.mock_servers.port import Addresses, Identity
 from agentest.mock_servers.registry import Group, Registry
 from agentest.mocks.resolver import MockResolver

@@ -17,7 +17,7 @@ from typing import Any
 
 from fork_server import Forked, forkable
 
-from agentest.support.free_ports import free_ports
+from agentest.support.locking import free_ports
 
 COMMAND = [sys.executable, "-m", "agentest"]
 DEADLINE_S = 150

@@ -31,8 +31,8 @@ from agentest.domain.results import (
 )
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Attached, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn
-from agentest.scenarios.trajectories import parse_trajectory
-from agentest.store.invocations import turn_invocation
+from agentest.scenarios.trajectory_parser import parse_trajectory
+from agentest.store.adk_results import turn_invocation
 from agentest.trajectory.trajectory import match_trajectory
 
 FILE = "scenarios/booking.sim.py"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from agentest.domain.results import RunResult
-from agentest.store.document import document, kept_conversations
-from agentest.store.layouts import CODECS
-from agentest.store.reading import read_results
+from agentest.store.codec import CODECS
+from agentest.store.reader import read_results
+from agentest.store.results_json import document, kept_conversations
 
 
 def to_json(result: RunResult) -> dict[str, Any]:

@@ -15,16 +15,16 @@ import hurrying
 from pydantic import TypeAdapter
 from wire import Answer, Request, http, wire
 
+from agentest.agents.detection import Finding, Look
 from agentest.agents.port import Resources
-from agentest.agents.probing import Finding, Look
 from agentest.config.agent_types import AgentConfig, type_of
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.users import ScriptedUser
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.support.http.guard import AddressGuard
 
 _SSE = ("content-type: text/event-stream",)
 

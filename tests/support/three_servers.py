@@ -14,10 +14,10 @@ from openapi_documents import SHOP, written
 
 from agentest import scenario
 from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
-from agentest.conversation.serving import Served
+from agentest.conversation.out_of_band_calls import Served
 from agentest.domain.transcript import ToolCall
+from agentest.mock_servers.listener import Opening
 from agentest.mock_servers.mcp.server import open_mcp_server
-from agentest.mock_servers.opening import Opening
 from agentest.mock_servers.port import Addresses, Identity
 from agentest.mock_servers.registry import Group, Registry
 from agentest.mock_servers.rest.server import open_rest_server

@@ -15,8 +15,8 @@ from aiohttp import web
 from three_servers import Servers, three_servers
 
 from agentest.config.agents.mock_servers import Traces
-from agentest.mock_servers.web import listen
-from agentest.support.http.connections import Connections
+from agentest.mock_servers.listener import listen
+from agentest.support.http.connection_limits import Connections
 from agentest.tracing.wire import NotSpans, spans_in_protobuf
 
 OURS = "Host: 127.0.0.1:PORT"

@@ -12,8 +12,8 @@ import pytest
 from agentest.mock_servers.port import AskedTurn, Identity, TurnTraces
 from agentest.support.trace_context import TraceContext
 from agentest.tracing.collector import Collector
-from agentest.tracing.kept import KeptSpans
-from agentest.tracing.spans import Span
+from agentest.tracing.conventions import Span
+from agentest.tracing.span_file import KeptSpans
 from agentest.tracing.wire import NotSpans, spans_in_json
 
 KEY = "0123456789abcdef01234567"

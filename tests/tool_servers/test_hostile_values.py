@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 from openapi_documents import api_of, document, operation
 
-from agentest.mock_servers.mcp.catalog import catalog
-from agentest.mock_servers.rest.reading import Asked, Read, read_request
+from agentest.mock_servers.mcp.tool_catalog import catalog
+from agentest.mock_servers.rest.request_reader import Asked, Read, read_request
 
 ENDLESS = {"type": "string", "pattern": "^(a+)+$"}
 TEXT = "a" * 60 + "!"

@@ -20,7 +20,7 @@ RUN = """
 import sys
 from pathlib import Path
 import anyio
-from agentest.mock_servers.mcp.over_stdio import StdioTransport
+from agentest.mock_servers.mcp.upstream_transports import StdioTransport
 
 async def main():
     program = StdioTransport([sys.executable, "deaf.py"], Path("."))

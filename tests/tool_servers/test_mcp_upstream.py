@@ -14,9 +14,9 @@ from mcp_answers import ANSWERS, BOOKING, SLOTS
 from mcp_mock import mcp_server
 from real_mcp import RealServer, program, real_server
 
-from agentest.mock_servers.mcp.differences import differences
-from agentest.mock_servers.mcp.over_http import HttpTransport
+from agentest.mock_servers.mcp.recorded_tools import differences
 from agentest.mock_servers.mcp.upstream import Upstream, UpstreamError
+from agentest.mock_servers.mcp.upstream_transports import HttpTransport
 from agentest.support.errors import ConfigError, UnmockedToolError
 from agentest.support.http.client import open_client
 

@@ -13,9 +13,8 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.mock_servers.names import HEADER, Names, names_of
 from agentest.mock_servers.port import Addresses, How, Identity, ServedAnswer, ServedCall
-from agentest.mock_servers.registry import Group, Registry
+from agentest.mock_servers.registry import HEADER, Group, Names, Registry, names_of
 from agentest.support.trace_context import TraceContext, new_key
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
 
-from agentest.mock_servers.rest.answers import Answer, misfits
 from agentest.mock_servers.rest.operations import Operation
-from agentest.mock_servers.rest.reading import Asked, read_request
-from agentest.mock_servers.rest.routing import Routes
+from agentest.mock_servers.rest.request_reader import Asked, Routes, read_request
+from agentest.mock_servers.rest.responses import Answer, misfits
 from agentest.support.errors import ConfigError
 
 YAML = """\

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from openapi_documents import SHOP, api_of, document, operation, parameter
 
 from agentest.mock_servers.rest.operations import Operation
-from agentest.mock_servers.rest.reading import Asked, Read, read_request
+from agentest.mock_servers.rest.request_reader import Asked, Read, read_request
 
 LIST = {"type": "array", "items": {"type": "integer"}}
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "number"}}}

@@ -16,9 +16,9 @@ from agentest import scenario
 from agentest.config.config import Config
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
-from agentest.runner.about import about_agent
+from agentest.runner.agents import check_mocks
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.seeing import check_mocks
+from agentest.runner.tools import about_agent
 from agentest.support.errors import ConfigError
 from agentest.testing import arun_scenarios, run_scenarios
 

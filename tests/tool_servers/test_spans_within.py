@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentest.tracing.conventions import ToolSeen
-from agentest.tracing.reading import SpanSeen, calls_of
+from agentest.tracing.span_calls import SpanSeen, calls_of
 
 Told = tuple[str, str, dict[str, Any] | None]
 """The instrumentation, the tool's name and its arguments."""

@@ -13,12 +13,12 @@ import aiohttp
 import anyio
 
 from agentest.config.agents.mock_servers import Traces
+from agentest.mock_servers.listener import listen
 from agentest.mock_servers.port import AskedTurn, Identity, TurnTraces
-from agentest.mock_servers.web import listen
 from agentest.support.trace_context import TraceContext, new_key
 from agentest.tracing.collector import Collector
-from agentest.tracing.kept import MOST_BYTES, MOST_CHARS, KeptSpans
 from agentest.tracing.server import application
+from agentest.tracing.span_file import MOST_BYTES, MOST_CHARS, KeptSpans
 from agentest.tracing.wire import spans_in_json
 
 LONG_S = 60.0

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Usage
-from agentest.tracing.conventions import is_agentic, model_of, session_of, tool_of
-from agentest.tracing.reading import SpanSeen, calls_of, usage_of
-from agentest.tracing.spans import Span, SpanEvent
+from agentest.tracing.conventions import Span, SpanEvent, is_agentic, model_of, session_of, tool_of
+from agentest.tracing.span_calls import SpanSeen, calls_of, usage_of
 from agentest.tracing.wire import spans_in_json
 
 CAPTURED = Path(__file__).parent / "spans"

@@ -16,17 +16,15 @@ from pydantic import TypeAdapter
 
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.serving import Served
-from agentest.conversation.traced import Traced
-from agentest.conversation.users import ScriptedUser
+from agentest.conversation.out_of_band_calls import Served, Traced
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Usage
-from agentest.mock_servers.port import Addresses, AskedTurn, Identity, SpanCall, TurnTraces
-from agentest.mock_servers.telemetry import with_own
+from agentest.mock_servers.port import Addresses, AskedTurn, Identity, SpanCall, TurnTraces, with_own
 from agentest.mocks.resolver import MockResolver
-from agentest.runner.about import about_agent
+from agentest.runner.tools import about_agent
 from agentest.store.spans import spans_of
 from agentest.support.trace_context import new_key, note_request
 

@@ -11,9 +11,9 @@ from tool_agents import call_tool, names_by, tool_agent
 
 from agentest import scenario
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.loop import TurnLoop
-from agentest.conversation.serving import Served
-from agentest.conversation.users import Said
+from agentest.conversation.out_of_band_calls import Served
+from agentest.conversation.simulated_user import Said
+from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import Noted
 from agentest.domain.results import ConversationResult, RunResult, Status

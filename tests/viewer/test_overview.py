@@ -9,8 +9,8 @@ import stored
 
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.report.viewer.overview import brief, overview, scenario_row
-from agentest.store.layouts import CODECS
-from agentest.store.scenarios import stored_scenario
+from agentest.store.codec import CODECS
+from agentest.store.run_results import stored_scenario
 from agentest.support.json_text import Json
 
 

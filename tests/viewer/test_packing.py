@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentest.report.viewer.commands import rerun, shown
+from agentest.report.viewer.overview import rerun, shown
 from agentest.report.viewer.packing import CHUNK_BYTES, Chunks
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentest.report.viewer.page import ASSETS, asset_names
-from agentest.report.viewer.slim import slim, tokens
+from agentest.report.viewer.page import ASSETS, asset_names, slim, tokens
 
 CASES = {
     "spaces": ("const  a = { b: 1, c };", "const a={b:1,c};\n"),

@@ -17,14 +17,13 @@ import sample_run
 from project import DEADLINE_S
 from report_file import read_report
 
-from agentest.cli.baseline import Against, Baseline
+from agentest.cli.comparison import Against, Baseline
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.history.comparison.as_json import as_json
-from agentest.history.comparison.comparing import compared
-from agentest.history.comparison.for_page import Between, for_page
-from agentest.history.comparison.measured import MeasuredRun, measured_run, measured_scenario
-from agentest.history.comparison.words import cells
+from agentest.history.compared_runs import MeasuredRun, measured_run, measured_scenario
+from agentest.history.comparison import compared
+from agentest.history.comparison_data import Between, as_json, for_page
+from agentest.history.comparison_report import cells
 from agentest.report.html import HtmlReporter
 from agentest.web.compare import answer
 from agentest.web.project import Project

@@ -14,8 +14,8 @@ from aiohttp import web
 from ui_server import Client, with_server
 
 from agentest.support.errors import UsageError
-from agentest.web.exchange import event_stream, tell_event, text_if_any, text_of
-from agentest.web.importing import IMPORTS, imported
+from agentest.web.json_exchange import event_stream, tell_event, text_if_any, text_of
+from agentest.web.project import IMPORTS, imported
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from project import DEADLINE_S, wait_until
 from project import Project as Folder
 from ui_server import Client, with_server
 
-from agentest.store.runs.finding import kept_runs
+from agentest.store.runs.folder import kept_runs
 from agentest.support.errors import UsageError
-from agentest.web.looking import Runs
+from agentest.web.commands import Wanted, wanted
+from agentest.web.jobs import Job, Jobs, JobState, Output
 from agentest.web.project import Project
-from agentest.web.running import Job, Jobs, JobState, Output
-from agentest.web.starting import Wanted, wanted
+from agentest.web.run_index import Runs
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ import page_at
 import pytest
 from project import DEADLINE_S
 
-from agentest.calibration.judged import NOT_ASKED, judged
-from agentest.calibration.label_file import read_labels
-from agentest.calibration.label_writer import LabelWriter
+from agentest.calibration.label_file import LabelWriter, read_labels
+from agentest.calibration.labelling_session import NOT_ASKED, judged
 from agentest.calibration.labels import Label, Question
 from agentest.domain.results import CriterionOutcome, CriterionResult, GoalOutcome, Score, Unscored
 

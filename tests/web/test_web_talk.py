@@ -15,15 +15,14 @@ import anyio
 import pytest
 from project import Project, free_port
 
-from agentest.adk.formats.model import tool_responses
-from agentest.adk.formats.reading import read_eval_set
-from agentest.runner.by_hand import NotNow
+from agentest.adk.formats.eval_set import tool_responses
+from agentest.adk.formats.reader import read_eval_set
 from agentest.runner.prepare import Request
-from agentest.runner.talk_choice import Choice, choices, chosen_talk
+from agentest.runner.talk import Choice, NotNow, choices, chosen_talk
 from agentest.testing import Raw, ScriptedAgent, tool_call
 from agentest.web.app import serving
 from agentest.web.project import Project as Served
-from agentest.web.talks import MOST_KEPT, MOST_UNDER_WAY, PageTalk, Talks
+from agentest.web.talk import MOST_KEPT, MOST_UNDER_WAY, PageTalk, Talks
 
 BOOKS = {"file": "a.sim.py", "scenario": "books"}
 SCENARIO = (

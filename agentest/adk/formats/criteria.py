@@ -9,8 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,23 +20,113 @@ from pydantic import (
     ConfigDict,
     Field,
     Strict,
+    ValidationError,
     model_validator,
 )
 
-from agentest.adk.formats.checked import check_no_data_form, checked
+from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.formats.judge_options import CriteriaObject as _CriteriaObject
-from agentest.adk.formats.judge_options import JudgeOptions, Judges, ModelName
-from agentest.adk.formats.match_type import MatchType, as_match_type
+from agentest.adk.formats.judge_options import JudgeOptions, Judges, ModelConfig, ModelName
 from agentest.adk.formats.metric_info import Interval
-from agentest.adk.formats.model import Rubric
-from agentest.adk.formats.model_config import ModelConfig
-from agentest.adk.formats.policy import not_blank, policy_text
-from agentest.config.wishes import NO_SAMPLING, ModelWish, Sampling
+from agentest.config.models import NO_SAMPLING, ModelWish, Sampling
 from agentest.domain.metrics import ADK_METRICS, MetricDefinition
 from agentest.support.errors import UsageError
-from agentest.support.files import user_text
-from agentest.support.json_text import json_value
+from agentest.support.files import text_file, user_text
+from agentest.support.json_text import json_value, safe_repr
 from agentest.support.spelling import nearest, snake_case
+
+_MESSAGES = {
+    "missing": "is missing",
+    "string_too_short": "must not be empty",
+    "extra_forbidden": "is not a key that is known here",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "dataclass_type": "must be an object",
+    "tuple_type": "must be a list",
+}
+_S = TypeVar("_S", bound=BaseModel)
+
+
+def checked(section: type[_S], data: object, source: str, *at: str) -> _S:
+    """The data as a section. Raises UsageError, which says where in the file the first mistake is."""
+    try:
+        return section.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+    names = (snake_case(part) if isinstance(part, str) else str(part) for part in first["loc"])
+    path = ".".join([*at, *names])
+    message = _MESSAGES.get(first["type"]) or first["msg"].replace("Input should", "must")
+    value = _shortened(safe_repr(first["input"]))
+    raise UsageError(
+        f"{source}: {path + ': ' if path else ''}{message.removeprefix('Value error, ')}; found {value}"
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def check_no_data_form(data: object, source: str) -> None:
+    """Raises UsageError for criteria as ADK for TypeScript has them: their place is beside the cases."""
+    keys = [key for key in ("metrics", "thresholds", "rubric") if isinstance(data, Mapping) and key in data]
+    if keys:
+        named = ", ".join(f"`{key}`" for key in keys)
+        raise UsageError(
+            f"{source}: {named} stand in the file of the cases, beside its `data`; of a file of criteria, "
+            'write {"criteria": {"safety_v1": 1.0, …}}, with `rubrics` in the criterion of a rubric metric'
+        )
+
+
+class MatchType(StrEnum):
+    """How tool calls are compared."""
+
+    EXACT = "EXACT"
+    IN_ORDER = "IN_ORDER"
+    ANY_ORDER = "ANY_ORDER"
+
+
+def as_match_type(value: object) -> MatchType:
+    """A match type from its name in any letter case, or from its number. Raises ValueError."""
+    names = list(MatchType)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        return names[value]
+    name = re.sub("[- ]", "_", value.strip().upper()) if isinstance(value, str) else ""
+    if name in MatchType.__members__:
+        return MatchType[name]
+    raise ValueError("must be " + ", ".join(f"{name.value} or {n}" for n, name in enumerate(names)))
+
+
+_METRIC = "safety_v1"
+
+
+def not_blank(text: str) -> str:
+    """The text. Raises ValueError where it says nothing."""
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+def policy_text(metric: str, policy: str | None, policy_file: str | None, at: str, folder: Path) -> str:
+    """What a criterion gives as its policy; "" where it gives none.
+
+    Args:
+        at: where the criterion stands, for errors.
+        folder: what the file's path is relative to.
+
+    Raises UsageError for a file that cannot be read, and for a metric that asks about no policy.
+    """
+    given = "policy" if policy is not None else "policy_file"
+    if (policy or policy_file) and metric != _METRIC:
+        raise UsageError(f"{at}.{given}: only `{_METRIC}` asks about a policy; give it to that criterion")
+    if policy_file is None:
+        return policy or ""
+    path = folder / policy_file
+    try:
+        return text_file(path)
+    except ValueError as error:
+        hint = "name a text file, or give the text itself as `policy`"
+        raise UsageError(f"{at}.{given}: {path} {error}; {hint}") from None
+
 
 CRITERIA_FILE = "test_config.json"
 """How the file beside evaluation sets is called that holds their criteria."""

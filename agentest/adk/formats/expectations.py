@@ -12,12 +12,12 @@ from typing import Any
 from pydantic import AfterValidator
 
 from agentest.domain.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normal_thresholds
-from agentest.scenarios.criteria import Criterion, parse_criteria
+from agentest.scenarios.definition import parse_date
 from agentest.scenarios.expectations import Saying, parse_expected_state, parse_sayings
-from agentest.scenarios.making import parse_date
-from agentest.scenarios.state import parse_state
-from agentest.scenarios.trajectories import parse_trajectories
+from agentest.scenarios.model import Criterion, parse_criteria
+from agentest.scenarios.options import parse_state
 from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.spelling import did_you_mean
 
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)

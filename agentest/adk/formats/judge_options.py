@@ -8,8 +8,104 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from agentest.adk.formats.model_config import ModelConfig
+from agentest.config.models import Sampling
 from agentest.support.spelling import snake_case, snake_keys
+
+NOT_SENT = frozenset(
+    {
+        "audio_timestamp",
+        "audio_transcription_config",
+        "automatic_continuation",
+        "automatic_function_calling",
+        "cached_content",
+        "candidate_count",
+        "continuation_token",
+        "enable_enhanced_civic_answers",
+        "generation_output_config",
+        "http_options",
+        "image_config",
+        "labels",
+        "logprobs",
+        "media_resolution",
+        "model_armor_config",
+        "model_selection_config",
+        "response_json_schema",
+        "response_logprobs",
+        "response_mime_type",
+        "response_modalities",
+        "response_schema",
+        "routing_config",
+        "safety_settings",
+        "service_tier",
+        "should_return_http_response",
+        "speech_config",
+        "stop_sequences",
+        "store",
+        "system_instruction",
+        "thinking_config",
+        "tool_config",
+        "tools",
+    }
+)
+"""Keys that Gemini's API alone knows, or that would change the question or its answer's form: left out."""
+
+
+class ModelConfig(BaseModel):
+    """`judge_model_config` and `model_configuration`. Keys in either spelling; unknown ones are refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[float, Field(ge=1)] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    not_sent: tuple[str, ...] = Field(default=(), strict=False)
+    """Keys that are known, and left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        sent = cls.model_fields.keys() - {"not_sent"}
+        known = sent | NOT_SENT
+        named = snake_keys(values, known)
+        for key in named.keys() - known:
+            raise ValueError(_unknown(str(key), known))
+        kept = {key: value for key, value in named.items() if key in sent}
+        left_out = sorted(key for key in named.keys() & NOT_SENT if named[key] is not None)
+        return {**kept, "not_sent": left_out}
+
+    @model_validator(mode="after")
+    def _one_length(self) -> ModelConfig:
+        if (
+            None not in (self.max_output_tokens, self.max_tokens)
+            and self.max_output_tokens != self.max_tokens
+        ):
+            raise ValueError("`max_output_tokens` and `max_tokens` are one setting; give one of them")
+        return self
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(
+            temperature=self.temperature,
+            max_tokens=self.max_output_tokens or self.max_tokens,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            seed=self.seed,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+        )
+
+
+def _unknown(key: str, known: set[str] | frozenset[str]) -> str:
+    close = difflib.get_close_matches(snake_case(key), sorted(known), n=1, cutoff=0.5)
+    advice = f"did you mean `{close[0]}`?" if close else "give `temperature`, `max_output_tokens` or `top_p`"
+    return f"unknown key `{key}`; {advice}"
 
 
 def _keys(section: type[BaseModel], values: Any) -> Any:

@@ -19,7 +19,7 @@ from pydantic import AliasChoices, ConfigDict, Field, ValidationInfo, field_vali
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
-from agentest.adk.formats.model import (
+from agentest.adk.formats.eval_set import (
     EVAL_CASE,
     ConversationScenario,
     EvalCase,

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from agentest.adk.formats.criteria import Criterion
-from agentest.adk.formats.model import EvalCase
-from agentest.adk.metrics.beside_the_reply import FinalSessionState, IntermediateResponses
-from agentest.adk.metrics.deterministic import ResponseMatch, ToolTrajectory, ToolTrajectoryF1
-from agentest.adk.metrics.efficiency import (
+from agentest.adk.formats.eval_set import (
+    EvalCase,
+    FunctionCall,
+    FunctionResponse,
+    IntermediateData,
+    Invocation,
+    InvocationEvents,
+    answered_calls,
+    text_of,
+    tool_calls,
+)
+from agentest.adk.metrics.custom_grader import CustomGrader
+from agentest.adk.metrics.custom_metrics import OwnMetric
+from agentest.adk.metrics.deterministic import (
+    FinalSessionState,
     InferenceCallCount,
+    IntermediateResponses,
     InvocationDuration,
+    ResponseMatch,
     TokenUsage,
     ToolCallCount,
+    ToolTrajectory,
+    ToolTrajectoryF1,
+    said_before,
 )
-from agentest.adk.metrics.facts import NOTHING_KNOWN, AgentFacts
-from agentest.adk.metrics.own_code import OwnMetric
-from agentest.adk.metrics.own_grader import CustomGrader
+from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts
+from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import ADK_METRICS, one_for_each
-from agentest.judging.grading import Grader
+from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
+from agentest.judging.grader import Grader
+from agentest.store.adk_results import unwrapped
 
 _DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_each(
     (metric for metric in ADK_METRICS.values() if not metric.judged),
@@ -48,6 +66,46 @@ def make_grader(
     if not ADK_METRICS[criterion.metric].judged:
         return _DETERMINISTIC[criterion.metric](case, criterion)
     # Imported only where a judge is asked: the prompts and answer types of pydantic cost a tenth of a second.
-    from agentest.adk.metrics.judged import JUDGED
+    from agentest.adk.metrics.judge_graders import JUDGED
 
     return JUDGED[criterion.metric](case, criterion, facts=facts)
+
+
+def conversation_of(invocations: Sequence[Invocation]) -> Conversation:
+    """The invocations as the turns of a conversation."""
+    turns = tuple(_turn(invocation, index) for index, invocation in enumerate(invocations))
+    return Conversation("invocations", turns, Ending.SCRIPT)
+
+
+def _turn(invocation: Invocation, index: int) -> Turn:
+    data = invocation.intermediate_data
+    return Turn(
+        turn_index=index,
+        user_message=text_of(invocation.user_content),
+        agent_message=text_of(invocation.final_response),
+        tool_calls=tuple(_call(call, response, index) for call, response in answered_calls(data)),
+        remarks=tuple(_remarks(data)),
+    )
+
+
+def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remark]:
+    """What was said before the reply; events tell after how many calls, too."""
+    if not isinstance(data, InvocationEvents):
+        yield from (Remark(author, text) for author, text in said_before(data))
+        return
+    calls = 0
+    for event in data.invocation_events:
+        alone = InvocationEvents((event,))
+        yield from (Remark(author, text, calls) for author, text in said_before(alone))
+        calls += len(list(tool_calls(alone)))
+
+
+def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> ToolCall:
+    answer: Any = response.response if response else None
+    return ToolCall(
+        name=call.name or "",
+        args=call.args,  # absent arguments stay absent: to ADK they are not the same as none
+        result=unwrapped(answer) if answer is not None else None,
+        mocked=False,
+        turn_index=index,
+    )

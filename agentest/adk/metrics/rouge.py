@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-
-from agentest.adk.metrics.porter import stem
+from functools import lru_cache
 
 _BY_CHARACTER = ((0x4E00, 0x9FFF), (0x3040, 0x30FF), (0xAC00, 0xD7AF))
 """Chinese, Japanese (both syllabaries), Korean."""
@@ -105,3 +104,179 @@ def _spaced(code: int) -> str:
 
 def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(low <= code <= high for low, high in ranges)
+
+
+# NLTK: words whose stem the rules would miss.
+_IRREGULAR = {
+    "sky": "sky",
+    "skies": "sky",
+    "dying": "die",
+    "lying": "lie",
+    "tying": "tie",
+    "news": "news",
+    "inning": "inning",
+    "innings": "inning",
+    "outing": "outing",
+    "outings": "outing",
+    "canning": "canning",
+    "cannings": "canning",
+    "howe": "howe",
+    "proceed": "proceed",
+    "exceed": "exceed",
+    "succeed": "succeed",
+}
+
+_STEP_2 = (
+    ("ational", "ate"),
+    ("tional", "tion"),
+    ("enci", "ence"),
+    ("anci", "ance"),
+    ("izer", "ize"),
+    ("bli", "ble"),  # NLTK: the paper has abli → able
+    ("alli", "al"),
+    ("entli", "ent"),
+    ("eli", "e"),
+    ("ousli", "ous"),
+    ("ization", "ize"),
+    ("ation", "ate"),
+    ("ator", "ate"),
+    ("alism", "al"),
+    ("iveness", "ive"),
+    ("fulness", "ful"),
+    ("ousness", "ous"),
+    ("aliti", "al"),
+    ("iviti", "ive"),
+    ("biliti", "ble"),
+    ("fulli", "ful"),  # NLTK: not in the paper
+)
+_STEP_3 = (
+    ("icate", "ic"),
+    ("ative", ""),
+    ("alize", "al"),
+    ("iciti", "ic"),
+    ("ical", "ic"),
+    ("ful", ""),
+    ("ness", ""),
+)
+_STEP_4 = tuple(
+    (suffix, "")
+    for suffix in (
+        *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent"),
+        *("ion", "ou", "ism", "ate", "iti", "ous", "ive", "ize"),
+    )
+)
+
+
+@lru_cache(maxsize=65536)
+def stem(word: str) -> str:
+    """The stem of a word in lower case."""
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if len(word) <= 2:
+        return word
+    for step in (_plural, _past, _final_y, _step_2, _step_3, _step_4, _final_e, _final_ll):
+        word = step(word)
+    return word
+
+
+def _shape(word: str) -> str:
+    """A `c` for each consonant and a `v` for each vowel; a y is a vowel after a consonant."""
+    shape: list[str] = []
+    last = "v"
+    for letter in word:
+        last = "v" if letter in "aeiou" or (letter == "y" and last == "c") else "c"
+        shape.append(last)
+    return "".join(shape)
+
+
+def _measure(stem: str) -> int:
+    """How often a consonant follows a vowel: the paper's m."""
+    return _shape(stem).count("vc")
+
+
+def _ends_short(stem: str) -> bool:
+    """The paper's *o: consonant, vowel, and a consonant that is not w, x or y."""
+    shape = _shape(stem)
+    # NLTK: two letters are enough where they are a vowel and a consonant, whichever that is.
+    return shape == "vc" or (shape.endswith("cvc") and stem[-1] not in "wxy")
+
+
+def _replace_first(word: str, rules: Sequence[tuple[str, str]], holds: Callable[[str, str], bool]) -> str:
+    """The word after the first rule whose suffix it has; as it was where that rule does not hold."""
+    for suffix, replacement in rules:
+        if word.endswith(suffix):
+            stem = word[: -len(suffix)]
+            return stem + replacement if holds(stem, suffix) else word
+    return word
+
+
+def _plural(word: str) -> str:
+    if word.endswith("ies"):
+        return _ie_or_i(word)
+    if word.endswith("sses"):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+
+
+def _ie_or_i(word: str) -> str:
+    # NLTK: `dies` and `died` become `die`, `flies` and `tried` become `fli` and `tri`.
+    return word[:-1] if len(word) == 4 else word[:-2]
+
+
+def _past(word: str) -> str:
+    if word.endswith("ied"):
+        return _ie_or_i(word)
+    if word.endswith("eed"):
+        return word[:-1] if _measure(word[:-3]) > 0 else word
+    for suffix in ("ed", "ing"):
+        stem = word.removesuffix(suffix)
+        if stem != word and "v" in _shape(stem):
+            return _mended(stem)
+    return word
+
+
+def _mended(stem: str) -> str:
+    """What `-ed` or `-ing` was taken from, as it would be without them: hop(p), fil(e)."""
+    if stem.endswith(("at", "bl", "iz")):
+        return stem + "e"
+    if stem[-1] == stem[-2:-1] and _shape(stem).endswith("c"):
+        return stem if stem[-1] in "lsz" else stem[:-1]
+    return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
+
+
+def _final_y(word: str) -> str:
+    # NLTK: a consonant must come before the y, and not be the only letter; the paper asks for a vowel.
+    ends_in_y = word.endswith("y") and len(word) > 2 and _shape(word[:-1]).endswith("c")
+    return word[:-1] + "i" if ends_in_y else word
+
+
+def _step_2(word: str) -> str:
+    # NLTK: -alli first, and what is left goes through the step again.
+    while word.endswith("alli") and _measure(word[:-4]) > 0:
+        word = word[:-2]
+    if word.endswith("logi"):
+        # NLTK: not in the paper; the l counts as the stem's.
+        return word[:-1] if _measure(word[:-3]) > 0 else word
+    return _replace_first(word, _STEP_2, lambda stem, _: _measure(stem) > 0)
+
+
+def _step_3(word: str) -> str:
+    return _replace_first(word, _STEP_3, lambda stem, _: _measure(stem) > 0)
+
+
+def _step_4(word: str) -> str:
+    return _replace_first(
+        word, _STEP_4, lambda stem, suffix: _measure(stem) > 1 and (suffix != "ion" or stem[-1] in "st")
+    )
+
+
+def _final_e(word: str) -> str:
+    if not word.endswith("e"):
+        return word
+    stem = word[:-1]
+    measure = _measure(stem)
+    return stem if measure > 1 or (measure == 1 and not _ends_short(stem)) else word
+
+
+def _final_ll(word: str) -> str:
+    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word

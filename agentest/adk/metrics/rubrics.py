@@ -11,16 +11,14 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, create_model, model_validator
 
 from agentest.adk.formats.criteria import Criterion
-from agentest.adk.formats.model import EvalCase, Rubric
+from agentest.adk.formats.eval_set import EvalCase, Rubric
 from agentest.adk.formats.rubric_text import is_part
 from agentest.adk.metrics.prompts import rubric_question
-from agentest.adk.metrics.sampling import Panel, Sampled, majority
-from agentest.adk.metrics.turn_judges import TurnJudge
-from agentest.adk.metrics.turns import invocation_at, reply_messages
+from agentest.adk.metrics.turn_judge import Panel, Sampled, TurnJudge, invocation_at, majority, reply_messages
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
-from agentest.models.schema import UNDESCRIBED
+from agentest.models.structured_output import UNDESCRIBED
 from agentest.support.errors import UsageError
 from agentest.support.text import shortened
 

@@ -6,15 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from agentest.adk.metrics.facts import AgentFacts
-from agentest.adk.metrics.sampling import Panel, Sampled, majority
-from agentest.adk.metrics.turn_judges import TurnJudge
-from agentest.adk.metrics.turns import reply_messages
+from agentest.adk.metrics.grader import AgentFacts
+from agentest.adk.metrics.turn_judge import Panel, Sampled, TurnJudge, majority, reply_messages
 from agentest.domain.results import MetricResult, Score, Unscored
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.answers import no_bool
-from agentest.judging.shown import block
-from agentest.models.schema import UNDESCRIBED
+from agentest.judging.judge_input import block
+from agentest.models.structured_output import UNDESCRIBED
 from agentest.support.templates import fill
 
 _QUESTION = """\

@@ -5,19 +5,34 @@ The agent runs its tools itself: what its server tells of their calls is observe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
-from agentest.agents.a2a.contact import Address, Contact
-from agentest.agents.a2a.conversation import A2aConversation, Line, Pause
-from agentest.agents.a2a.exchange import A2A_PLACE, Exchange
-from agentest.agents.http_sender import HttpSender
-from agentest.agents.ignored import Ignored
-from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
+from agentest.agents.a2a.discovery import Address, Contact, Way, langgraph_assistant
+from agentest.agents.a2a.exchange import A2A_PLACE, LOST_TASK, UNSUPPORTED, Exchange, ToldError, params_of
+from agentest.agents.a2a.reply import (
+    Said,
+    check_ended_well,
+    given_artifacts,
+    parts_of,
+    read_calls,
+    read_said,
+    read_usage,
+    tells_calls,
+)
+from agentest.agents.a2a.task import INPUT_REQUIRED, OnUnknown, Work
+from agentest.agents.http_sender import HttpSender, cancelled_on_server
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import Agent, AgentReply, Ignored, NoReply, Resources, TurnContext
 from agentest.config.agents.a2a import A2aAgent
-from agentest.domain.messages import Message
+from agentest.domain.messages import Message, UserText
+from agentest.domain.transcript import ToolCall
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError
 from agentest.support.templates import Template
 
 
@@ -81,4 +96,215 @@ def _address(config: A2aAgent) -> Address:
         endpoint=config.endpoint,
         version=config.protocol_version,
         in_process=config.app is not None,
+    )
+
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_LONGER = 1.5
+
+Pause = Callable[[float], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What the conversations with one agent share."""
+
+    name: str
+    contact: Contact
+    exchange: Exchange
+    body: Template
+    streams: Callable[[], bool]
+    """Whether answers are asked for as streams."""
+    timeout_s: float
+    pause: Pause
+    """Waits for so many seconds before a task is asked for once more."""
+    on_unknown: OnUnknown
+
+
+class A2aConversation:
+    """What is kept of one conversation."""
+
+    def __init__(self, line: Line) -> None:
+        self.name = line.name
+        self._line = line
+        self._context_id: str | None = None
+        self._task_id: str | None = None
+        """Of the task that has asked the user for something."""
+        self._given: dict[str, str] = {}
+        """Of that task: artifact → what of it was shown."""
+        self._known_messages: set[str] = set()
+        self._known_calls: set[tuple[str, str]] = set()
+        """Task and id of each call that was told."""
+        self._known_events: set[str] = set()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer to the user's last message.
+
+        A task that the agent is still working on is asked for until it ends; all of that has the whole
+        time-out. Raises NoReply with the calls that were seen, CannotSend.
+        """
+        exchange = _Exchanged(self._line, messages, ctx, self._known_messages)
+        try:
+            async with cancelled_on_server(exchange.cancel):
+                await exchange.send(self._context_of(ctx), self._task_id)
+                await exchange.finish()
+            return self._read(exchange, ctx.turn_index)
+        except RecursionError:
+            raise NoReply("the agent's answer is nested too deeply to be read", exchange.retries) from None
+        except AgentError as error:
+            retries = exchange.retries + (error.retries if isinstance(error, NoReply) else 0)
+            seen = self._calls_so_far(exchange.work, ctx.turn_index)
+            raise NoReply(self._explained(error, exchange.url), retries, seen) from None
+
+    def _context_of(self, ctx: TurnContext) -> str | None:
+        """The server's, once it has made one; before that the one that the scenario's session names."""
+        return self._context_id or (ctx.session.session_id if ctx.session else None) or None
+
+    def _read(self, exchange: _Exchanged, turn_index: int) -> AgentReply:
+        work = exchange.work
+        self._check_context(work)
+        card = self._line.contact.card
+        check_ended_well(work, card.credentials if card else "")
+        calls = self._new_calls(work, turn_index)
+        said = read_said(work, self.name, self._given)
+        _check_something_said(said, calls, work)
+        self._go_on(work)
+        usage, model_calls = read_usage(work, self._known_events)
+        return AgentReply(
+            said.text,
+            usage=usage,
+            model_calls=model_calls,
+            latency_ms=exchange.latency_ms,
+            retries=exchange.retries,
+            observed=calls,
+            remarks=said.remarks,
+            author=said.author,
+            first_token_ms=said.first_ms,
+            tells_calls=tells_calls(work) or (card is not None and card.tells_calls),
+        )
+
+    def _check_context(self, work: Work) -> None:
+        if self._context_id and work.context_id and work.context_id != self._context_id:
+            raise AgentError(
+                f"the agent answered in another context (contextId {work.context_id}) than that of this "
+                f"conversation ({self._context_id}): it has lost the conversation"
+            )
+
+    def _go_on(self, work: Work) -> None:
+        self._context_id = self._context_id or work.context_id or None
+        waits = work.state == INPUT_REQUIRED and work.message is None
+        self._task_id = work.task_id or None if waits else None
+        self._given = given_artifacts(work) if waits else {}
+
+    def _new_calls(self, work: Work, turn_index: int) -> tuple[ToolCall, ...]:
+        """The calls of this turn: a task that went on has those of earlier turns as well."""
+        told = read_calls(parts_of(work), turn_index)
+        new = [one for one in told if not one.id or (work.task_id, one.id) not in self._known_calls]
+        self._known_calls.update((work.task_id, one.id) for one in new)
+        return tuple(one.call for one in new)
+
+    def _calls_so_far(self, work: Work, turn_index: int) -> tuple[ToolCall, ...]:
+        try:
+            return self._new_calls(work, turn_index)
+        except AgentError:  # what is wrong with them is told already
+            return ()
+
+    def _explained(self, error: AgentError, url: str) -> str:
+        if assistant := langgraph_assistant(url, str(error)):
+            return f"{error}; of the graph's own assistant that is {assistant}"
+        if isinstance(error, ToldError) and self._task_id and error.code in (LOST_TASK, UNSUPPORTED):
+            return f"{error}; the message answers what task {self._task_id} had asked: the agent has lost it"
+        if isinstance(error, ToldError) and error.code == LOST_TASK and self._context_id:
+            return f"{error}; the agent has lost the conversation"
+        if isinstance(error, ToldError) and error.code == UNSUPPORTED and self._line.streams():
+            return f"{error}; if it does not stream, leave `streaming` out"
+        return str(error)
+
+
+class _Exchanged:
+    """One message of the user, sent, and what came of it."""
+
+    def __init__(
+        self, line: Line, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
+    ) -> None:
+        self._line = line
+        self._said = next(message for message in reversed(messages) if isinstance(message, UserText))
+        self._values = TurnValues(messages, ctx)
+        self._known = known_messages
+        self._way = Way(url="")
+        self.work = Work(on_unknown=line.on_unknown, known=known_messages)
+        self.latency_ms = 0.0
+        self.retries = 0
+
+    @property
+    def url(self) -> str:
+        """Where the message was sent; "" before."""
+        return self._way.url
+
+    async def send(self, context_id: str | None, task_id: str | None) -> None:
+        """Send the message, in the first way that the agent takes. Raises AgentError, CannotSend."""
+        line = self._line
+        body = line.body.filled(self._values)
+
+        async def say(way: Way, only_place: bool) -> None:
+            self._way, self.work = way, Work(on_unknown=line.on_unknown, known=self._known)
+            streams = line.streams()
+            params = params_of(
+                self._said, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
+            )
+            answer = await line.exchange.send(
+                way, params, self.work, self._values, streaming=streams, only_place=only_place
+            )
+            self.latency_ms, self.retries = answer.latency_ms, answer.retries
+
+        await line.contact.talk(lambda url: line.exchange.fetch(url, self._values), say)
+
+    async def cancel(self) -> None:
+        """Ask the agent to cancel its task, if it still works on one. Raises NoReply, CannotSend."""
+        if self.work.task_id and not self.work.ended:
+            await self._line.exchange.cancel(self._way, self.work.task_id, self._values)
+
+    async def finish(self) -> None:
+        """Ask for the task until it has ended. Raises AgentError."""
+        work, timeout_s = self.work, self._line.timeout_s
+        if work.ended:
+            return
+        if not work.task_id:
+            found = f"a task in the state {work.state}, without an id" if work.state else "no task or message"
+            raise AgentError(f"the agent answered with {found}: there is nothing to wait for")
+        limit = TimeLimit(max(0.0, timeout_s - self.latency_ms / 1000))
+        try:
+            with limit:
+                await self._ask_until_it_ends()
+        except TimeoutError:
+            raise AgentError(
+                f"{self.url}: the agent's task is still in the state {work.state} after {timeout_s:g} s "
+                "(request_timeout_ms)"
+            ) from None
+        finally:
+            self.latency_ms += limit.elapsed * 1000
+
+    async def _ask_until_it_ends(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self.work.ended:
+            await self._line.pause(pause)
+            pause = min(pause * _LONGER, _LONGEST_PAUSE_S)
+            answer = await self._line.exchange.ask(self._way, self.work.task_id, self.work, self._values)
+            self.retries += answer.retries
+
+
+def _check_something_said(said: Said, calls: Sequence[ToolCall], work: Work) -> None:
+    if said.text or calls:
+        return
+    if work.message is not None:
+        raise AgentError("the agent's reply is empty: its message has no text")
+    if work.artifacts:
+        raise AgentError(
+            f"the agent's reply is empty: its task is {work.state}, and its artifacts have no text (what it "
+            "said on the way to them is not the reply)"
+        )
+    raise AgentError(
+        f"the agent's reply is empty: its task is {work.state}, and neither artifacts nor status nor history "
+        "have a text"
     )

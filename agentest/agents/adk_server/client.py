@@ -9,18 +9,14 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentest.agents.adk_server.content import user_content
-from agentest.agents.adk_server.events import read_event_list, read_event_stream
-from agentest.agents.adk_server.replies import read_reply
+from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_reply, user_content
 from agentest.agents.adk_server.sessions import Place, Sessions, StateRead
-from agentest.agents.answers import read_body
-from agentest.agents.hints import ADK_PLACE
-from agentest.agents.http_sender import HttpSender
+from agentest.agents.error_hints import ADK_PLACE
+from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
-from agentest.domain.messages import Message, UserText, last_said
-from agentest.scenarios.session import Session
+from agentest.domain.messages import Message, Session, UserText, last_said
 from agentest.support.errors import CannotSend
 from agentest.support.http.client import DirectResponse, Sender
 

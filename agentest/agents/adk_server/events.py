@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.answers import EventStream
-from agentest.agents.hints import ADK_PLACE
-from agentest.agents.reading import cut_stream, read_json, read_text, shown
+from agentest.agents.error_hints import ADK_PLACE
+from agentest.agents.http_sender import EventStream
+from agentest.agents.json_reader import cut_stream, read_json, read_text, shown
+from agentest.agents.port import AgentReply, NoReply
+from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
@@ -253,3 +255,38 @@ def _usage(event: Mapping[str, Any]) -> Usage:
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
     return Usage(count("promptTokenCount"), count("candidatesTokenCount"), count("cachedContentTokenCount"))
+
+
+def read_reply(
+    items: Sequence[Any], turn_index: int, *, latency_ms: float, retries: int = 0, streamed: bool = False
+) -> AgentReply:
+    """The reply, without the session's state. Raises NoReply, with the calls that were made."""
+    try:
+        run = read_run(items, turn_index, streamed)
+    except AgentError as error:
+        raise NoReply(str(error), retries) from None
+    if run.problem is not None:
+        raise NoReply(run.problem, retries, run.calls)
+    return AgentReply(
+        run.text,
+        usage=run.usage,
+        model_calls=run.model_calls,
+        latency_ms=latency_ms,
+        retries=retries,
+        observed=run.calls,
+        remarks=run.remarks,
+        author=run.author,
+    )
+
+
+def user_content(message: UserText) -> dict[str, Any]:
+    """The message as a `Content`, in camelCase, which ADK for Python and for TypeScript both read."""
+    text = [{"text": message.text}] if message.text or not message.attachments else []
+    return {"role": "user", "parts": [*text, *map(_part, message.attachments)]}
+
+
+def _part(file: Attachment) -> dict[str, Any]:
+    name = {"displayName": file.name} if file.name else {}
+    if file.uri:
+        return {"fileData": {"mimeType": file.mime_type, "fileUri": file.uri, **name}}
+    return {"inlineData": {"mimeType": file.mime_type, "data": file.base64, **name}}

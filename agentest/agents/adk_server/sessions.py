@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from agentest.agents.answers import read_body
-from agentest.agents.hints import ADK_PLACE
-from agentest.agents.http_sender import HttpSender
+from agentest.agents.error_hints import ADK_PLACE
+from agentest.agents.http_sender import HttpSender, read_body
+from agentest.agents.json_reader import read_json, shown
 from agentest.agents.port import NoReply
-from agentest.agents.reading import read_json, shown
-from agentest.scenarios.session import Session
+from agentest.domain.messages import Session
 from agentest.support.errors import CannotSend, HeldUp, SessionMismatch
 from agentest.support.http.client import DirectResponse
 from agentest.support.templates import NO_VALUES, Values

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
-from agentest.agents.ag_ui.conversation import AgUiConversation
-from agentest.agents.ag_ui.declaring import own_tools
-from agentest.agents.ag_ui.sending import Sending
-from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
+from agentest.agents.ag_ui.calls import Call, Interrupt, answers, approvals
+from agentest.agents.ag_ui.requests import Request, Sending, conflict, declared_tools, own_tools
+from agentest.agents.ag_ui.run import Run
+from agentest.agents.ag_ui.thread import State, Thread, Wire, calls_of, declared, new_id, with_ids, written
+from agentest.agents.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    Decision,
+    decided_by,
+    decided_by_user,
+)
+from agentest.agents.bypassed_tools import OwnTools
+from agentest.agents.json_reader import shown
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.domain.messages import Message
+from agentest.domain.messages import AgentMessage, Message, ToolRequest, UserText
+from agentest.domain.tool_visibility import Approval
+from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
+from agentest.support.errors import AgentError
+from agentest.support.replacing import replace
 
 
 def open_agent(_: str, config: AgUiAgent, resources: Resources) -> AgUiClient:
@@ -40,3 +57,260 @@ class AgUiClient:
 
     def _opened(self) -> AgUiConversation:
         return AgUiConversation(self._config, self._sending, self._own_tools)
+
+
+@dataclass(slots=True)
+class _Total:
+    """What the runs of one reply come to together."""
+
+    latency_ms: float = 0.0
+    retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    first_token_ms: float | None = None
+    observed: tuple[ToolCall, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+
+class AgUiConversation:
+    """Sends the messages of one conversation, each with all that came before."""
+
+    def __init__(self, config: AgUiAgent, sending: Sending, own_tools: OwnTools) -> None:
+        """`own_tools` is shared by all conversations."""
+        self.name = config.name
+        self._config = config
+        self._sending = sending
+        self._own_tools = own_tools
+        self._taken = 0
+        """How many of the conversation's messages are in the thread."""
+        self._thread = Thread()
+        self._state = State({})
+        self._settled: set[str] = set()
+        """Ids of calls that were reported, or answered by us."""
+        self._waiting: tuple[Call, ...] = ()
+        """Calls that wait for an approval."""
+        self._decided: dict[str, Approval] = {}
+        """Id of a call that waited → what was decided about it last."""
+        self._open: list[Interrupt] = []
+        """Questions that nobody has answered yet."""
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer. Raises NoReply, MockBypassed, CannotSend; each run has the whole time-out."""
+        values = TurnValues(messages, ctx)
+        body: dict[str, Any] = self._sending.body.filled(values)
+        if not self._taken:
+            self._begin(body, ctx)
+        decision = self._take(messages[self._taken :])
+        self._taken = len(messages)
+        if self._open and decision is None:
+            # Its other calls were answered; now the user is asked.
+            return AgentReply(_questions(self._open), observed=self._undecided(ctx))
+        return await self._runs(body, ctx, values, decision)
+
+    def _begin(self, body: Mapping[str, Any], ctx: TurnContext) -> None:
+        self._own_tools.check_before(ctx)
+        self._thread = Thread(with_ids(body.get("messages", [])))
+        self._state = State({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
+
+    def _take(self, messages: Sequence[Message]) -> Decision | None:
+        """Put what is new into the thread; the user's answer to an open question goes another way."""
+        decision: Decision | None = None
+        for message in messages:
+            if self._open and isinstance(message, UserText):
+                decision = decided_by_user(message.text)
+            elif not isinstance(message, AgentMessage) or not self._taken:
+                self._thread.add(written(message))
+        return decision
+
+    async def _runs(
+        self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
+    ) -> AgentReply:
+        total = _Total()
+        for _ in range(MOST_APPROVALS):
+            run, spoken, requests = await self._run(body, ctx, values, decision, total)
+            if not self._open or requests or self._config.approvals == "ask":
+                total.observed += () if requests else self._undecided(ctx)
+                return self._reply(run, spoken, requests, total)
+            if spoken.text:
+                total.remarks += (Remark(spoken.author, spoken.text),)
+            decision = decided_by(self._config.approvals)
+        raise NoReply(TOO_MANY_QUESTIONS, total.retries, total.observed)
+
+    async def _run(
+        self,
+        body: Mapping[str, Any],
+        ctx: TurnContext,
+        values: TurnValues,
+        decision: Decision | None,
+        total: _Total,
+    ) -> tuple[Run, Spoken, tuple[ToolRequest, ...]]:
+        """One run; what it told is in `total`, in the thread and in the state."""
+        tools = declared_tools(ctx, self._config)
+        payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
+        run = Run(self._thread, self._state, self._waiting, frozenset(self._settled))
+        try:
+            answered = await self._sending.send(Request(payload, values), run)
+            spoken = read_spoken(run.messages, self.name, run.subagents)
+            requests = self._sort(run, ctx, total)
+        except (NoReply, AgentError) as error:
+            retries = total.retries + getattr(error, "retries", 0)
+            hint = "" if run.begun else conflict(_without_address(error, self._config.endpoint), tools)
+            seen = tuple(call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting)
+            raise NoReply(f"{error}{hint}", retries, (*total.observed, *seen)) from None
+        if total.first_token_ms is None and answered.first_token_ms is not None:
+            total.first_token_ms = total.latency_ms + answered.first_token_ms
+        total.latency_ms += answered.latency_ms
+        total.retries += answered.retries
+        total.usage += run.usage
+        total.remarks += spoken.remarks
+        self._own_tools.check_after(total.observed, ctx)
+        return run, spoken, requests
+
+    def _payload(
+        self, body: Mapping[str, Any], ctx: TurnContext, tools: list[Wire], decision: Decision | None
+    ) -> Wire:
+        forwarded = dict(body.get("forwardedProps", {}))
+        resuming: Wire = {}
+        if decision is not None:
+            self._decided = approvals(self._open, self._waiting, decision)
+            resuming, self._open = answers(self._open, decision), []
+            forwarded.update({key: resuming.pop(key) for key in ("command",) if key in resuming})
+        return {
+            "context": [],
+            **body,
+            "threadId": ctx.session_id,
+            "runId": new_id(),
+            "messages": self._thread.messages,
+            "tools": tools,
+            "state": self._state.value,
+            "forwardedProps": forwarded,
+            **resuming,
+        }
+
+    def _sort(self, run: Run, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
+        """Tell apart the calls that the agent has made, those for us, and those that wait for approval."""
+        self._open = list(run.interrupts)
+        declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
+        asked_for = {one.call_id for one in self._open}
+        for_us: list[Call] = []
+        undecided: list[Call] = []
+        for call in run.calls:
+            if not call.answered and (call.id in asked_for or None in asked_for):
+                undecided.append(call)
+            elif call.answered or call in self._waiting or self._is_its_own(call, run, declared_names):
+                made = replace(call.made(ctx.turn_index), approval=self._decided.get(call.id))
+                total.observed += (made,)
+                self._settled.add(call.id)
+            elif self._open and call.name not in declared_names:
+                self._sending.ignored.note("unanswered call", call.name)  # another way to ask the same
+                self._settled.add(call.id)
+            else:
+                for_us.append(call)
+                self._settled.add(call.id)
+        self._waiting = tuple(undecided)
+        return tuple(call.requested() for call in for_us)
+
+    def _undecided(self, ctx: TurnContext) -> tuple[ToolCall, ...]:
+        """The calls that wait for approval, as calls of the turn in which the user is asked."""
+        return tuple(waiting(call.made(ctx.turn_index)) for call in self._waiting)
+
+    def _is_its_own(self, call: Call, run: Run, declared_names: set[str]) -> bool:
+        """Whether the agent does not wait for our answer, though it has told of none of its own."""
+        if run.pending:
+            return call.id not in run.pending
+        return call.name not in declared_names and run.went_on_after(call)
+
+    def _reply(
+        self, run: Run, spoken: Spoken, requests: tuple[ToolRequest, ...], total: _Total
+    ) -> AgentReply:
+        text = spoken.text
+        if self._open and not requests:
+            text = BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
+        elif not text and not requests and not total.observed and run.result is not None:
+            text = shown(run.result)
+        return AgentReply(
+            text=text or None,
+            tool_requests=requests,
+            usage=total.usage,
+            latency_ms=total.latency_ms,
+            retries=total.retries,
+            observed=total.observed,
+            remarks=total.remarks,
+            author=spoken.author,
+            state=self._state.shown,
+            state_before=self._state.begun if self._state.told else None,
+            state_error=self._state.error,
+            first_token_ms=total.first_token_ms,
+        )
+
+
+def _questions(interrupts: Sequence[Interrupt]) -> str:
+    return BETWEEN_MESSAGES.join(one.question for one in interrupts)
+
+
+def _without_address(error: Exception, endpoint: str) -> str:
+    return str(error).replace(endpoint, "")
+
+
+BETWEEN_MESSAGES = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What was said in a run. `text` is empty where nothing was."""
+
+    text: str
+    author: str
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    at: int
+    text: str
+    author: str
+    of_subagent: bool
+
+
+def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> Spoken:
+    """The reply is what the agent says after its last call, or last of all; subagents speak on the way.
+
+    Args:
+        agent: who speaks in messages without a name.
+        subagents: the names of subagents, by the ids of their runs.
+    """
+    texts = [
+        _Text(at, text, _author(message, agent, subagents), "subagentRunId" in message)
+        for at, message in enumerate(messages)
+        if message["role"] == "assistant" and (text := _content(message)).strip()
+    ]
+    if not texts:
+        return Spoken("", agent)
+    reply = _reply(texts, _last_call(messages))
+    remarks = tuple(Remark(text.author, text.text) for text in texts if text not in reply)
+    return Spoken(BETWEEN_MESSAGES.join(text.text for text in reply), reply[0].author, remarks)
+
+
+def _reply(texts: Sequence[_Text], last_call: int) -> list[_Text]:
+    own = [text for text in texts if not text.of_subagent] or texts
+    return [text for text in own if text.at > last_call] or [own[-1]]
+
+
+def _last_call(messages: Sequence[Wire]) -> int:
+    calls = (at for at, m in enumerate(messages) if m["role"] == "tool" or calls_of(m))
+    return max(calls, default=-1)
+
+
+def _author(message: Wire, agent: str, subagents: Mapping[str, str]) -> str:
+    name = message.get("name") or subagents.get(message.get("subagentRunId") or "")
+    return name if isinstance(name, str) else agent
+
+
+def _content(message: Wire) -> str:
+    """The text of a message: a text, nothing, or parts with texts among them."""
+    content = message.get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return "".join(text for text in texts if isinstance(text, str))
+    if content is not None and not isinstance(content, str):
+        raise AgentError(f"the `content` of a message of the agent is not a text: {shown(content)}")
+    return content or ""

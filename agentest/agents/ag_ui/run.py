@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from agentest.agents.ag_ui.calls import Call, told_once
-from agentest.agents.ag_ui.interrupts import Interrupt, interrupts_of, old_interrupt
-from agentest.agents.ag_ui.state import State
-from agentest.agents.ag_ui.thread import Thread, calls_of, told_late
-from agentest.agents.ag_ui.wire import Wire, call, new_id
-from agentest.agents.reading import shown
+from agentest.agents.ag_ui.calls import Call, Interrupt, interrupts_of, old_interrupt, told_once
+from agentest.agents.ag_ui.thread import State, Thread, Wire, call, calls_of, new_id, told_late
+from agentest.agents.json_reader import shown
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 

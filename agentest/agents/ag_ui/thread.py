@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
-from agentest.agents.ag_ui.wire import Wire
-from agentest.agents.reading import shown
-from agentest.support.errors import AgentError
+from agentest.agents.json_reader import shown
+from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.support.errors import AgentError, CannotSend
+from agentest.support.json_patch import BadPatch, Copies, patched
 
 
 class Thread:
@@ -134,3 +137,117 @@ def _is_call(value: Any) -> bool:
 
 def _last(marks: Iterable[bool]) -> int | None:
     return max((at for at, mark in enumerate(marks) if mark), default=None)
+
+
+Wire = dict[str, Any]
+"""A message, a tool call or an event as JSON has it."""
+
+_MEDIA = ("image", "audio", "video")
+
+
+def new_id() -> str:
+    """An id that no message of any run had before: servers that keep threads replace what has the same."""
+    return uuid4().hex
+
+
+def written(message: Message) -> Wire:
+    """A message with an id of its own. Raises CannotSend for a file that has no form."""
+    if isinstance(message, UserText):
+        return {"id": new_id(), "role": "user", "content": _content(message)}
+    if isinstance(message, ToolResult):
+        return {"id": new_id(), "role": "tool", "toolCallId": message.request_id, "content": message.text}
+    return _of_the_agent(message)
+
+
+def _of_the_agent(message: AgentMessage) -> Wire:
+    calls = [call(r.id, r.name, r.arguments) for r in message.tool_requests]
+    wire: Wire = {"id": new_id(), "role": "assistant", "content": message.text or ""}
+    return {**wire, "toolCalls": calls} if calls else wire
+
+
+def call(identifier: str, name: str, arguments: str) -> Wire:
+    return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def with_ids(messages: Sequence[Wire]) -> list[Wire]:
+    """Messages of the user's own configuration, each with an id."""
+    return [message if message.get("id") else {"id": new_id(), **message} for message in messages]
+
+
+def declared(spec: ToolSpec) -> Wire:
+    return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
+
+
+def _content(message: UserText) -> str | list[Wire]:
+    if not message.attachments:
+        return message.text
+    text = [{"type": "text", "text": message.text}] if message.text else []
+    return [*text, *map(_part, message.attachments)]
+
+
+def _part(file: Attachment) -> Wire:
+    kind = file.mime_type.partition("/")[0].lower()
+    part = kind if kind in _MEDIA else "document"
+    if not file.uri:
+        return {"type": part, "source": {"type": "data", "value": file.base64, "mimeType": file.mime_type}}
+    if not file.uri.startswith(("http://", "https://")):
+        raise CannotSend(
+            f"{file.origin} has a part `file_data` ({file.mime_type}, {file.uri}) that cannot be sent to an "
+            "AG-UI agent: it takes addresses that begin with https:// or http:// alone; write the file's "
+            "bytes into the case, as `inline_data`"
+        )
+    return {"type": part, "source": {"type": "url", "value": file.uri, "mimeType": file.mime_type}}
+
+
+_MESSAGES = "messages"
+
+
+@dataclass(slots=True)
+class State:
+    """It belongs to one conversation."""
+
+    begun: Mapping[str, Any]
+    """With which the session began."""
+    value: Any = field(init=False)
+    """What is sent back: the agent's own value, whatever that is."""
+    told: bool = False
+    """Whether the agent tells of it."""
+    problem: str | None = None
+    _copies: Copies = field(default_factory=Copies)
+
+    def __post_init__(self) -> None:
+        self.value = dict(self.begun)
+
+    def take_snapshot(self, value: Any) -> None:
+        self.value, self.told, self.problem = value, True, None
+
+    def take_delta(self, patch: Any) -> None:
+        """Change it by a JSON Patch. One that does not fit leaves it unknown until the next snapshot."""
+        self.told = True
+        try:
+            self.value = patched(self.value, patch, self._copies)
+        except BadPatch as error:
+            self.problem = f"a STATE_DELTA of the agent could not be applied: {error}"
+
+    @property
+    def error(self) -> str | None:
+        """Why the state is not known, of an agent that tells of it."""
+        if self.told and self.problem is None and not isinstance(self.value, Mapping):
+            return f"the agent's state is not a JSON object but a {type(self.value).__name__}"
+        return self.problem
+
+    @property
+    def shown(self) -> Mapping[str, Any] | None:
+        """The state as it is judged; None where it is not known."""
+        if not self.told or self.error is not None:
+            return None
+        return {key: value for key, value in self.value.items() if not _is_transcript(key, value)}
+
+
+def _is_transcript(key: str, value: Any) -> bool:
+    """Whether a part of the state is the conversation itself, as graphs of LangGraph have it."""
+    return (
+        key == _MESSAGES
+        and isinstance(value, list)
+        and all(isinstance(item, Mapping) and "content" in item for item in value)
+    )

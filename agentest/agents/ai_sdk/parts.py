@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.reading import shown
+from agentest.agents.json_reader import shown
 from agentest.support.errors import AgentError
 
 Chunk = Mapping[str, Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.agents.answers import EventStream
 from agentest.agents.anthropic_messages.message import Received
-from agentest.agents.ignored import Ignored
-from agentest.agents.reading import cut_stream, read_any, read_event, shown
+from agentest.agents.http_sender import EventStream
+from agentest.agents.json_reader import cut_stream, read_any, read_event, shown
+from agentest.agents.port import Ignored
 from agentest.support.errors import AgentError
 
 _PIECES = {

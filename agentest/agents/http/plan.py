@@ -8,19 +8,55 @@ from dataclasses import dataclass
 import anyio
 
 from agentest.agents.advice import Advisor
-from agentest.agents.http.browser import Browser
 from agentest.agents.http.cookies import CookieJar
-from agentest.agents.http.gathering import AnswerPaths, paths_of
-from agentest.agents.http.jobs import Polling
-from agentest.agents.http.login import Login
+from agentest.agents.http.exchange import Browser
+from agentest.agents.http.extraction import AnswerPaths, Gathering, paths_of
 from agentest.agents.http.requests import RequestTemplate, beside_the_turn, of_the_turn
-from agentest.agents.http.steps import SetUpStep
+from agentest.agents.http.session import Login, SetUpStep
 from agentest.agents.http_sender import HttpSender, advisor_of
-from agentest.agents.notes import Notes
-from agentest.agents.port import Resources
+from agentest.agents.port import NoReply, Notes, Resources
 from agentest.config.agents.http import HttpTemplateAgent
-from agentest.config.agents.http_requests import names_in
+from agentest.config.agents.http_requests import Poll, names_in
+from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError
+from agentest.support.json_path import JsonPath
+
+Ask = Callable[[], Awaitable[Gathering]]
+"""Sends the request once and reads its answer."""
+
+
+class Polling:
+    """The rule by which a job is waited for."""
+
+    def __init__(self, poll: Poll) -> None:
+        self._until = JsonPath(poll.until)
+        self._every_s = poll.every_ms / 1000
+
+    async def result(self, ask: Ask, left_s: float, timeout_s: float) -> tuple[Gathering, float]:
+        """The first answer for which `until` holds, and the milliseconds until then. Raises NoReply.
+
+        Args:
+            left_s: what is left of the turn's time, which was `timeout_s`.
+        """
+        limit = TimeLimit(left_s)
+        last: Gathering | None = None
+        try:
+            with limit:
+                while True:
+                    last = await ask()
+                    if self._until.holds(last.answer):
+                        return last, limit.elapsed * 1000
+                    await anyio.sleep(self._every_s)
+        except TimeoutError:
+            raise NoReply(self._never(last, timeout_s)) from None
+
+    def _never(self, last: Gathering | None, timeout_s: float) -> str:
+        answer = f"the last answer: {last.shown}" if last else "no answer came"
+        return (
+            f"the job was not done within {timeout_s:g} s (request_timeout_ms): "
+            f"`poll.until: {self._until.text}` never held; {answer}"
+        )
+
 
 _LONGEST_END_S = 10.0
 """How long the requests of a `teardown` may take together."""

@@ -10,14 +10,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.in_process.gate import Gate
-from agentest.agents.in_process.port import Begin, Prepare, Talk
-from agentest.agents.in_process.standing import standing
-from agentest.agents.in_time import answer_in_time
+from agentest.agents.in_process.framework import Begin, Prepare, Talk
+from agentest.agents.in_process.tool_gate import Gate, standing
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
-from agentest.config.objects import Framework
-from agentest.domain.messages import Message
-from agentest.scenarios.session import Session
+from agentest.agents.python_calls import answer_in_time
+from agentest.config.frameworks import Framework
+from agentest.domain.messages import Message, Session
 from agentest.support.calling import Steps, ends_the_run, words_of
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 

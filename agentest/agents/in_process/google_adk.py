@@ -8,11 +8,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.adk_module.client import AdkModuleClient, open_agent
-from agentest.agents.adk_module.finding import load_google_adk
-from agentest.agents.in_process.gate import Gate
-from agentest.agents.in_process.port import FindGate
-from agentest.agents.in_process.standing import current, standing
+from agentest.agents.adk_module import AdkModuleClient, load_google_adk, open_agent
+from agentest.agents.in_process.framework import FindGate
+from agentest.agents.in_process.tool_gate import Gate, current, standing
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.fields import Given

@@ -7,13 +7,11 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.chat_completions.wire import to_wire
-from agentest.agents.handler_answers import read_answer
-from agentest.agents.in_process.gate import Gate
-from agentest.agents.in_process.port import Begin, FindGate
-from agentest.agents.in_process.standing import current, place
-from agentest.agents.in_process.texts import output_text, result_text
+from agentest.agents.chat_completions import to_wire
+from agentest.agents.in_process.framework import Begin, FindGate, output_text, result_text
+from agentest.agents.in_process.tool_gate import Gate, current, place
 from agentest.agents.port import AgentReply
+from agentest.agents.python_calls import read_answer
 from agentest.domain.messages import Message
 from agentest.domain.transcript import Usage
 from agentest.support.errors import UsageError

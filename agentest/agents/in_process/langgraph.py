@@ -8,10 +8,9 @@ from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.in_process.gate import Gate
+from agentest.agents.in_process.framework import Begin, output_text
 from agentest.agents.in_process.langchain import Asked, stand_before_tools, text_of
-from agentest.agents.in_process.port import Begin
-from agentest.agents.in_process.texts import output_text
+from agentest.agents.in_process.tool_gate import Gate
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_said
 from agentest.domain.transcript import Remark

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.in_process.gate import Gate
-from agentest.agents.in_process.port import Begin, FindGate
-from agentest.agents.in_process.standing import current, place
-from agentest.agents.in_process.texts import output_text, result_text
+from agentest.agents.in_process.framework import Begin, FindGate, output_text, result_text
+from agentest.agents.in_process.tool_gate import Gate, current, place
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_said
 from agentest.domain.transcript import Remark, Usage

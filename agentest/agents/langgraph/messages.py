@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentest.agents.reading import read_result, shown
+from agentest.agents.http_sender import EventStream
+from agentest.agents.json_reader import cut_stream, read_json, read_result, read_text, shown
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ToolCall, Usage
+from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
 
 Wire = Mapping[str, Any]
@@ -230,3 +231,218 @@ def _usage(reported: Any) -> Usage:
 
 def _tokens(count: Any) -> int:
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """The user's message as it was sent."""
+
+    id: str
+    text: str
+
+
+def after_user(messages: Sequence[Wire], sent: Sent | None) -> Sequence[Wire]:
+    """What follows the user's message; everything where that is not there (any more).
+
+    Not every graph keeps the ids of messages: the last of a user with this text will do.
+    """
+    users = [index for index, message in enumerate(messages) if kind_of(message) == HUMAN]
+    for index in reversed(users) if sent else ():
+        if messages[index].get("id") == sent.id:  # type: ignore[union-attr]
+            return messages[index + 1 :]
+    if sent and users and text_of(messages[users[-1]]).strip() == sent.text.strip():
+        return messages[users[-1] + 1 :]
+    return messages
+
+
+def new_in_state(messages: Sequence[Wire], known: Container[str], sent: Sent | None) -> list[Wire]:
+    """What a graph's state holds of this turn: what follows the user's message, and is not older.
+
+    Messages without ids cannot be told from older ones where the user's is missing: those after the last
+    message of any user are taken then.
+    """
+    later = after_user(messages, sent)
+    if len(later) == len(messages) and not all(m.get("id") for m in messages):
+        last = max((i for i, m in enumerate(messages) if kind_of(m) == HUMAN), default=-1)
+        later = messages[last + 1 :]
+    old = known if len(later) == len(messages) else ()
+    return [m for m in later if _is_said(m) and m.get("id") not in old]
+
+
+def new_on_the_way(told: Iterable[Wire], known: Container[str]) -> list[Wire]:
+    """What nodes have added in this turn, each message once, in its latest form."""
+    named: dict[str, Wire] = {}
+    for number, message in enumerate(told):
+        if _is_said(message) and message.get("id") not in known:
+            named[message.get("id") or f"#{number}"] = message
+    return [*named.values()]
+
+
+def merged(told: Sequence[Wire], state: Sequence[Wire]) -> list[Wire]:
+    """Messages of both in order. What was told without an id has one in the state: the calls alone count."""
+    if not told:
+        return [*state]
+    ids = {m.get("id") for m in told}
+    return [*told, *(m for m in state if not m.get("id") or m["id"] not in ids)]
+
+
+def distinct(messages: Sequence[Wire]) -> Sequence[Wire]:
+    """Each message once: those with ids, where there are any, as the others come again with one."""
+    return [m for m in messages if m.get("id")] or messages
+
+
+def _is_said(message: Wire) -> bool:
+    return kind_of(message) in (AI, TOOL)
+
+
+def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | None, Wire | None]:
+    """The reply in a turn's messages, and the message that it is.
+
+    The text of the last message; else of the last that calls no tool; else what a tool has answered that
+    ends the turn by itself (`return_direct`).
+    """
+    spoken = [m for m in messages if kind_of(m) == AI and text_of(m, on_unknown).strip()]
+    if spoken and spoken[-1] is messages[-1]:
+        return text_of(spoken[-1]), spoken[-1]
+    final = [m for m in spoken if not m.get("tool_calls")]
+    if final:
+        return text_of(final[-1]), final[-1]
+    if messages and kind_of(messages[-1]) == TOOL:
+        return text_of(messages[-1]) or None, messages[-1]
+    return None, None
+
+
+def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple[Remark, ...]:
+    """What was said on the way to the reply."""
+    spoken = [m for m in messages if kind_of(m) == AI and text_of(m).strip()]
+    said = [Remark(_author(m, agent), text_of(m)) for m in spoken]
+    last = max((i for i, remark in enumerate(said) if remark.text == reply), default=len(said))
+    return (*said[:last], *said[last + 1 :])
+
+
+def _author(message: Wire, agent: str) -> str:
+    name: Any = message.get("name")
+    return name if isinstance(name, str) and name else agent
+
+
+PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
+MESSAGES = "messages"
+_INTERRUPT, _ERROR = "__interrupt__", "__error__"
+_SKIPPED = ("metadata", "custom", "debug", "tasks", "checkpoints", "feedback", "heartbeat")
+_TOKENS = ("messages", "messages/partial", "messages/complete", "messages/metadata")
+
+
+@dataclass(slots=True)
+class RunTold:
+    """What a run has told so far."""
+
+    values: Any = None
+    """The graph's state; None: not told."""
+    messages: list[Wire] = field(default_factory=list)
+    """What nodes have added, in order: also what later ones removed, and that of the graphs inside."""
+    interrupts: list[Wire] = field(default_factory=list)
+    stopped: bool = False
+    """Whether the graph said that it was interrupted, be it without a question."""
+    problem: str | None = None
+    """Why the run has failed, in the graph's words."""
+    ended: bool = True
+    """Whether the run is known to have come to its end."""
+
+    def take_state(self, values: Any) -> None:
+        """Take the state of the graph."""
+        if isinstance(values, Mapping):
+            self._take_interrupts(values)
+            values = {key: value for key, value in values.items() if key != _INTERRUPT}
+        self.values = values
+
+    def take_update(self, update: Any) -> None:
+        """Take what nodes have changed: `{node: change or changes}`."""
+        if not isinstance(update, Mapping):
+            return
+        self._take_interrupts(update)
+        for change in update.values():
+            for one in change if isinstance(change, list) else [change]:
+                if isinstance(one, Mapping):
+                    self._take_messages(one.get(MESSAGES))
+
+    def _take_messages(self, messages: Any) -> None:
+        found = messages if isinstance(messages, list) else [messages]
+        self.messages += [message for message in found if is_message(message)]
+
+    def _take_interrupts(self, told: Mapping[str, Any]) -> None:
+        self.stopped = self.stopped or _INTERRUPT in told
+        interrupts = told.get(_INTERRUPT)
+        for interrupt in interrupts if isinstance(interrupts, list) else ():
+            if isinstance(interrupt, Mapping) and interrupt not in self.interrupts:
+                self.interrupts.append(interrupt)
+
+
+def state_messages(values: Any) -> list[Wire] | None:
+    """The messages in a state; None where it has no list of them."""
+    found = values.get(MESSAGES) if isinstance(values, Mapping) else None
+    return [m for m in found if is_message(m)] if isinstance(found, list) else None
+
+
+def read_answer(body: bytes) -> RunTold:
+    """What an answer of `/runs/wait` tells: the state alone. Raises AgentError."""
+    data = read_json(body, PLACE)
+    told = RunTold()
+    if isinstance(data, Mapping) and _ERROR in data:
+        told.problem = _failure(data[_ERROR])
+    else:
+        told.take_state(data)
+    return told
+
+
+def _failure(error: Any) -> str:
+    if not isinstance(error, Mapping):
+        return f"the graph failed: {shown(error)}"
+    words = [str(error[key]) for key in ("error", "message") if error.get(key)]
+    return f"the graph failed: {': '.join(words) or shown(error)}"
+
+
+class StreamReader:
+    """Reads `/runs/stream`: what each node changed, and texts as they are written."""
+
+    def __init__(self, on_unknown: OnUnknown) -> None:
+        self._on_unknown = on_unknown
+
+    async def read(self, events: EventStream, on_run: Callable[[str], object]) -> RunTold:
+        """What the run tells. It closes at its end; older servers say `end` first. Raises AgentError.
+
+        `on_run` receives the id of the run, where the stream has it.
+        """
+        told, begun = RunTold(ended=False), False
+        async for event in events:
+            kind, _, _ = event.name.partition("|")
+            data = read_text(event.data) if event.data.strip() else None
+            begun = True
+            if kind == "metadata" and isinstance(data, Mapping) and isinstance(data.get("run_id"), str):
+                on_run(data["run_id"])
+            if kind == "error":
+                told.problem = _failure(data)
+            if kind in ("error", "end"):
+                told.ended = True
+                break
+            if self._take(told, kind, "|" in event.name, data):
+                events.note_first_token()
+        if not begun:
+            raise cut_stream("any event")
+        return told
+
+    def _take(self, told: RunTold, kind: str, inside: bool, data: Any) -> bool:
+        """Take one event; whether it has a piece of text."""
+        if kind == "updates":
+            told.take_update(data)
+        elif kind == "values" and not inside:
+            told.take_state(data)
+        elif kind in _TOKENS:
+            return _has_text(data)
+        elif kind not in (*_SKIPPED, "values"):
+            self._on_unknown("event", kind)
+        return False
+
+
+def _has_text(data: Any) -> bool:
+    items = data if isinstance(data, list) else [data]
+    return any(isinstance(m, Mapping) and kind_of(m) == AI and text_of(m).strip() for m in items)

@@ -10,13 +10,10 @@ from urllib.parse import quote, urlsplit
 
 import anyio
 
-from agentest.agents.answers import read_body
-from agentest.agents.http_sender import HttpSender
-from agentest.agents.ignored import Ignored
-from agentest.agents.port import NoReply
-from agentest.agents.reading import TOO_DEEP
-from agentest.agents.responses.response import Response, is_under_way, made_so_far, read_response
-from agentest.agents.responses.stream import Assembly
+from agentest.agents.http_sender import HttpSender, read_body
+from agentest.agents.json_reader import TOO_DEEP
+from agentest.agents.port import Ignored, NoReply
+from agentest.agents.responses.response import Assembly, Response, is_under_way, made_so_far, read_response
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentest.agents.ignored import Ignored
-from agentest.agents.port import AgentReply, NoReply
-from agentest.agents.reading import read_count, read_object, shown
-from agentest.agents.responses.calls import Item, check_outputs, read_calls, read_made, with_ids
-from agentest.agents.responses.items import approval_asked, check_items, read_said
+from agentest.agents.http_sender import EventStream
+from agentest.agents.json_reader import cut_stream, read_count, read_event, read_object, shown
+from agentest.agents.port import AgentReply, Ignored, NoReply
+from agentest.agents.responses.items import (
+    Item,
+    approval_asked,
+    check_items,
+    check_outputs,
+    is_call,
+    read_calls,
+    read_made,
+    read_said,
+    with_ids,
+)
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.support.errors import AgentError
 
@@ -123,3 +132,164 @@ def _error(error: Any) -> str:
         return shown(error) if error else "no reason is given"
     code = error.get("code")
     return f"{error['message']} ({code})" if isinstance(code, str | int) and code else str(error["message"])
+
+
+_ENDS = {
+    "response.completed": "completed",
+    "response.failed": "failed",
+    "response.incomplete": "incomplete",
+    "response.cancelled": "cancelled",
+}
+_BEGINNINGS = ("response.created", "response.queued", "response.in_progress")
+_GROWING = {
+    "response.function_call_arguments": "arguments",
+    "response.mcp_call_arguments": "arguments",
+    "response.custom_tool_call_input": "input",
+    "response.code_interpreter_call_code": "code",
+}
+"""Events `….delta` and `….done` → the key of the item that they tell."""
+_TEXTS = {"response.output_text": ("output_text", "text"), "response.refusal": ("refusal", "refusal")}
+"""Events `….delta` and `….done` → the part of a message that they tell, and its key."""
+_TOLD_ELSEWHERE = (
+    "response.content_part.",
+    "response.output_text.annotation",
+    "response.reasoning",
+    "response.web_search_call.",
+    "response.file_search_call.",
+    "response.code_interpreter_call.",
+    "response.image_generation_call.",
+    "response.mcp_call.",
+    "response.mcp_list_tools.",
+    "response.shell_call_",
+    "response.audio",
+    "response.compaction",
+    "keepalive",
+    "ping",
+)
+"""Beginnings of events that say nothing which an item does not say when it is done."""
+
+
+class Assembly:
+    """The response so far, of one request: there even if the rest never comes."""
+
+    def __init__(self, ignored: Ignored) -> None:
+        self._ignored = ignored
+        self._head: Response = {}
+        self._items: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, dict[int, dict[str, Any]]] = {}
+        """Index of an item → index of a part → the part."""
+        self._done: set[int] = set()
+
+    async def read(self, stream: EventStream) -> Response:
+        """The whole response. Raises AgentError for a stream that ends before it."""
+        received = False
+        async for event in stream:
+            data = event.data.strip()
+            if data == "[DONE]":
+                break
+            if not data:
+                continue  # keeps the connection alive
+            received = True
+            told = read_event(data)
+            if self._add(told, str(told.get("type") or event.name), stream):
+                return self.response()
+        raise cut_stream("response.completed, response.failed or response.incomplete", received)
+
+    def take(self, response: Response) -> Response:
+        """Keep a response that came whole."""
+        self._head, self._items = response, {}
+        return response
+
+    def response(self) -> Response:
+        """What has come."""
+        items = [self._item(index) for index in sorted(self._items)]
+        whole = self._head.get("output")
+        if not isinstance(whole, list) or not whole:
+            return {**self._head, "output": items} if items or whole is None else self._head
+        told = {_call_key(item) for item in whole if isinstance(item, Mapping)}
+        missing = [item for item in items if is_call(item) and _call_key(item) not in told]
+        return {**self._head, "output": [*missing, *whole]} if missing else self._head
+
+    def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
+        """Add an event; whether it was the last."""
+        if kind in _ENDS:
+            self._head = {**self._head, **_response_in(event), "status": _ENDS[kind]}
+            return True
+        if kind == "error" or (event.get("error") and "type" not in event):
+            self._head = {**self._head, "status": "failed", "error": event.get("error") or dict(event)}
+            return True
+        if kind in _BEGINNINGS:
+            self._head = _response_in(event)
+        elif kind in ("response.output_item.added", "response.output_item.done"):
+            self._take_item(event, done=kind.endswith("done"))
+        else:
+            self._add_piece(event, kind, stream)
+        return False
+
+    def _take_item(self, event: Mapping[str, Any], *, done: bool) -> None:
+        item = event.get("item")
+        if not isinstance(item, Mapping):
+            raise AgentError(f"an event of the agent's stream has no `item`: {shown(event)}")
+        index = self._index(event, item.get("id"))
+        self._items[index] = {**self._items.get(index, {}), **item} if done else dict(item)
+
+    def _add_piece(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> None:
+        name, _, step = kind.rpartition(".")
+        if step in ("delta", "done") and name in _GROWING:
+            self._grow(event, _GROWING[name], step)
+        elif step in ("delta", "done") and name in _TEXTS:
+            if self._grow_text(event, *_TEXTS[name], step):
+                stream.note_first_token()
+        elif not kind.startswith(_TOLD_ELSEWHERE):
+            self._ignored.note("event", kind)
+
+    def _grow(self, event: Mapping[str, Any], key: str, step: str) -> None:
+        item = self._items.setdefault(self._index(event, event.get("item_id")), {})
+        if step == "delta":
+            item[key] = _text(item.get(key)) + _text(event.get("delta"))
+        elif isinstance(event.get(key), str):
+            item[key] = event[key]
+
+    def _grow_text(self, event: Mapping[str, Any], kind: str, key: str, step: str) -> bool:
+        """Add to a part of a message; whether it now has text."""
+        index = self._index(event, event.get("item_id"))
+        self._items.setdefault(index, {"type": "message", "role": "assistant"})
+        place = event.get("content_index")
+        parts = self._texts.setdefault(index, {})
+        part = parts.setdefault(place if isinstance(place, int) else 0, {"type": kind, key: ""})
+        if step == "delta":
+            part[key] = _text(part.get(key)) + _text(event.get("delta"))
+        elif isinstance(event.get(key), str):
+            part[key] = event[key]
+        return bool(part.get(key))
+
+    def _index(self, event: Mapping[str, Any], identifier: Any) -> int:
+        """The item that an event is about: by its index, its id, or else the last one."""
+        index = event.get("output_index")
+        if isinstance(index, int):
+            return index
+        known = [i for i, item in self._items.items() if identifier and item.get("id") == identifier]
+        if known:
+            return known[0]
+        is_new = "item" in event or not self._items
+        return max(self._items, default=-1) + is_new
+
+    def _item(self, index: int) -> Item:
+        """An item with the text that came in pieces, unless it has text of its own."""
+        item, parts = self._items[index], self._texts.get(index)
+        if not parts or item.get("content"):
+            return item
+        return {**item, "content": [part for _, part in sorted(parts.items())]}
+
+
+def _call_key(item: Item) -> tuple[Any, ...]:
+    return shown(item.get("type")), shown(item.get("call_id") or item.get("id"))
+
+
+def _response_in(event: Mapping[str, Any]) -> Response:
+    response = event.get("response")
+    return response if isinstance(response, Mapping) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
-from agentest.config.agents.sent import text_of, tools_in
-from agentest.config.agents.tools import AgentTool
+from agentest.config.agents.tools import AgentTool, text_of, tools_in
 
 
 class AnthropicMessagesAgent(HttpAgent):

@@ -10,7 +10,7 @@ from agentest.config.agents.mock_servers import ADDRESSES, ServedAgent, check_kn
 from agentest.config.agents.ports import PORT, address_awaits_port
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
-from agentest.config.fields import check_json
+from agentest.config.fields import PathText, check_json
 from agentest.domain.tool_visibility import Sight
 from agentest.support.templates import Template
 
@@ -304,3 +304,21 @@ def _ours(value: Any) -> Any:
     """A command or an environment without what other programs fill in."""
     texts = value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
     return [text.replace(_OF_OTHERS, "") for text in texts]
+
+
+class DialogueAgent(AnyAgent):
+    """An agent whose messages are read by paths (`agents.dialogue.Form`)."""
+
+    reply: PathText | None = None
+    delta: PathText | None = None
+    done: PathText | None = None
+    tool_calls: PathText | None = None
+    error: PathText | None = None
+    tool_request: PathText | None = None
+    tool_response: Any = None
+
+    @property
+    def natural_sight(self) -> Sight:
+        if self.tool_request is not None:
+            return Sight.RETURNED
+        return Sight.UNSEEN if self.tool_calls is None else Sight.REPORTED

@@ -10,8 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.over_http import IN_PROCESS, AsgiApp, HttpAgent
-from agentest.config.agents.sent import system_text, tools_in
-from agentest.config.agents.tools import AgentTool
+from agentest.config.agents.tools import AgentTool, system_text, tools_in
 from agentest.config.fields import check_url
 
 CHAT_PATH = "/v1/chat/completions"

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.dialogue import DialogueAgent
-from agentest.support.redact import secret_values
+from agentest.config.agents.base import DialogueAgent
+from agentest.support.redaction import secret_values
 from agentest.support.templates import check_names
 
 _OF_A_DIALOGUE = ("delta", "done", "tool_request", "tool_response")

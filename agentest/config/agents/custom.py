@@ -9,7 +9,7 @@ from pydantic import field_validator
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.fields import Given
-from agentest.config.objects import accepted, advice_on, framework_of
+from agentest.config.frameworks import accepted, advice_on, framework_of
 
 
 class CustomAgent(AnyAgent):

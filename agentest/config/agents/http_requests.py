@@ -20,7 +20,7 @@ from agentest.config.fields import (
 )
 from agentest.support.json_path import check_path
 from agentest.support.json_text import NotJson, check_plain
-from agentest.support.redact import header_secrets, looks_secret, url_secrets
+from agentest.support.redaction import header_secrets, looks_secret, url_secrets
 from agentest.support.templates import Template
 
 _PLACEHOLDER = re.compile(r"\{\{\s*[\w.-]+\s*\}\}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.fields import Section, check_headers, check_url, no_bool
-from agentest.support.redact import header_secrets, url_secrets
+from agentest.support.redaction import header_secrets, url_secrets
 from agentest.support.templates import Template, check_names
 
 _HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+")

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.ports import address_at, normal_address, sample
 from agentest.config.fields import NotNegative, check_headers, check_url
-from agentest.support.redact import header_secrets, url_secrets
+from agentest.support.redaction import header_secrets, url_secrets
 
 AsgiApp = Callable[..., Any] | str
 """An ASGI application, or its import path `pkg.module:app`."""

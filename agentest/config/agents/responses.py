@@ -9,8 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
-from agentest.config.agents.sent import joined, system_text, text_of, tools_in
-from agentest.config.agents.tools import AgentTool
+from agentest.config.agents.tools import AgentTool, joined, system_text, text_of, tools_in
 
 
 class History(StrEnum):

@@ -26,7 +26,7 @@ from agentest.config.agents.ports import (
     text_awaits_port,
 )
 from agentest.config.fields import Section, has_valid_port, no_bool
-from agentest.support.redact import secret_values, url_secrets
+from agentest.support.redaction import secret_values, url_secrets
 from agentest.support.templates import Template
 
 _OF_AGENTS = ("mcp_url", "rest_url", "otlp_url")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from agentest.config.agents.dialogue import DialogueAgent
+from agentest.config.agents.base import DialogueAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.ports import normal_address, sample
 from agentest.config.fields import PathText, check_url

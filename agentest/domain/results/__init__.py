@@ -4,20 +4,11 @@
 reads them.
 """
 
-from agentest.domain.results.alignments import AlignedRow, RowStatus
-from agentest.domain.results.calibrations import JudgeCalibration
-from agentest.domain.results.causes import (
-    CauseExample,
-    CauseJoin,
-    CauseKind,
-    CausePlace,
-    RootCause,
-    ScenarioCause,
-)
 from agentest.domain.results.evaluations import (
     DECIDED,
     NO_MODEL,
     STATE_CHECKS,
+    AlignedRow,
     CaseId,
     CheckResult,
     ConversationResult,
@@ -33,6 +24,7 @@ from agentest.domain.results.evaluations import (
     MetricResult,
     Reference,
     ReferenceCall,
+    RowStatus,
     RubricScore,
     Score,
     Severity,
@@ -42,9 +34,10 @@ from agentest.domain.results.evaluations import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.domain.results.figures import Figure
 from agentest.domain.results.run import (
     ROLES,
+    Figure,
+    JudgeCalibration,
     ModelUsage,
     RunResult,
     RunWarning,
@@ -53,13 +46,21 @@ from agentest.domain.results.run import (
     Totals,
 )
 from agentest.domain.results.verdicts import (
+    CauseExample,
+    CauseJoin,
+    CauseKind,
+    CausePlace,
     MetricVerdict,
     Reason,
     ReasonKind,
+    RootCause,
+    ScenarioCause,
     Status,
     Verdict,
+    VerdictWarning,
+    WarningCode,
+    by_code,
 )
-from agentest.domain.results.warnings import VerdictWarning, WarningCode, by_code
 
 __all__ = [
     "DECIDED",

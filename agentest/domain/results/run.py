@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 
 from agentest.domain.repeat import Repeat
-from agentest.domain.results.calibrations import JudgeCalibration
-from agentest.domain.results.causes import CauseJoin, ScenarioCause
 from agentest.domain.results.evaluations import (
     CaseId,
     ConversationResult,
@@ -16,11 +14,64 @@ from agentest.domain.results.evaluations import (
     ErrorGroup,
     Evidence,
 )
-from agentest.domain.results.figures import Figure
-from agentest.domain.results.verdicts import MetricVerdict, ReasonKind, Status, Verdict
-from agentest.domain.results.warnings import VerdictWarning, WarningCode
+from agentest.domain.results.verdicts import (
+    CauseJoin,
+    MetricVerdict,
+    ReasonKind,
+    ScenarioCause,
+    Status,
+    Verdict,
+    VerdictWarning,
+    WarningCode,
+)
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import TimeSpent, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """An average or a rate with its 95 % interval.
+
+    `low` and `high` are both None where the observations do not tell how sure the value is.
+    """
+
+    value: float
+    n: int
+    """How many observations the value is the mean of: turns, or conversations."""
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeCalibration:
+    """A judge against people's labels, for one metric.
+
+    Attributes:
+        model: the judge.
+        n: the labelled questions that were compared.
+        agreement: the share of those where both see a fault, or both see none.
+        kappa: Cohen's kappa of that; None where it is not defined.
+        low, high: its 95 % interval; None where there is none. Older files may have a zero width.
+        date: when it was measured: ISO 8601, a day.
+    """
+
+    model: str
+    n: int
+    agreement: float
+    kappa: float | None = None
+    low: float | None = None
+    high: float | None = None
+    date: str = ""
+
+    @property
+    def shown(self) -> str:
+        """In short, for beside a figure."""
+        if self.kappa is None:
+            return f"judge agrees {self.agreement:.0%}, n {self.n}"
+        low, high = self.low, self.high
+        sure = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None and low < high else ""
+        return f"judge κ {self.kappa:.2f}{sure}, n {self.n}"
+
 
 ROLES = ("user", "judge", "dedup")
 """What models are used for, in the order in which they are shown."""

@@ -8,10 +8,7 @@ from typing import Any
 
 import anyio
 
-from agentest.mock_servers.mcp.answers import Misfit
-from agentest.mock_servers.mcp.callers import ANSWERED, call_id_of, meta_of, runs_tools, told
-from agentest.mock_servers.mcp.catalog import Catalog
-from agentest.mock_servers.mcp.content import answered, failed
+from agentest.mock_servers.listener import MAX_BODY_BYTES
 from agentest.mock_servers.mcp.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -22,11 +19,10 @@ from agentest.mock_servers.mcp.jsonrpc import (
     parsed,
     request_in,
 )
+from agentest.mock_servers.mcp.tool_catalog import Catalog, Misfit, answered, failed
 from agentest.mock_servers.mcp.upstream import Upstream
-from agentest.mock_servers.names import Names, names_of
 from agentest.mock_servers.port import CallReal, How, RealAnswer, ServedAnswer, ServedCall
-from agentest.mock_servers.registry import Group, Registry
-from agentest.mock_servers.web import MAX_BODY_BYTES
+from agentest.mock_servers.registry import Group, Names, Registry, names_of
 from agentest.version import __version__
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -224,3 +220,37 @@ def _check_first_page(params: Mapping[str, Any]) -> None:
 
 def _mb(size: int) -> str:
     return f"{size / 1e6:.1f}".removesuffix(".0")
+
+
+ANSWERED = "notifications/agentest/answered"
+_CALLER = "agentest/caller"
+_CALL_ID = "agentest/call_id"
+_ANSWER = "agentest/answer"
+
+
+def meta_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `_meta` of a message; empty where it has none."""
+    meta = params.get("_meta")
+    return meta if isinstance(meta, Mapping) else {}
+
+
+def runs_tools(meta: Mapping[str, Any]) -> bool:
+    """Whether the caller can run the real tool itself."""
+    return _CALLER in meta
+
+
+def call_id_of(meta: Mapping[str, Any]) -> str | None:
+    """The id that the agent's framework gave to a call."""
+    call_id = meta.get(_CALL_ID)
+    return call_id if isinstance(call_id, str) and call_id else None
+
+
+def told(answer: ServedAnswer) -> dict[str, Any]:
+    """What is added to the result of a call for a caller that runs tools."""
+    known = {
+        "how": answer.how.value,
+        "result": answer.result,
+        "message": answer.message,
+        "number": answer.number,
+    }
+    return {"_meta": {_ANSWER: known}}

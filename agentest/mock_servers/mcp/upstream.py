@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import anyio
 
-from agentest.mock_servers.mcp.content import failed, value_of
 from agentest.mock_servers.mcp.jsonrpc import METHOD_NOT_FOUND
+from agentest.mock_servers.mcp.tool_catalog import failed, value_of
 from agentest.mock_servers.port import RealAnswer
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError

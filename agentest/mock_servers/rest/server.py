@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -11,22 +11,18 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from agentest.config.agents.mock_servers import RestMock
-from agentest.mock_servers.names import Names, names_of
-from agentest.mock_servers.opening import Opening
+from agentest.mock_servers.listener import MAX_BODY_BYTES, Opening, callers_of, headers_of, listen
 from agentest.mock_servers.port import CallReal, How, ServedAnswer, ServedCall
-from agentest.mock_servers.rest.answers import Answer, in_json, misfit, misfits, written
-from agentest.mock_servers.rest.browsers import allowing, is_preflight, preflight
+from agentest.mock_servers.registry import Names, names_of
 from agentest.mock_servers.rest.document import Document
 from agentest.mock_servers.rest.operations import Api, Content, Operation, read_api
-from agentest.mock_servers.rest.reading import Asked, Read, read_request
-from agentest.mock_servers.rest.routing import Found, Routes, allowed
+from agentest.mock_servers.rest.request_reader import Asked, Found, Read, Routes, allowed, read_request
+from agentest.mock_servers.rest.responses import Answer, Upstream, in_json, misfit, misfits, written
 from agentest.mock_servers.rest.schema import Problem
-from agentest.mock_servers.rest.upstream import Upstream
-from agentest.mock_servers.web import MAX_BODY_BYTES, callers_of, headers_of, listen
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
-from agentest.support.http.callers import Callers
-from agentest.support.http.incoming import BodyRefused, read_body
+from agentest.support.http.caller_guard import Callers
+from agentest.support.http.request_bodies import BodyRefused, read_body
 from agentest.support.spelling import nearest
 from agentest.support.text import shortened
 
@@ -263,3 +259,27 @@ async def _body_of(request: web.Request) -> tuple[bytes, Read | None]:
     except BodyRefused as error:
         problem = Problem(at=("body",), text=str(error))
         return b"", Read(arguments={}, problems=(problem,), status=error.status)
+
+
+def is_preflight(request: web.Request) -> bool:
+    """Whether a browser asks what it may ask."""
+    return request.method == "OPTIONS" and "access-control-request-method" in request.headers
+
+
+def preflight(request: web.Request, callers: Callers) -> web.Response:
+    """What a page that may call may ask: all."""
+    told = request.headers
+    headers = dict(allowing(request, callers))
+    if headers:
+        headers["access-control-allow-methods"] = told["access-control-request-method"]
+        headers["access-control-allow-headers"] = told.get("access-control-request-headers", "*")
+    return web.Response(status=204, headers=headers)
+
+
+def allowing(request: web.Request, callers: Callers) -> Sequence[tuple[str, str]]:
+    """The headers that let a page that may call read an answer."""
+    origin = request.headers.get("origin", "")
+    if not callers.allows(origin):
+        return ()
+    allowed = ("access-control-allow-origin", origin), ("access-control-expose-headers", "*")
+    return (*allowed, ("access-control-allow-credentials", "true"), ("vary", "origin"))

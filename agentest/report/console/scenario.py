@@ -22,9 +22,8 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.domain.verdict import conversation_status, threshold_status
 from agentest.report.alignments import counted_lines, of_held, of_reason
-from agentest.report.console.alignment import alignment_lines
 from agentest.report.console.case import shortfall_lines
-from agentest.report.console.criteria import criteria_lines
+from agentest.report.console.criteria import alignment_lines, criteria_lines
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
 from agentest.report.console.transcript import (
     call_lines,
@@ -34,8 +33,8 @@ from agentest.report.console.transcript import (
     transcript_lines,
 )
 from agentest.report.figures import interval_text, passed_text
-from agentest.report.outcomes import unreached_goal
-from agentest.report.repeats import decided
+from agentest.report.phrases import decided, unreached_goal
+from agentest.support.terminal import clean, in_log
 from agentest.support.text import count, duration
 
 _SHOWN_IDS = 6
@@ -375,3 +374,13 @@ def _labelled_rows(reason: Reason, sides: bool) -> Iterator[tuple[str, str]]:
         first, *more = rows_of(text)
         yield label, first
         yield from (("", row) for row in more)
+
+
+def block(result: ScenarioResult, *, verbose: bool = False, several_agents: bool = False) -> str:
+    """The lines of a scenario, without colours and without a blank row at the end.
+
+    Args:
+        verbose: with transcripts; the result must have kept its conversations.
+    """
+    look = Look(verbose=verbose, several_agents=several_agents)
+    return in_log("\n".join(clean(line.plain) for line in scenario_lines(result, look)).rstrip())

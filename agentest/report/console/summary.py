@@ -16,12 +16,10 @@ from agentest.domain.root_causes import root_causes
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import Usage
 from agentest.domain.verdict import run_status
-from agentest.report.causes import cause_facts
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
 from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
-from agentest.report.questions import questions
-from agentest.report.unfinished import ended_early_text
+from agentest.report.phrases import cause_facts, ended_early_text, questions
 from agentest.support.text import count, duration
 
 _SLOWEST = 3

@@ -29,12 +29,9 @@ from agentest.domain.transcript import (
     state_changes,
 )
 from agentest.report.alignments import counted_lines, of_held
-from agentest.report.console.alignment import alignment_lines
-from agentest.report.console.criteria import conversation_criteria
+from agentest.report.console.criteria import alignment_lines, conversation_criteria
 from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
-from agentest.report.outcomes import score_reason, score_text
-from agentest.report.server_output import server_rows
-from agentest.report.session_state import state_rows
+from agentest.report.phrases import score_reason, score_text, server_rows, state_rows
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
 

@@ -9,11 +9,11 @@ from dataclasses import fields
 from numbers import Number
 from typing import Any
 
-from agentest.scenarios.matchers.showing import FUNCTIONS, shown
+from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.support.calling import ends_the_run, words_of
 from agentest.support.json_text import copied
 from agentest.support.patterns import PatternTimeout, matches_whole
-from agentest.support.raised_at import raised_at
+from agentest.support.source_location import raised_at
 
 Equal = Callable[[Any, Any], bool]
 """`equal`: whether an expected value, or matcher, and an actual one are equal."""

@@ -10,12 +10,22 @@ from typing import Any
 
 from agentest.domain.events import ConversationFinished
 from agentest.domain.results import ConversationResult, ModelUsage, ReasonKind, RunWarning, ScenarioResult
+from agentest.store.codec import CODECS
 from agentest.store.conversations import result_of
-from agentest.store.journal_reading import OtherVersionError, read_line, unfinished
-from agentest.store.layouts import CODECS
-from agentest.store.lines import ConversationLine, EndLine, PlannedConversations, RunLine, ScenarioLine
-from agentest.store.scenarios import scenario_of, stored_scenario
-from agentest.store.shapes import SCHEMA_VERSION, RunHead, StoredConversation, StoredEntry, StoredScenario
+from agentest.store.reader import OtherVersionError, read_line, unfinished
+from agentest.store.run_results import scenario_of, stored_scenario
+from agentest.store.shapes import (
+    SCHEMA_VERSION,
+    ConversationLine,
+    EndLine,
+    PlannedConversations,
+    RunHead,
+    RunLine,
+    ScenarioLine,
+    StoredConversation,
+    StoredEntry,
+    StoredScenario,
+)
 from agentest.support.errors import UsageError
 from agentest.support.json_text import encoded
 

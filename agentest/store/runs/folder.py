@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from agentest.store.runs.finding import RUNS, kept_runs, moment_of
+from agentest.store.runs.record import RunKind, RunRecord, read_record
+from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
-from agentest.support.locking import LOCK, locked
+from agentest.support.locking import LOCK, is_locked, locked
 
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
@@ -108,3 +110,188 @@ def prune(output_dir: Path, keep: int) -> None:
         if not run.under_way:
             with suppress(OSError):
                 shutil.rmtree(run.path)
+
+
+RUNS = "runs"
+"""The folder of all runs, in `output_dir`."""
+LATEST = "latest"
+_ID = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{4}")
+_FILES = ("results.json", "journal.jsonl")
+"""What can be read of a run, the better one first: one that was killed has no results.json."""
+_SUFFIXES = (".json", ".jsonl")
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """The folder of a kept run."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def record(self) -> RunRecord | None:
+        """What the run was; None where that cannot be read."""
+        return read_record(self.path)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether its process still runs."""
+        return is_locked(self.path)
+
+    @property
+    def state(self) -> str:
+        """How it ended, or that it has not: a status, `interrupted`, `under way`, `killed`, `unknown`."""
+        return self.state_of(self.record)
+
+    def state_of(self, record: RunRecord | None) -> str:
+        """The same by a record that has been read."""
+        if record is not None and not record.ended:
+            if self.under_way:
+                return "under way"
+            record = self.record  # it may have come to its end meanwhile
+        if record is None:
+            return "unknown"
+        if record.ended is None:
+            return "killed"
+        return "interrupted" if record.ended.interrupted else record.ended.status
+
+    @property
+    def file(self) -> Path | None:
+        """What `store.reading.read_results` reads; None: nothing had been written."""
+        return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a kept run may be called so."""
+    return _ID.fullmatch(text) is not None
+
+
+def kept_runs(output_dir: Path) -> list[KeptRun]:
+    """The kept runs, the oldest first. There are none where the folder cannot be read."""
+    try:
+        names = sorted(entry.name for entry in (output_dir / RUNS).iterdir() if _ID.fullmatch(entry.name))
+    except OSError:
+        return []
+    return [KeptRun(output_dir / RUNS / name) for name in names]
+
+
+def check_readable(output_dir: Path) -> None:
+    """Raises UsageError where there are runs, or a folder of them, that cannot be read."""
+    try:
+        next((output_dir / RUNS).iterdir(), None)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(
+            f"{output_dir / RUNS} cannot be read ({error.strerror}); kept runs are there, or nowhere"
+        ) from None
+
+
+def moment_of(id: str) -> datetime:
+    """When a run of this id started, in UTC. Raises ValueError where there is no such moment."""
+    day, second, thousandth, _ = id.split("-")
+    return datetime.strptime(f"{day}{second}{thousandth}000+0000", "%Y%m%d%H%M%S%f%z")
+
+
+def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
+    """The latest run that has something to read. `kinds`: of one of these alone."""
+    wanted = set(kinds)
+    for run in reversed(kept_runs(output_dir)):
+        record = run.record if wanted else None
+        if run.file and (not wanted or (record and record.kind in wanted)):
+            return run
+    return None
+
+
+def latest_whole_run(output_dir: Path, kind: str) -> KeptRun | None:
+    """The latest run of a kind, or merged of several, that came to its end: no shard, nothing filtered."""
+    for run in reversed(kept_runs(output_dir)):
+        record = run.record if run.file else None
+        if record and record.kind in (kind, RunKind.MERGE) and _is_whole(record):
+            return run
+    return None
+
+
+def complete_runs(output_dir: Path, kind: str) -> Iterator[RunRecord]:
+    """The records of the runs of a kind that came to their end, the latest first."""
+    records = (run.record for run in reversed(kept_runs(output_dir)))
+    return (record for record in records if record and record.kind == kind and _came_to_its_end(record))
+
+
+def _is_whole(record: RunRecord) -> bool:
+    return record.shard is None and not record.partial and _came_to_its_end(record)
+
+
+def _came_to_its_end(record: RunRecord) -> bool:
+    return record.ended is not None and not record.ended.interrupted and not record.ended.stopped
+
+
+def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> KeptRun | None:
+    """The latest run of a kind that was interrupted or killed and that no other has gone on with.
+
+    Where there is none, the latest run of the kind: nothing may be left to do in it. That is none where the
+    latest one was killed before it had anything: an older one does not stand for it.
+
+    Args:
+        shard: only runs that are this shard; None: any.
+    """
+    known = [(run, run.record) for run in reversed(kept_runs(output_dir))]
+    runs = [(run, record) for run, record in known if record and record.kind == kind and not run.under_way]
+    runs = [(run, record) for run, record in runs if shard is None or record.shard == shard]
+    begun = [(run, record) for run, record in runs if run.file]
+    gone_on_with = {record.resumed for _, record in begun}
+    for run, record in begun:
+        if run.id not in gone_on_with and not _came_to_its_end(record):
+            return run
+    lost = next((run for run, record in runs if not run.file and not record.resumed), None)
+    return begun[0][0] if begun and (lost is None or lost.id < begun[0][0].id) else None
+
+
+def run_file(reference: str, output_dir: Path, here: Path) -> Path:
+    """The file that a reference to a run means.
+
+    Args:
+        reference: an id or its beginning, `latest`, or the path of a folder or file.
+        here: where relative paths begin.
+
+    Raises UsageError that says which runs there are. A path need not be there: whoever reads it says so.
+    """
+    path = here / reference
+    if path.is_dir() and reference not in ("", "."):
+        return _of(KeptRun(path), reference)
+    if path.is_file() or "/" in reference or path.suffix in _SUFFIXES:
+        return path
+    if reference == LATEST:
+        check_readable(output_dir)
+        latest = latest_run(output_dir)
+        if latest is None:
+            raise UsageError(f"no run is kept in {output_dir / RUNS} yet; agentest run makes one")
+        return _of(latest, reference)
+    found = [run for run in kept_runs(output_dir) if reference and run.id.startswith(reference)]
+    if len(found) == 1:
+        return _of(found[0], reference)
+    raise UsageError(_not_one(reference, found, output_dir))
+
+
+def _of(run: KeptRun, reference: str) -> Path:
+    if run.file is None:
+        raise UsageError(f"{reference}: {run.path} holds no {' and no '.join(_FILES)}")
+    return run.file
+
+
+def _not_one(reference: str, found: list[KeptRun], output_dir: Path) -> str:
+    if found:
+        return f"{reference!r} begins {len(found)} runs: {_finding_named(found)}; write more of the id"
+    runs = kept_runs(output_dir)
+    kept = f"kept are {_finding_named(runs)}" if runs else "none is kept yet"
+    return f"there is no run {reference!r}, nor a file or folder of that name; {kept} (`agentest runs`)"
+
+
+def _finding_named(runs: list[KeptRun]) -> str:
+    """The latest ones."""
+    names = [run.id for run in reversed(runs)]
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

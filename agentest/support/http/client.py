@@ -21,8 +21,8 @@ import httpx
 from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from agentest.support.http.address_guard import AddressGuard, literal
 from agentest.support.http.bodies import Body, RawAnswer, headers_of
-from agentest.support.http.guard import AddressGuard, literal
 from agentest.support.http.websockets import WebSocket, connected, websocket_session
 
 _LARGE_BYTES = 2**20

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from math import isnan
 from random import uniform
@@ -15,7 +16,6 @@ import httpx
 from aiohttp.http_exceptions import HttpProcessingError
 
 from agentest.support.http.bodies import BadBody
-from agentest.support.http.shortages import shortage_in
 
 MAX_RETRY_AFTER_S = 30.0
 
@@ -110,3 +110,26 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
+
+
+_SHORTAGES = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
+)
+
+
+def shortage_in(errors: Iterable[BaseException]) -> OSError | None:
+    """The error that says so, if one does."""
+    said = (error for error in errors if isinstance(error, OSError) and error.errno in _SHORTAGES)
+    return next(said, None)
+
+
+def shortage_told(problem: str, error: OSError) -> str:
+    """What could not be done, why, and what to do.
+
+    Args:
+        problem: the begin of the sentence, as "the command 'bot' cannot be started".
+    """
+    return (
+        f"{problem}: this machine has no more to give ({error.strerror}); lower `concurrency`, or allow more "
+        "(`ulimit -a` shows the limits)"
+    )

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from agentest.runner.connections import stopping
-from agentest.runner.engines import RunUnits
-from agentest.runner.ports import known_ports
+from dotenv import dotenv_values
+
+from agentest.models.providers import DIRECT, key_variables
+from agentest.runner.agents import known_ports
+from agentest.runner.environment import check_reach
+from agentest.runner.executor import RunUnits
 from agentest.runner.prepare import Prepared
-from agentest.runner.reach import check_reach
-from agentest.runner.session import Session
+from agentest.runner.session import Session, stopping
 from agentest.runner.sources import Origin
-from agentest.workers.engine import Spread
-from agentest.workers.ray.address import cluster_address
+from agentest.workers.coordinator import Spread
+from agentest.workers.ray.actors import RayFleet
+from agentest.workers.ray.address import cluster_address, watched_membership
 from agentest.workers.ray.cluster import Cluster, joined
-from agentest.workers.ray.environment import needed_variables
-from agentest.workers.ray.files import check_inside, files_of
-from agentest.workers.ray.fleet import RayFleet
-from agentest.workers.ray.life import Holding, Recipe
-from agentest.workers.ray.membership import watched_membership
-from agentest.workers.shares import AUTO, worker_count
+from agentest.workers.ray.files import check_inside, files_of, python_files
+from agentest.workers.ray.worker_process import Holding, Recipe
+from agentest.workers.worker_pool import AUTO, worker_count
 
 
 @contextmanager
@@ -80,3 +82,50 @@ class RayEngine:
             Spread(fleet).open(session, origin) as run,
         ):
             yield run
+
+
+_NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
+_READ = re.compile(r"""(?:environ(?:\.get)?|getenv)\s*[\[(]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+_ALWAYS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_BEGINNINGS = {
+    "bedrock": ("AWS_",),
+    "sagemaker": ("AWS_",),
+    "vertex_ai": ("VERTEX", "GOOGLE_"),
+    "gemini": ("GEMINI_", "GOOGLE_"),
+    "huggingface": ("HF_", "HUGGINGFACE_"),
+}
+
+
+def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str, str]:
+    """What the configuration names, `.env` sets, the models' providers read, and our own variables."""
+    config = prepared.loaded.path
+    names = set(_named_in(config)) | set(dotenv_values(config.parent / ".env"))
+    for file in {*prepared.files, *python_files(prepared.request.root)}:
+        names |= set(_named_in(file))
+    specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
+    providers = {spec.name.partition("/")[0] for spec in specs if spec}
+    names |= {name for provider in providers for name in _variables_of(provider)}
+    beginnings = ("AGENTEST_", *(start for provider in providers for start in _beginnings(provider)))
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in names or name.startswith(beginnings) or name.lower() in _ALWAYS
+    }
+
+
+def _named_in(file: Path) -> Iterable[str]:
+    """Variables that a file of the user's names, in a placeholder or where Python reads them."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):  # whoever needs the file says so
+        return ()
+    return (*_NAMED.findall(text), *_READ.findall(text))
+
+
+def _variables_of(provider: str) -> tuple[str, ...]:
+    direct = DIRECT.get(provider)
+    return (*key_variables(provider), *(direct.base_variables if direct else ()))
+
+
+def _beginnings(provider: str) -> tuple[str, ...]:
+    return (f"{provider.upper()}_", *_BEGINNINGS.get(provider, ()))

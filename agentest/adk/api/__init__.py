@@ -1,1 +1,0 @@
-"""ADK's Python entry points: AgentEvaluator and LocalEvalService."""

@@ -1,1 +1,0 @@
-"""Evaluation sets edited in place: what is not edited stays byte for byte as it is."""

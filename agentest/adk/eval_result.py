@@ -1,0 +1,143 @@
+"""What users of ADK's classes get of an evaluation: scores, statuses, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentest.adk.formats.eval_set import Invocation
+from agentest.adk.metrics.custom_evaluators import EvalStatus
+from agentest.domain.results import (
+    ConversationResult,
+    MetricResult,
+    MetricVerdict,
+    Reason,
+    ScenarioResult,
+    Score,
+    Skipped,
+    Status,
+    Unscored,
+)
+from agentest.domain.verdict import turn_verdict
+
+_STATUS = {Status.PASSED: EvalStatus.PASSED, Status.FAILED: EvalStatus.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class EvalMetricResult:
+    """A metric's score, None where there is none, and its status."""
+
+    metric_name: str
+    threshold: float | None
+    """None for a score that decides nothing."""
+    score: float | None
+    eval_status: EvalStatus
+    reason: str = ""
+    """Why the score is what it is, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalMetricResultPerInvocation:
+    """An invocation beside what was expected, and its scores by each criterion."""
+
+    actual_invocation: Invocation
+    expected_invocation: Invocation | None
+    eval_metric_results: Sequence[EvalMetricResult] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvalCaseResult:
+    """The result of one case."""
+
+    eval_set_id: str
+    eval_id: str
+    final_eval_status: EvalStatus
+    overall_eval_metric_results: Sequence[EvalMetricResult]
+    eval_metric_result_per_invocation: Sequence[EvalMetricResultPerInvocation]
+    session_id: str
+    scenario: ScenarioResult = field(repr=False)
+    """The case in Agentest's own results, with the reasons of its verdict."""
+
+    @property
+    def reason(self) -> str:
+        """Why the case did not pass; "" for one that did."""
+        return sentences(self.scenario.verdict.reasons)
+
+
+def eval_status(status: Status) -> EvalStatus:
+    """A verdict's status in ADK's words: what errored was not evaluated."""
+    return _STATUS.get(status, EvalStatus.NOT_EVALUATED)
+
+
+def sentences(reasons: Iterable[Reason]) -> str:
+    """The reasons of a verdict in one line."""
+    return "; ".join(reason.message for reason in reasons)
+
+
+def turn_result(
+    name: str, threshold: float, metrics: Iterable[Mapping[str, MetricResult]]
+) -> EvalMetricResult:
+    """A metric's result for one invocation.
+
+    Args:
+        metrics: where its result may be: that of the turn, then that of the conversation as a whole.
+    """
+    found = [results[name] for results in metrics if name in results]
+    verdict = turn_verdict(name, threshold, found[0] if found else None)
+    return metric_result(verdict, why(found[0]) if found else "the case expects nothing here to compare with")
+
+
+def turn_information(name: str, metrics: Iterable[Mapping[str, MetricResult]]) -> EvalMetricResult:
+    """A metric's result for one invocation, where it decides nothing; `metrics` as for `turn_result`."""
+    found = next((results[name] for results in metrics if name in results), None)
+    score = found.number if isinstance(found, Score) else None
+    return _information(name, score, why(found) if found else "there is no score for this invocation")
+
+
+def overall_information(name: str, scenario: ScenarioResult) -> EvalMetricResult:
+    """A metric's result for the case, where it decides nothing."""
+    return _information(name, scenario.averages.get(name), overall_reason(name, scenario))
+
+
+def _information(name: str, score: float | None, reason: str) -> EvalMetricResult:
+    return EvalMetricResult(name, None, score, EvalStatus.INFORMATIONAL, reason)
+
+
+def overall_reason(name: str, scenario: ScenarioResult) -> str:
+    """Why a metric's score of the whole case is what it is: where it has one, that of the worst turn."""
+    of_turns = [
+        (turn.turn_index, turn.metrics[name])
+        for conversation in scenario.conversations
+        for turn in conversation.turns
+        if name in turn.metrics
+    ]
+    unknown = [(at, result) for at, result in of_turns if isinstance(result, Unscored)]
+    scored = [
+        (at, result) for at, result in of_turns if isinstance(result, Score) and result.number is not None
+    ]
+    worst = unknown[:1] or sorted(scored, key=lambda found: found[1].number or 0.0)[:1]
+    for at, result in worst:
+        return f"turn {at}: {why(result)}" if len(of_turns) > 1 and why(result) else why(result)
+    return _of_the_whole(name, scenario.conversations) or sentences(scenario.verdict.reasons)
+
+
+def metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
+    return EvalMetricResult(
+        metric_name=verdict.name,
+        threshold=verdict.threshold,
+        score=verdict.score,
+        eval_status=eval_status(verdict.status),
+        reason=reason,
+    )
+
+
+def why(result: MetricResult) -> str:
+    """What a metric's result says of itself."""
+    if isinstance(result, Score):
+        return result.reason
+    return result.why if isinstance(result, Skipped) else result.error
+
+
+def _of_the_whole(name: str, conversations: Sequence[ConversationResult]) -> str:
+    found = (conversation.metrics.get(name) for conversation in conversations)
+    return next((why(result) for result in found if result is not None), "")

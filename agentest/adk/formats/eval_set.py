@@ -1,0 +1,454 @@
+"""The values of ADK's evaluation sets: what its JSON files hold, in either spelling.
+
+Fields are named as in google-adk (snake_case); files may also use ADK-TS's camelCase. Frozen slotted
+dataclasses rather than pydantic models: a set of ten thousand cases is a hundred thousand of them.
+Read them with `evalset.reading`, which says where a file is wrong.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, field, fields
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Tag, TypeAdapter, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
+from pydantic_core import from_json
+
+from agentest.adk.formats.expectations import OwnExpectations, checked_as, own_expectations
+from agentest.adk.formats.personas import UserPersona, persona
+from agentest.domain.messages import Attachment, UserText
+from agentest.support.json_text import well_formed
+
+# Infinity and NaN are no JSON: refused where a number is expected, and never written as null.
+_JSON = ConfigDict(
+    alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+)
+_CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
+_OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
+
+
+class Brief:
+    """Shows what is given alone: most fields of ADK's values are empty most of the time."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        given = (f"{name}={value!r}" for name, value in _given(self))
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class FunctionCall(Brief):
+    """A tool call. Absent arguments (None) are not the same as none (`{}`)."""
+
+    id: str | None = None
+    name: str | None = None
+    args: dict[str, Any] | None = None
+    partial_args: Any = None
+    will_continue: bool | None = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class FunctionResponse(Brief):
+    """What a tool answered."""
+
+    id: str | None = None
+    name: str | None = None
+    response: dict[str, Any] | None = None
+    will_continue: bool | None = None
+    scheduling: Any = None
+    parts: Any = None
+
+
+def _base64(data: Any) -> Any:
+    """Bytes, or their base64 text in either alphabet, in the standard one and padded."""
+    if isinstance(data, bytes):
+        return b64encode(data).decode()
+    if not isinstance(data, str):
+        return data
+    text = data.translate(_STANDARD).rstrip("=")
+    try:
+        return b64encode(b64decode(text + "=" * (-len(text) % 4), validate=True)).decode()
+    except ValueError as error:
+        raise ValueError(f"expected the file's bytes in base64: {error}") from None
+
+
+_STANDARD = str.maketrans("-_", "+/")
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Blob(Brief):
+    """A file's bytes. Made with bytes, or with base64 text, it holds base64 text."""
+
+    mime_type: str | None = None
+    data: Annotated[str | None, BeforeValidator(_base64)] = None
+    display_name: str | None = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class FileData(Brief):
+    """A file by its address."""
+
+    mime_type: str | None = None
+    file_uri: str | None = None
+    display_name: str | None = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Part(Brief):
+    """A piece of a message. Texts, files, calls and responses are read; the rest is kept as it is."""
+
+    text: str | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+    thought: bool | None = None
+    thought_signature: Any = None
+    inline_data: Blob | None = None
+    file_data: FileData | None = None
+    executable_code: Any = None
+    code_execution_result: Any = None
+    video_metadata: Any = None
+    media_resolution: Any = None
+    media_processing: Any = None
+    tool_call: Any = None
+    tool_response: Any = None
+    part_metadata: Any = None
+    audio_transcription: Any = None
+    speech_metadata: Any = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Content(Brief):
+    """A message."""
+
+    role: str | None = None
+    parts: tuple[Part, ...] | None = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class IntermediateData(Brief):
+    """What happens between a user's message and the final response: the older form."""
+
+    tool_uses: tuple[FunctionCall, ...] = ()
+    tool_responses: tuple[FunctionResponse, ...] = ()
+    intermediate_responses: tuple[tuple[str, tuple[Part, ...]], ...] = ()
+    """Pairs of an author and what they said."""
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class InvocationEvent(Brief):
+    """One event of an agent's work."""
+
+    author: str
+    content: Content | None = None
+    grounding_metadata: Any = None
+    usage_metadata: Any = None
+    model_version: str | None = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class InvocationEvents(Brief):
+    """What happens between a user's message and the final response: the newer form."""
+
+    invocation_events: tuple[InvocationEvent, ...] = ()
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class RubricContent(Brief):
+    text_property: str
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Rubric(Brief):
+    """A property that a judge answers with yes or no."""
+
+    rubric_id: str
+    rubric_content: RubricContent
+    description: str | None = None
+    type: str | None = None
+    """FINAL_RESPONSE_QUALITY or TOOL_USE_QUALITY, for a rubric of a case or an invocation."""
+
+
+def _given(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields that have another value than by default."""
+    for one in fields(value):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        found = getattr(value, one.name)
+        if found != default:
+            yield one.name, found
+
+
+def _form(data: Any) -> str:
+    if isinstance(data, Mapping):
+        return "events" if data.keys() & {"invocation_events", "invocationEvents"} else "data"
+    return "events" if isinstance(data, InvocationEvents) else "data"
+
+
+Intermediate = Annotated[
+    Annotated[IntermediateData, Tag("data")] | Annotated[InvocationEvents, Tag("events")],
+    Discriminator(_form),
+]
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class AgentDetails(Brief):
+    """What an agent was told, and the tools that it has, in whichever form ADK recorded them."""
+
+    name: str
+    instructions: str = ""
+    tool_declarations: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class AppDetails(Brief):
+    """The agents that took part in an invocation, by name."""
+
+    agent_details: dict[str, AgentDetails] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Invocation(Brief):
+    """One message of the user and everything up to the agent's final response."""
+
+    user_content: Content
+    invocation_id: str = ""
+    final_response: Content | None = None
+    intermediate_data: Intermediate | None = None
+    creation_timestamp: float = 0.0
+    duration: float | None = None
+    model_duration: float | None = None
+    tool_duration: float | None = None
+    app_details: AppDetails | None = None
+    rubrics: tuple[Rubric, ...] | None = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class ConversationScenario(Brief):
+    """A conversation that a simulated user leads."""
+
+    starting_prompt: str
+    conversation_plan: str
+    user_persona: Annotated[UserPersona | None, BeforeValidator(persona)] = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class SessionInput(Brief):
+    """The session in which a case is run."""
+
+    app_name: str
+    user_id: str
+    state: dict[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class OwnKeys(Brief):
+    """What ADK has no place for, under the key `agentest` of a case: google-adk keeps it, unread."""
+
+    any_args_where_absent: bool | None = None
+    """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
+    tags: tuple[str, ...] | None = None
+    """As scenarios have them."""
+    # In the words of scenario files, as they stand in the set.
+    trajectory: Annotated[Any, checked_as("trajectory")] = None
+    expect: Annotated[Any, checked_as("expect")] = None
+    state: Annotated[Any, checked_as("state")] = None
+    final_state: Annotated[Any, checked_as("final_state")] = None
+    date: Annotated[Any, checked_as("date")] = None
+    thresholds: Annotated[Any, checked_as("thresholds")] = None
+    criteria: Annotated[Any, checked_as("criteria")] = None
+
+    @property
+    def expectations(self) -> OwnExpectations:
+        """What the case expects by these words."""
+        return own_expectations({one.name: getattr(self, one.name) for one in fields(self)})
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class EvalCase(Brief):
+    """One conversation to evaluate: written out, or led by a simulated user."""
+
+    eval_id: str
+    conversation: tuple[Invocation, ...] | None = None
+    conversation_scenario: ConversationScenario | None = None
+    session_input: SessionInput | None = None
+    creation_timestamp: float = 0.0
+    rubrics: tuple[Rubric, ...] | None = None
+    final_session_state: dict[str, Any] | None = None
+    agentest: OwnKeys | None = None
+
+    @model_validator(mode="after")
+    def _one_conversation(self) -> Self:
+        if (self.conversation is None) == (self.conversation_scenario is None):
+            raise ValueError("needs exactly one of conversation and conversation_scenario")
+        return self
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class EvalSet(Brief):
+    """A file's cases."""
+
+    eval_set_id: str
+    eval_cases: tuple[EvalCase, ...]
+    name: str | None = None
+    description: str | None = None
+    creation_timestamp: float = 0.0
+
+
+EVAL_SET = TypeAdapter(EvalSet)
+EVAL_CASE = TypeAdapter(EvalCase)
+_INVOCATION = TypeAdapter(Invocation)
+_CONTENT_BYTES: Any = {"parts": {"__all__": {"inline_data": {"data"}}}}
+_BYTES: Any = {
+    "user_content": _CONTENT_BYTES,
+    "final_response": _CONTENT_BYTES,
+    "intermediate_data": {"invocation_events": {"__all__": {"content": _CONTENT_BYTES}}},
+}
+
+
+CAMEL_CASE = "in camelCase, which ADK-TS reads and google-adk does not"
+
+
+def eval_set_json(eval_set: EvalSet, *, camel_case: bool = False) -> bytes:
+    """The set as a file: two spaces, without what is not given; snake_case, or camelCase as ADK-TS writes.
+
+    Nulls that stand in arguments, responses and states are kept. Reading it again gives the same set.
+    Raises ValueError for what JSON cannot hold: Infinity and NaN, half of a surrogate pair.
+    """
+    document = EVAL_SET.dump_json(eval_set, indent=2, by_alias=camel_case, exclude_none=True) + b"\n"
+    if not finite(document):
+        raise ValueError(
+            f"the set {eval_set.eval_set_id!r} holds Infinity or NaN, which JSON has no form for"
+        )
+    return document
+
+
+def finite(document: bytes) -> bool:
+    """Whether the document is free of the constants Infinity and NaN, which are no JSON."""
+    if b"NaN" not in document and b"Infinity" not in document:
+        return True
+    try:
+        from_json(document, allow_inf_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def invocation_json(invocation: Invocation) -> dict[str, Any]:
+    """An invocation as results hold it: camelCase, without what is not given and the bytes of files."""
+    value: dict[str, Any] = _INVOCATION.dump_python(
+        invocation, mode="json", by_alias=True, exclude_none=True, exclude=_BYTES
+    )
+    return value
+
+
+def content(text: str, role: str) -> Content:
+    """A message of one text."""
+    return Content(role, (Part(text=text),))
+
+
+def text_of(message: Content | None) -> str:
+    """A message's text parts joined by newlines; "" where it has none."""
+    return "\n".join(p.text for p in message.parts if p.text) if message and message.parts else ""
+
+
+def tool_calls(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionCall, ...]:
+    """The calls of either form, in order."""
+    if isinstance(data, InvocationEvents):
+        return tuple(p.function_call for p in _parts(data) if p.function_call)
+    return data.tool_uses if data else ()
+
+
+def tool_responses(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionResponse, ...]:
+    """What tools answered, of either form, in order."""
+    if isinstance(data, InvocationEvents):
+        return tuple(p.function_response for p in _parts(data) if p.function_response)
+    return data.tool_responses if data else ()
+
+
+def answered_calls(
+    data: IntermediateData | InvocationEvents | None,
+) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
+    """Each call with its response: the one of its id, else the next of its name that has no other id."""
+    left = list(tool_responses(data))
+    for call in tool_calls(data):
+        same_id = (r for r in left if r.id is not None and r.id == call.id)
+        same_name = (r for r in left if r.name in (None, call.name) and (r.id is None or call.id is None))
+        response = next(same_id, None) or next(same_name, None)
+        if response is not None:
+            left.remove(response)
+        yield call, response
+
+
+def _parts(data: InvocationEvents) -> list[Part]:
+    return [p for e in data.invocation_events if e.content and e.content.parts for p in e.content.parts]
+
+
+MAX_BYTES = 20_000_000
+"""Of all files of one message together."""
+
+_SENT = {"text", "inline_data", "file_data"}
+_ABOUT_TEXT = {"thought", "thought_signature"}
+"""What says how a text came to be: no user sends it."""
+
+
+def user_message(content: Content, invocation: str) -> UserText:
+    """The message of a user. Raises ValueError, in a sentence, for what cannot be sent.
+
+    A text that is there and empty is sent: how an agent takes it is worth a test.
+
+    Args:
+        invocation: its id, or its number in the conversation.
+    """
+    origin = f"user_content of invocation {invocation}"
+    files = tuple(_attachment(part, origin) for part in content.parts or () if _is_file(part, origin))
+    if not files and all(part.text is None for part in content.parts or ()):
+        raise ValueError(f"{origin} has neither text nor a file; write what the user says as a part `text`")
+    size = sum(file.size or 0 for file in files)
+    if size > MAX_BYTES:
+        raise ValueError(f"{origin} has files of {size:,} bytes, more than the {MAX_BYTES:,} that are sent")
+    return UserText(text_of(content), files)
+
+
+def _is_file(part: Part, origin: str) -> bool:
+    """Whether the part is a file. Raises ValueError for one that is neither text nor file."""
+    given = {field.name for field in fields(part) if getattr(part, field.name) is not None}
+    others = sorted(given - _SENT - _ABOUT_TEXT)
+    if others:
+        raise ValueError(
+            f"{origin} has a part `{others[0]}` that cannot be sent as a user's message; "
+            "texts (`text`) and files (`inline_data`, `file_data`) can"
+        )
+    return bool(given & {"inline_data", "file_data"})
+
+
+def _attachment(part: Part, origin: str) -> Attachment:
+    if part.inline_data is not None and part.file_data is not None:
+        raise ValueError(f"{origin} has a part with both `inline_data` and `file_data`; make two parts of it")
+    if part.inline_data is not None:
+        blob = part.inline_data
+        return _file(
+            blob, "inline_data", origin, base64=_messages_given(blob.data, "inline_data", "data", origin)
+        )
+    assert part.file_data is not None, "a part that is a file"
+    uri = _messages_given(part.file_data.file_uri, "file_data", "file_uri", origin)
+    return _file(part.file_data, "file_data", origin, uri=well_formed(uri))
+
+
+def _file(file: Blob | FileData, key: str, origin: str, *, base64: str = "", uri: str = "") -> Attachment:
+    mime_type = _on_one_line(_messages_given(file.mime_type, key, "mime_type", origin))
+    name = _on_one_line(file.display_name or "")
+    return Attachment(mime_type=mime_type, base64=base64, uri=uri, name=name, origin=origin)
+
+
+def _messages_given(value: str | None, key: str, name: str, origin: str) -> str:
+    if not value:
+        raise ValueError(f"{origin} has a part `{key}` without `{name}`; it cannot be sent")
+    return value
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(well_formed(text).split())

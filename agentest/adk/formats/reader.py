@@ -1,0 +1,505 @@
+"""Evaluation sets from files: every form, with errors that say where a file is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from agentest.adk.formats.eval_set import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
+from agentest.adk.formats.legacy import (
+    DataSet,
+    InitialSession,
+    LegacyCase,
+    LegacyTurn,
+    Scenarios,
+    data_criteria,
+    from_data,
+    from_legacy_cases,
+    from_legacy_turns,
+    from_scenarios,
+    session_input,
+    unlisted_metrics,
+    without_extras,
+)
+from agentest.adk.formats.problems import EvalSetError, Names, Problem, line_texts, problems, shown
+from agentest.support.errors import UsageError
+from agentest.support.files import user_bytes
+from agentest.support.spelling import did_you_mean, nearest, snake_case
+
+MAX_PROBLEMS = 5
+"""How many problems of one file an error lists."""
+
+MAX_KEPT = 100
+"""How many problems of one file an error keeps."""
+
+MAX_IDS = 20
+"""How many ids of cases an error lists."""
+
+_LIST = re.compile(rb"\s*\[")
+_TEXT = rb'"\s*:\s*"((?:[^"\\]|\\.)*)"'
+
+
+class Form(StrEnum):
+    """In which form a file holds its cases."""
+
+    EVAL_SET = "eval_set"
+    LEGACY = "legacy"
+    DATA = "data"
+    """ADK-TypeScript's."""
+    SCENARIOS = "scenarios"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSet:
+    """An evaluation set and the file that it was read from.
+
+    Attributes:
+        lines: eval_id → the line of its id in the file, from 1; 1 where unknown.
+        criteria: what the file itself asks for, in the form of a `test_config.json`; None where it says
+            nothing.
+        warnings: what the user should know about the file, one sentence each.
+        criteria_notes: what the user should know about `criteria`, where they are those that hold.
+    """
+
+    eval_set: EvalSet
+    path: Path
+    form: Form
+    lines: Mapping[str, int]
+    criteria: Mapping[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
+    criteria_notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One form as it stands in a file. `convert` takes what was read and the file's name."""
+
+    form: Form
+    adapter: TypeAdapter[Any]
+    type: type
+    names: Names
+    convert: Callable[[Any, str], EvalSet]
+    criteria: Callable[[Any], Mapping[str, Any] | None] = lambda _: None
+
+
+_EVAL_SET = _Shape(
+    Form.EVAL_SET,
+    EVAL_SET,
+    EvalSet,
+    Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id"),
+    lambda eval_set, _: eval_set,
+)
+_LEGACY_CASES = _Shape(
+    Form.LEGACY,
+    TypeAdapter(tuple[LegacyCase, ...]),
+    LegacyCase,
+    Names(case_id="name", invocations="data", line="name"),
+    from_legacy_cases,
+)
+_LEGACY_TURNS = _Shape(
+    Form.LEGACY,
+    TypeAdapter(tuple[LegacyTurn, ...]),
+    LegacyTurn,
+    Names(word="invocation", line="query"),
+    from_legacy_turns,
+)
+_DATA = _Shape(
+    Form.DATA,
+    TypeAdapter(DataSet),
+    DataSet,
+    Names("data", case_id="name", line="name"),
+    from_data,
+    data_criteria,
+)
+_SCENARIOS = _Shape(
+    Form.SCENARIOS,
+    TypeAdapter(Scenarios),
+    Scenarios,
+    Names("scenarios", word="scenario", line="starting_prompt"),
+    from_scenarios,
+)
+_SESSION = TypeAdapter(InitialSession)
+_SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
+
+
+def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) -> ReadSet:
+    """Read a file of any form. Raises EvalSetError, with up to five problems in words, or UsageError.
+
+    Args:
+        initial_session: `{app_name?, user_id?, state?}`, the session of cases that have none of their own.
+            google-adk takes it for legacy files alone and stops at an EvalSet; here it is for every form.
+    """
+    session = _session(initial_session, "initial session") if initial_session else None
+    read = parse_eval_set(path, read_bytes(path))
+    return _with_session(read, session) if session else read
+
+
+def parse_eval_set(path: Path, text: bytes) -> ReadSet:
+    """Read what a file holds, or may hold. Raises EvalSetError and UsageError as `read_eval_set` does.
+
+    Args:
+        text: without a mark of its byte order.
+    """
+    read = _read_eval_set(path, text) or _read_any_form(path, text)
+    set_problems = list(_problems_of_set(read.eval_set))
+    if set_problems:
+        lines = [read.lines[case.eval_id] for case in read.eval_set.eval_cases]
+        raise EvalSetError(_problem_text(path, set_problems, len(set_problems), lines), set_problems)
+    return read
+
+
+def read_session(path: Path) -> Mapping[str, Any]:
+    """An initial session file: `{app_name?, user_id?, state?}`. Raises UsageError."""
+    session = parse_json(path, read_bytes(path))
+    if not isinstance(session, dict):
+        raise UsageError(f"{path}: is {shown(session)}, expected an object: {{app_name, user_id, state}}")
+    _session(session, str(path))
+    return session
+
+
+def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
+    """The set with only these cases, in the order of the file. Raises UsageError for one it has not."""
+    known = [case.eval_id for case in read.eval_set.eval_cases]
+    for name in cases:
+        if name not in known:
+            raise UsageError(f"{read.path}: {_no_such_case(name, known)}")
+    wanted = frozenset(cases)
+    chosen = tuple(case for case in read.eval_set.eval_cases if case.eval_id in wanted)
+    return replace(read, eval_set=replace(read.eval_set, eval_cases=chosen))
+
+
+def _no_such_case(name: str, known: Sequence[str]) -> str:
+    close = nearest(name, known)
+    hint = f"; did you mean `{close}`?" if close else "."
+    listed = ", ".join(f"`{one}`" for one in known[:MAX_IDS])
+    more = f" and {len(known) - MAX_IDS} more" if len(known) > MAX_IDS else ""
+    return f"there is no case `{name}`{hint} Its cases: {listed}{more}"
+
+
+def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
+    """The file where it is an EvalSet without errors, in a third of the time that other forms take."""
+    if _LIST.match(text) or not finite(text):
+        return None
+    try:
+        eval_set = EVAL_SET.validate_json(text)
+    except ValidationError:
+        return None
+    warnings = tuple(_about_sessions(path, text))
+    return ReadSet(eval_set, path, Form.EVAL_SET, _case_lines(text, eval_set, _EVAL_SET), warnings=warnings)
+
+
+def _about_sessions(path: Path, text: bytes) -> Iterator[str]:
+    """A note on each key of a case's session that nobody reads; google-adk leaves them out without a word."""
+    if b'"session_input"' not in text and b'"sessionInput"' not in text:
+        return  # the file need not be parsed twice
+    document = from_json(text)
+    for case in document.get("eval_cases") or document.get("evalCases"):
+        for key in case.get("session_input") or case.get("sessionInput") or ():
+            if snake_case(key) not in _SESSION_KEYS:
+                name = case.get("eval_id") or case.get("evalId")
+                hint = did_you_mean(key, _SESSION_KEYS)
+                yield f"{path}: case `{name}`: `{key}` is no key of a session and is left out; {hint}"
+
+
+def _read_any_form(path: Path, text: bytes) -> ReadSet:
+    shape, document, extras = _validated(path, text)
+    eval_set = shape.convert(document, set_name(path))
+    return ReadSet(
+        eval_set,
+        path,
+        shape.form,
+        _case_lines(text, eval_set, shape),
+        shape.criteria(document),
+        _legacy_warnings(path, extras) if shape.form is Form.LEGACY else (),
+        _criteria_notes(path, document) if isinstance(document, DataSet) else (),
+    )
+
+
+def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
+    """The form of the document, the document in the types of that form, and which keys were left out.
+
+    Raises UsageError.
+    """
+    document = _with_set(parse_json(path, text), set_name(path))
+    shape, extras = _shape(path, document), tuple[str, ...]()
+    if shape.form is Form.LEGACY:
+        document, extras = without_extras(document)
+    try:
+        return shape, shape.adapter.validate_python(document), extras
+    except ValidationError as error:
+        lines = _lines(text, line_texts(document, shape.names), shape.names.line)
+        found = list(islice(problems(error, document, shape.type, shape.names), MAX_KEPT))
+        raise EvalSetError(_problem_text(path, found, error.error_count(), lines), found) from None
+
+
+def _with_set(document: Any, name: str) -> Any:
+    """A case that stands alone, or a list of cases, in a set of the file's name; others as they are."""
+    cases = document if isinstance(document, list) else [document]
+    alone = [isinstance(case, dict) and "eval_id" in _keys(case) for case in cases]
+    if any(alone) and not (isinstance(document, dict) and "eval_cases" in _keys(document)):
+        return {"eval_set_id": name, "eval_cases": cases}
+    return document
+
+
+def _legacy_warnings(path: Path, extras: Sequence[str]) -> tuple[str, ...]:
+    about = f"{path}: is in the legacy form; `agentest migrate OLD NEW` converts it to an EvalSet"
+    if not extras:
+        return (about,)
+    keys = ", ".join(f"`{key}`" for key in extras[:MAX_IDS])
+    return about, f"{path}: ADK does not know the key{'s' * (len(extras) > 1)} {keys}; left out"
+
+
+def _criteria_notes(path: Path, document: DataSet) -> tuple[str, ...]:
+    unlisted = unlisted_metrics(document)
+    if not unlisted:
+        return ()
+    names = ", ".join(f"`{name}`" for name in unlisted)
+    return (f"{path}: `metrics` does not list {names}: scored for information, and fails no case",)
+
+
+def _keys(document: Mapping[Any, Any]) -> set[str]:
+    return {snake_case(str(key)) for key in document}
+
+
+def _shape(path: Path, document: Any) -> _Shape:
+    """Which form the document is meant to be of. Raises UsageError where it is of none."""
+    if isinstance(document, list):
+        named = any(isinstance(entry, dict) and "data" in entry for entry in document)
+        return _LEGACY_CASES if named else _LEGACY_TURNS
+    if isinstance(document, dict):
+        keys = _keys(document)
+        for key, shape in (("eval_cases", _EVAL_SET), ("scenarios", _SCENARIOS), ("data", _DATA)):
+            if key in keys:
+                return shape
+        if "eval_set_id" in keys:
+            return _EVAL_SET
+    raise UsageError(
+        f"{path}: is no evaluation set: {_description(document)}, expected an object with `eval_cases`, "
+        "`data` or `scenarios`, or a list of legacy cases"
+    )
+
+
+def _description(document: Any) -> str:
+    if not isinstance(document, dict):
+        return f"found {shown(document)}"
+    return "found the keys " + ", ".join(f"`{key}`" for key in [*document][:MAX_IDS]) if document else "empty"
+
+
+def _problems_of_set(eval_set: EvalSet) -> Iterator[Problem]:
+    """What no single value is wrong about."""
+    if not eval_set.eval_cases:
+        yield Problem(None, "has no cases")
+    times = Counter(case.eval_id for case in eval_set.eval_cases)
+    reported: set[str] = set()
+    for index, case in enumerate(eval_set.eval_cases):
+        if times[case.eval_id] > 1 and case.eval_id not in reported:
+            reported.add(case.eval_id)
+            said = f"{times[case.eval_id]} cases have this id"
+            yield Problem(index, f"case `{case.eval_id}`: {said}", ("eval_id",), said)
+        if case.conversation == ():
+            said = "its conversation has no invocations"
+            yield Problem(index, f"case `{case.eval_id}`: {said}", ("conversation",), said)
+
+
+def _problem_text(path: Path, entries: Iterable[Problem], count: int, lines: Sequence[int]) -> str:
+    """The first of `count` problems, a line each; `lines`: where each case stands."""
+    first = [f"{path}{_line(entry, lines)}: {entry.message}" for entry in islice(entries, MAX_PROBLEMS)]
+    more = [f"{path}: and {count - MAX_PROBLEMS} more problems"] if count > MAX_PROBLEMS else []
+    return "\n".join([*first, *more])
+
+
+def _line(problem: Problem, lines: Sequence[int]) -> str:
+    line = lines[problem.case] if problem.case is not None and problem.case < len(lines) else 0
+    return f":{line}" if line else ""
+
+
+def _case_lines(text: bytes, eval_set: EvalSet, shape: _Shape) -> dict[str, int]:
+    cases = eval_set.eval_cases
+    lines = _lines(text, [_written(case, shape) for case in cases], shape.names.line)
+    return {case.eval_id: line or 1 for case, line in zip(cases, lines, strict=True)}
+
+
+def _written(case: EvalCase, shape: _Shape) -> str:
+    """The text by which a case is found in its file: its id, or what a simulated user says first."""
+    if shape.form is Form.SCENARIOS and case.conversation_scenario:
+        return case.conversation_scenario.starting_prompt
+    return case.eval_id
+
+
+def _lines(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
+    """The line on which each text stands under the key; 0 where it does not."""
+    at = _lines_by_value(text, key)
+    return [at[name].pop(0) if at.get(name) else 0 for name in wanted]
+
+
+def _lines_by_value(text: bytes, key: str) -> dict[str, list[int]]:
+    """Every text that stands under the key in the file, in either spelling, and on which lines."""
+    lines: defaultdict[str, list[int]] = defaultdict(list)
+    line, seen = 1, 0
+    first, _, rest = key.encode().partition(b"_")
+    spellings = b"(?:_" + rest + b"|" + rest.title() + b")" if rest else b""
+    for match in re.finditer(b'"' + first + spellings + _TEXT, text):
+        line += text.count(b"\n", seen, match.start())
+        seen = match.start()
+        lines[from_json(b'"' + match[1] + b'"')].append(line)
+    return lines
+
+
+def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
+    """The session that a file or a caller gives. Raises UsageError."""
+    try:
+        read = _SESSION.validate_python(data)
+    except ValidationError as error:
+        session_problems = problems(error, data, InitialSession, Names())
+        raise UsageError(_problem_text(Path(where), session_problems, error.error_count(), ())) from None
+    if data and not _keys(data) & {"app_name", "user_id", "state", "session_id"}:
+        raise UsageError(
+            f"{where}: has none of `app_name`, `user_id`, `state`, `session_id`; "
+            "what the session holds goes under `state`"
+        )
+    return session_input(read)
+
+
+def _with_session(read: ReadSet, session: SessionInput) -> ReadSet:
+    cases = tuple(
+        case if case.session_input else replace(case, session_input=session)
+        for case in read.eval_set.eval_cases
+    )
+    return replace(read, eval_set=replace(read.eval_set, eval_cases=cases))
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        text = user_bytes(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: does not exist") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a folder, expected a JSON file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a null character in the path
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    return text.removeprefix(_BOM)
+
+
+def parse_json(path: Path, text: bytes) -> Any:
+    """The document. Raises UsageError with line and column where it is not JSON."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{line}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise UsageError(_not_json(path, text, str(error))) from None
+
+
+def _not_json(path: Path, text: bytes, said: str) -> str:
+    reason, _, place = said.partition(" at line ")
+    line, _, column = place.partition(" column ")
+    if not (line.isdigit() and column.isdigit()):
+        return f"{path}: is not JSON: {said}"
+    if not text.strip():
+        return f"{path}: is empty, expected an evaluation set in JSON"
+    if "recursion" in reason:
+        reason = "the document is nested too deeply"
+    rest = text.split(b"\n")[int(line) - 1][max(int(column) - 1, 0) :][:30].decode(errors="replace").strip()
+    return f"{path}:{line}: is not JSON: {reason} (line {line}, column {column})" + (rest and f": {rest}")
+
+
+TEST_SUFFIX = ".test.json"
+"""How the names of sets end that a folder runs."""
+EVAL_SET_SUFFIX = ".evalset.json"
+"""How the names of sets end that a folder runs only where all are wanted."""
+SUFFIXES = (TEST_SUFFIX, EVAL_SET_SUFFIX)
+
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSets:
+    """The evaluation sets of a folder that are wanted, in the order of their paths."""
+
+    files: tuple[Path, ...]
+    note: str | None = None
+    """What was left out, and how to have it, too."""
+
+
+def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
+    """The `*.test.json` below a folder, with `every` also `*.evalset.json`. Raises UsageError when none."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is not a folder")
+    there = eval_sets_in(folder)
+    if not there:
+        raise UsageError(f"{folder}: no evaluation sets in it; their names end in {' or '.join(SUFFIXES)}")
+    wanted = tuple(file for file in there if every or file.name.endswith(TEST_SUFFIX))
+    others = len(there) - len(wanted)
+    shown = f"{others} file{'s' * (others > 1)} *{EVAL_SET_SUFFIX}"
+    how = f"--all (from Python: every_set=True) runs {'it' if others == 1 else 'them'}"
+    if not wanted:
+        raise UsageError(f"{folder}: no *{TEST_SUFFIX} in it, but {shown}: {how}")
+    return FoundSets(wanted, f"{folder}: {shown} left out; {how}, too" if others else None)
+
+
+def eval_sets_in(folder: Path) -> list[Path]:
+    """All evaluation sets below a folder, in the order of their paths."""
+    return sorted(
+        Path(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(SUFFIXES)
+    )
+
+
+def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
+    """A file or folder, and which cases are wanted (none: all): `orders.test.json:lookup,cancel`.
+
+    A path below `root` that exists as it stands is never split. Raises UsageError where no case follows
+    the colon.
+    """
+    splits = [(text, None), *_splits(text)]
+    there = [split for split in splits if split[0] and _exists(root / split[0])]
+    path, wanted = next(iter(there), splits[1] if len(splits) > 1 else splits[0])
+    if wanted is None:
+        return path, ()
+    cases = tuple(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
+    if not cases:
+        raise UsageError(f"{text}: no case after the colon; write {path}:case1,case2 or {path}")
+    return path, cases
+
+
+def set_name(path: Path) -> str:
+    """What a set without a name is called: its file's name without the suffix."""
+    for suffix in (*SUFFIXES, ".json"):
+        if path.name.endswith(suffix) and path.name != suffix:
+            return path.name.removesuffix(suffix)
+    return path.name
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # such as a name that is too long for a file: it is a list of cases
+        return False
+
+
+def _splits(text: str) -> Iterator[tuple[str, str]]:
+    """Every way to split at a colon, the longest path first; a Windows drive's colon is none."""
+    first = 2 if _DRIVE.match(text) else 1
+    for place in range(len(text) - 1, first - 1, -1):
+        if text[place] == ":":
+            yield text[:place], text[place + 1 :]

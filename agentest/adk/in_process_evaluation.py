@@ -1,0 +1,287 @@
+"""Evaluation from Python: agents, sets, criteria and evaluators as objects instead of files."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from enum import Enum, StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentest.adk.formats.criteria import Criteria, parse_criteria
+from agentest.adk.formats.eval_set import EVAL_SET, EvalSet
+from agentest.adk.formats.problems import Names, problems
+from agentest.adk.formats.reader import MAX_PROBLEMS, Form, ReadSet
+from agentest.adk.metrics.custom_evaluators import Code
+from agentest.adk.metrics.custom_metrics import OwnMetric, check_code, metric_name, own_metrics
+from agentest.adk.plan import agent_at, loaded_with
+from agentest.config.agent_types import AgentConfig
+from agentest.config.agents.adk import AdkModuleAgent, is_adk_object
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.custom import CustomAgent
+from agentest.config.file import LoadedConfig, find, load
+from agentest.config.frameworks import framework_of
+from agentest.domain.events import Emit, Event, ScenarioFinished
+from agentest.domain.results import RunResult, ScenarioResult
+from agentest.domain.transcript import Conversation
+from agentest.mocks.binding import Mock
+from agentest.runner.prepare import Prepared
+from agentest.runner.run import Mode, execute
+from agentest.runner.sources import EarlierRun, LiveAgents
+from agentest.scenarios.options import parse_tools
+from agentest.support.errors import ConfigError, UsageError
+from agentest.support.importing import has_module
+from agentest.support.json_text import safe_repr
+from agentest.support.spelling import snake_keys
+from agentest.support.terminal import clean_rows, in_log
+
+_Line = asyncio.Queue[ScenarioResult | BaseException | None]
+
+
+async def results_as_they_come(
+    prepared: Prepared, finished: Mapping[str, Sequence[Conversation]] | None = None
+) -> AsyncGenerator[ScenarioResult]:
+    """The result of each scenario when it has ended, whatever their order. Closed early, it ends the run.
+
+    Raises UsageError, and KeyboardInterrupt after Ctrl-C.
+    """
+    line: _Line = asyncio.Queue()
+    running = asyncio.create_task(_run(prepared, line, finished))
+    try:
+        while (item := await line.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def _run(
+    prepared: Prepared, line: _Line, finished: Mapping[str, Sequence[Conversation]] | None
+) -> None:
+    """Run, and put what there is to tell into the line: the last item is None, or what ended the run."""
+
+    def emit(event: Event) -> None:
+        if isinstance(event, ScenarioFinished):
+            line.put_nowait(event.result)
+
+    problem: BaseException | None = None
+    try:
+        await run_result(prepared, emit, finished)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever takes it from the line
+        problem = error
+    line.put_nowait(problem)
+
+
+class PrebuiltMetrics(StrEnum):
+    """Metrics that a criterion may name. A member is a text: `{PrebuiltMetrics.SAFETY_V1: 1.0}`."""
+
+    TOOL_TRAJECTORY_AVG_SCORE = "tool_trajectory_avg_score"
+    RESPONSE_EVALUATION_SCORE = "response_evaluation_score"
+    RESPONSE_MATCH_SCORE = "response_match_score"
+    SAFETY_V1 = "safety_v1"
+    FINAL_RESPONSE_MATCH_V2 = "final_response_match_v2"
+    RUBRIC_BASED_FINAL_RESPONSE_QUALITY_V1 = "rubric_based_final_response_quality_v1"
+    HALLUCINATIONS_V1 = "hallucinations_v1"
+    RUBRIC_BASED_TOOL_USE_QUALITY_V1 = "rubric_based_tool_use_quality_v1"
+    PER_TURN_USER_SIMULATOR_QUALITY_V1 = "per_turn_user_simulator_quality_v1"
+    MULTI_TURN_TASK_SUCCESS_V1 = "multi_turn_task_success_v1"
+    MULTI_TURN_TRAJECTORY_QUALITY_V1 = "multi_turn_trajectory_quality_v1"
+    MULTI_TURN_TOOL_USE_QUALITY_V1 = "multi_turn_tool_use_quality_v1"
+    RUBRIC_BASED_MULTI_TURN_TRAJECTORY_QUALITY_V1 = "rubric_based_multi_turn_trajectory_quality_v1"
+    TOOL_CALL_COUNT_V1 = "tool_call_count_v1"
+    INFERENCE_CALL_COUNT_V1 = "inference_call_count_v1"
+    TOKEN_USAGE_V1 = "token_usage_v1"
+    INVOCATION_DURATION_V1 = "invocation_duration_v1"
+
+
+AgentLike = Any
+"""A name of the configuration, a URL, a module or folder with a google-adk agent, such an agent or App, an
+agent of `agentest.config`, a handler function, or anything with an `endpoint`."""
+Evaluators = Mapping[str, Code] | Sequence[Code]
+"""The user's own evaluators, by metric or by their own `metric_name`."""
+CriteriaLike = Mapping[str, Any] | Mapping[PrebuiltMetrics, Any]
+"""Metric → threshold or criterion, or the content of a test_config.json."""
+T = TypeVar("T")
+_FILE_KEYS = ("criteria", "custom_metrics", "user_simulator_config")
+
+
+def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
+    """An evaluation set from its JSON form. Raises UsageError."""
+    if isinstance(value, EvalSet):
+        return value
+    if callable(dump := getattr(value, "model_dump", None)):  # google-adk's own
+        value = dump(mode="json", exclude_none=True)
+    names = Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
+    return validated(EVAL_SET, EvalSet, value, names)
+
+
+def validated(adapter: TypeAdapter[T], shape: type[T], document: Any, names: Names) -> T:
+    """The value of a JSON document. Raises UsageError, which lists up to five problems."""
+    try:
+        return adapter.validate_python(document)
+    except ValidationError as error:
+        first_problems = islice(problems(error, document, shape, names), MAX_PROBLEMS)
+        raise UsageError("\n".join(problem.message for problem in first_problems)) from None
+
+
+def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
+    """The set as if it had been read. Raises UsageError where nothing can be run, or an id is given twice."""
+    name = eval_set.eval_set_id
+    if not eval_set.eval_cases:
+        raise UsageError(f"the evaluation set `{name}` has no cases")
+    for eval_id, times in Counter(case.eval_id for case in eval_set.eval_cases).items():
+        if times > 1:
+            raise UsageError(f"the evaluation set `{name}`: {times} cases have the id `{eval_id}`")
+    return ReadSet(eval_set, path or Path(name), Form.EVAL_SET, {})
+
+
+def criteria_of(
+    criteria: CriteriaLike, evaluators: Evaluators, root: Path
+) -> tuple[Criteria, dict[str, OwnMetric]]:
+    """Criteria that are given as values, and what scores the user's own metrics. Raises UsageError."""
+    if not isinstance(criteria, Mapping):
+        raise UsageError(f"criteria: expected a mapping of metrics, found {safe_repr(criteria)}")
+    codes = _by_metric(evaluators)
+    content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": criteria}
+    if isinstance(named := content["criteria"], Mapping):
+        content["criteria"] = {plain_name(metric): criterion for metric, criterion in named.items()}
+    given = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
+    content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **given}
+    parsed = parse_criteria(content, "criteria", root)
+    _about_unused(parsed, codes)
+    return own_metrics(parsed, root, codes)
+
+
+def _by_metric(evaluators: Evaluators) -> dict[str, Code]:
+    if isinstance(evaluators, Mapping):
+        return {
+            str(plain_name(name)): check_code(str(plain_name(name)), code)
+            for name, code in evaluators.items()
+        }
+    named = [(metric_name(code), code) for code in evaluators]
+    for name, times in Counter(name for name, _ in named).items():
+        if times > 1:
+            raise UsageError(f"evaluators: {times} of them score the metric `{name}`; name each its own")
+    return {name: check_code(name, code) for name, code in named}
+
+
+def plain_name(metric: Any) -> Any:
+    """A metric's name as text, where it is given as a constant: ours, or google-adk's."""
+    return metric.value if isinstance(metric, Enum) else metric
+
+
+def _about_unused(criteria: Criteria, codes: Mapping[str, Code]) -> None:
+    unused = sorted(codes.keys() - {criterion.metric for criterion in criteria.criteria})
+    if unused:
+        names = ", ".join(f"`{name}`" for name in unused)
+        warn([f"no criterion names {names}, so the evaluator is not asked; add {{{unused[0]!r}: {{}}}}"])
+
+
+def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
+    """The mocks of a mapping from tool names, as in a scenario. Raises UsageError."""
+    try:
+        return parse_tools({"tools": tools or {}})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def wanted_agent(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:
+    """The agent of a call that may be written as google-adk's are. Raises UsageError."""
+    if (agent is None) == (agent_module is None):
+        raise UsageError("give one of `agent` and `agent_module`: what is to be evaluated")
+    if agent_module is not None:
+        return adk_module(agent_module, agent_name)
+    if agent_name is not None:
+        if not isinstance(agent, str) and not is_adk_object(agent):
+            raise UsageError("`agent_name` names a part of a google-adk agent: give its module, or the agent")
+        return adk_module(agent, agent_name)
+    return agent
+
+
+def adk_module(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
+    """A google-adk agent in this process. Raises UsageError."""
+    try:
+        return AdkModuleAgent(type="adk_module", module=module, agent_name=agent_name)
+    except ValidationError as error:
+        raise UsageError(f"agent_module: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+
+
+def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | None]:
+    """The configuration of the working directory, if there is one, with this agent under test."""
+    if isinstance(agent, str) and "://" not in agent:
+        return _named(agent, root)
+    return loaded_with(_agent_config(agent), root), None
+
+
+def _named(name: str, root: Path) -> tuple[LoadedConfig, str | None]:
+    """The agent of this name in the configuration, else the google-adk agent of this module or folder."""
+    is_module = Path(root, name).is_dir() or has_module(name, root)
+    try:
+        path = find(root)
+    except ConfigError as error:
+        if not is_module:
+            raise ConfigError(
+                f"agent {name!r} is no URL, module or folder with a google-adk agent, and {error}"
+            ) from None
+        return loaded_with(adk_module(name), root), None
+    loaded = load(path)
+    config = loaded.config
+    known = {config.agent.name, *config.agents, *(other.name for other in config.compare)}
+    if name in known or not is_module:
+        return loaded, name
+    return loaded_with(adk_module(name), root), None
+
+
+def _agent_config(agent: AgentLike) -> AgentConfig:
+    if isinstance(agent, str):
+        return agent_at(agent)
+    if isinstance(agent, AnyAgent):
+        return agent
+    if isinstance(endpoint := getattr(agent, "endpoint", None), str):
+        return agent_at(endpoint)
+    if is_adk_object(agent):
+        return adk_module(agent)
+    if callable(agent) or framework_of(agent) is not None:
+        return CustomAgent(type="custom", handler=agent)
+    raise UsageError(
+        f"{agent!r} is no agent; give a name of the configuration, a URL, a module with a google-adk agent, "
+        "such an agent, an agent of agentest.config, a handler function, or an object with an `endpoint`"
+    )
+
+
+async def run_result(
+    prepared: Prepared,
+    emit: Emit = lambda _: None,
+    finished: Mapping[str, Sequence[Conversation]] | None = None,
+    limit_s: float | None = None,
+) -> RunResult:
+    """Run what was prepared. Notes become warnings. Raises UsageError, and KeyboardInterrupt after Ctrl-C.
+
+    Args:
+        finished: conversations of an earlier run, by scope, to be evaluated again.
+        limit_s: after so long, what has not finished is errored.
+    """
+    warn(prepared.notes)
+    source = LiveAgents() if finished is None else EarlierRun(finished)
+    outcome = await execute(prepared, emit, Mode(source=source, limit_s=limit_s))
+    warn(map(prepared.loaded.redact, outcome.notes))
+    if outcome.result is None or outcome.interrupted:
+        raise KeyboardInterrupt
+    if finished is None:  # of an earlier run's calls it was told then
+        warn(prepared.loaded.redact(warning.message) for warning in outcome.result.unanswered)
+    return outcome.result
+
+
+def warn(notes: Iterable[str]) -> None:
+    """Tell what the user should know as warnings, which test runners collect."""
+    for note in notes:
+        warnings.warn(in_log(clean_rows(note)), stacklevel=2)

@@ -1,0 +1,301 @@
+"""`LocalEvalService`: conversations held first and evaluated later."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentest.adk.cases import CaseSet, unchecked
+from agentest.adk.eval_result import (
+    EvalCaseResult,
+    EvalMetricResult,
+    EvalMetricResultPerInvocation,
+    eval_status,
+    metric_result,
+    overall_information,
+    overall_reason,
+    turn_information,
+    turn_result,
+)
+from agentest.adk.formats.criteria import Criteria
+from agentest.adk.formats.eval_set import EVAL_CASE, EvalCase, EvalSet, Invocation
+from agentest.adk.formats.problems import Names
+from agentest.adk.in_process_evaluation import (
+    AgentLike,
+    CriteriaLike,
+    Evaluators,
+    as_eval_set,
+    configuration,
+    criteria_of,
+    mocks,
+    plain_name,
+    read_set,
+    results_as_they_come,
+    validated,
+)
+from agentest.adk.metrics.custom_evaluators import EvalMetric
+from agentest.adk.metrics.custom_grader import actual_invocations
+from agentest.adk.plan import eval_plan
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import ConversationResult, MetricResult, ScenarioResult
+from agentest.domain.transcript import Blame, Conversation, Failure
+from agentest.runner.prepare import Request, prepared_for
+from agentest.support.errors import UsageError
+from agentest.support.json_text import safe_repr
+from agentest.support.spelling import did_you_mean, snake_keys
+
+
+class LocalEvalService:
+    """Holds the conversations of a set first and evaluates them later, as often as one likes.
+
+    Requests are values of `service_requests`, or mappings with ADK's keys in either spelling.
+    """
+
+    def __init__(self, agent: AgentLike, *, tools: Mapping[str, Any] | None = None) -> None:
+        self._root = Path.cwd()
+        self._loaded, self._name = configuration(agent, self._root)
+        self._tools = mocks(tools)
+
+    async def perform_inference(
+        self, request: InferenceRequest | Mapping[str, Any]
+    ) -> AsyncIterator[InferenceResult]:
+        """Hold every case's conversation once. Each is given when it has ended, so their order may differ.
+
+        Leaving the loop early ends the conversations that are under way.
+        """
+        eval_set = inference_request(request).selected()
+        chosen = CaseSet(read_set(eval_set), Criteria(()), self._tools, graded=False)
+        cases = {case.eval_id: case for case in eval_set.eval_cases}
+        async with aclosing(self._results([chosen])) as results:
+            async for scenario in results:
+                case = cases[scenario.case.eval_id if scenario.case else ""]
+                yield _inference(scenario, eval_set.eval_set_id, case)
+
+    async def evaluate(self, request: EvaluateRequest | Mapping[str, Any]) -> AsyncIterator[EvalCaseResult]:
+        """Evaluate conversations that were held. Each is given when it is evaluated."""
+        asked = evaluate_request(request)
+        criteria, codes = criteria_of(asked.criteria, asked.evaluators, self._root)
+        # Held several times, a case has one name more than once: a place of its own tells each apart.
+        places = {f"inference-{n}": one for n, one in enumerate(asked.inference_results, start=1)}
+        sets = [
+            CaseSet(read_set(EvalSet(one.eval_set_id, (one.case,)), Path(place)), criteria, {}, codes)
+            for place, one in places.items()
+        ]
+        held = {place: _conversation(one) for place, one in places.items()}
+        async with aclosing(self._results(sets, held)) as results:
+            async for scenario in results:
+                yield _case_result(scenario, places[scenario.file])
+
+    def _results(
+        self, sets: Sequence[CaseSet], held: Mapping[str, Conversation] | None = None
+    ) -> AsyncGenerator[ScenarioResult]:
+        """Run the sets. `held`: the path of each → the conversation that was held already."""
+        plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root, self._loaded.redact)
+        finished = None if held is None else {unit.scope: [held[unit.file]] for unit in plan.units}
+        prepared = prepared_for(Request(self._root), self._loaded, plan, _notes(sets))
+        return results_as_they_come(prepared, finished)
+
+
+def _notes(sets: Sequence[CaseSet]) -> list[str]:
+    """What no criterion compares with, said once for all conversations of a case."""
+    if not sets:
+        return []
+    cases = {case.eval_id: case for chosen in sets for case in chosen.read.eval_set.eval_cases}
+    whole = EvalSet(sets[0].read.eval_set.eval_set_id, tuple(cases.values()))
+    return list(unchecked(replace(sets[0], read=read_set(whole))))
+
+
+def _conversation(one: InferenceResult) -> Conversation:
+    """What was held; a conversation without a turn where nothing could be."""
+    if one.conversation is not None:
+        return one.conversation
+    failure = Failure(Blame.INTERNAL, one.error_message or "no conversation was held")
+    return Conversation(one.session_id, (), Ending.ERROR, failure)
+
+
+def _inference(scenario: ScenarioResult, eval_set_id: str, case: EvalCase) -> InferenceResult:
+    if not scenario.conversations:
+        problem = scenario.verdict.reasons[0].message
+        return InferenceResult(eval_set_id, case.eval_id, None, "", case, problem)
+    held = scenario.conversations[0].conversation
+    return InferenceResult(
+        eval_set_id,
+        case.eval_id,
+        None if held.failure else actual_invocations(held),
+        held.conversation_id,
+        case,
+        held.failure.message if held.failure else None,
+        held,
+    )
+
+
+def _case_result(scenario: ScenarioResult, one: InferenceResult) -> EvalCaseResult:
+    return EvalCaseResult(
+        eval_set_id=one.eval_set_id,
+        eval_id=one.eval_case_id,
+        final_eval_status=eval_status(scenario.verdict.status),
+        overall_eval_metric_results=[
+            *(metric_result(one, overall_reason(one.name, scenario)) for one in scenario.metric_verdicts),
+            *(overall_information(name, scenario) for name in scenario.information),
+        ],
+        eval_metric_result_per_invocation=[
+            invocation
+            for conversation in scenario.conversations
+            for invocation in _invocations(scenario, conversation, one)
+        ],
+        session_id=one.session_id,
+        scenario=scenario,
+    )
+
+
+def _invocations(
+    scenario: ScenarioResult, conversation: ConversationResult, one: InferenceResult
+) -> list[EvalMetricResultPerInvocation]:
+    expected = one.case.conversation or ()
+    actual = actual_invocations(conversation.conversation)
+    metrics = {turn.turn_index: turn.metrics for turn in conversation.turns}
+    return [
+        EvalMetricResultPerInvocation(
+            invocation,
+            expected[n] if n < len(expected) else None,
+            _metric_results(scenario, (metrics.get(n, {}), conversation.metrics)),
+        )
+        for n, invocation in enumerate(actual)
+    ]
+
+
+def _metric_results(
+    scenario: ScenarioResult, metrics: Sequence[Mapping[str, MetricResult]]
+) -> list[EvalMetricResult]:
+    return [
+        *(turn_result(name, threshold, metrics) for name, threshold in scenario.thresholds.items()),
+        *(turn_information(name, metrics) for name in scenario.information),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """Which cases to hold: of a set, all or some."""
+
+    eval_set: EvalSet
+    eval_case_ids: Sequence[str] = ()
+
+    def selected(self) -> EvalSet:
+        """The set with the chosen cases alone, in the order asked for. Raises UsageError."""
+        known = {case.eval_id: case for case in self.eval_set.eval_cases}
+        for eval_id in self.eval_case_ids:
+            if eval_id not in known:
+                raise UsageError(f"there is no case {eval_id!r}; {did_you_mean(eval_id, known)}")
+        if not self.eval_case_ids:
+            return self.eval_set
+        return replace(self.eval_set, eval_cases=tuple(known[eval_id] for eval_id in self.eval_case_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceResult:
+    """A conversation that was held. `inferences` is None where it came to no end."""
+
+    eval_set_id: str
+    eval_case_id: str
+    inferences: Sequence[Invocation] | None
+    session_id: str
+    case: EvalCase
+    error_message: str | None = None
+    conversation: Conversation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateRequest:
+    """What to evaluate, and by which criteria: as `AgentEvaluator.evaluate_eval_set` takes them."""
+
+    inference_results: Sequence[InferenceResult]
+    criteria: CriteriaLike
+    evaluators: Evaluators = ()
+
+
+def inference_request(request: InferenceRequest | Mapping[str, Any]) -> InferenceRequest:
+    """A request as a value. Raises UsageError."""
+    if isinstance(request, InferenceRequest):
+        return request
+    known = ("app_name", "eval_set", "eval_set_id", "eval_cases", "eval_case_ids", "inference_config")
+    keys = _keys(request, known, "the request")
+    ids = tuple(_list(keys, "eval_case_ids"))
+    if "eval_set" in keys:
+        return InferenceRequest(as_eval_set(keys["eval_set"]), ids)
+    cases = tuple(case for item in _list(keys, "eval_cases") for case in _cases(item))
+    return InferenceRequest(EvalSet(str(keys.get("eval_set_id") or "eval-set"), cases), ids)
+
+
+def evaluate_request(request: EvaluateRequest | Mapping[str, Any]) -> EvaluateRequest:
+    """A request as a value. Raises UsageError."""
+    if isinstance(request, EvaluateRequest):
+        return request
+    keys = _keys(request, ("inference_results", "evaluate_config", "criteria", "evaluators"), "the request")
+    if "inference_results" not in keys or not keys.keys() & {"criteria", "evaluate_config"}:
+        raise UsageError("the request needs inference_results, and criteria or evaluate_config")
+    criteria = keys.get("criteria")
+    if criteria is None:
+        config = _keys(keys.get("evaluate_config"), ("eval_metrics", "parallelism"), "evaluate_config")
+        criteria = _criteria(_list(config, "eval_metrics"))
+    results = _list(keys, "inference_results")
+    for result in results:
+        if not isinstance(result, InferenceResult):
+            raise UsageError(f"inference_results: {safe_repr(result)} is no result of perform_inference")
+    return EvaluateRequest(results, criteria, keys.get("evaluators") or ())
+
+
+def _keys(value: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}: expected a mapping, found {safe_repr(value)}")
+    try:
+        keys = snake_keys(value, known)
+    except ValueError as error:
+        raise UsageError(f"{what}: {error}") from None
+    for key in keys:
+        if key not in known:
+            raise UsageError(f"{what}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+    return keys
+
+
+def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:
+    items = keys.get(name, ())
+    if isinstance(items, Iterable) and not isinstance(items, str | bytes | Mapping):
+        return tuple(items)
+    raise UsageError(f"{name}: expected a list, found {safe_repr(items)}")
+
+
+def _cases(item: Any) -> Sequence[EvalCase]:
+    """ADK-TS hands over whole sets as `evalCases`."""
+    if isinstance(item, EvalSet):
+        return item.eval_cases
+    if isinstance(item, EvalCase):
+        return (item,)
+    if isinstance(item, Mapping) and item.keys() & {"eval_cases", "evalCases"}:
+        return as_eval_set(item).eval_cases
+    return (validated(EVAL_CASE, EvalCase, item, Names()),)
+
+
+def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:
+    """`eval_metrics` as criteria. Raises UsageError, also for a metric that is named twice."""
+    criteria: dict[str, Any] = {}
+    for name, criterion in map(_criterion, metrics):
+        if name in criteria:
+            raise UsageError(f"eval_metrics: `{name}` is named twice; evaluate once with each")
+        criteria[name] = criterion
+    return criteria
+
+
+def _criterion(metric: Any) -> tuple[str, Any]:
+    if isinstance(metric, EvalMetric):
+        keys: dict[str, Any] = {"metric_name": metric.metric_name, "threshold": metric.threshold}
+        keys["criterion"] = dict(vars(metric.criterion))
+    else:
+        keys = _keys(metric, ("metric_name", "threshold", "criterion", "judge_model_options"), "eval_metrics")
+    name = plain_name(keys.pop("metric_name", None))
+    if not isinstance(name, str):
+        raise UsageError(f"eval_metrics: a metric has no metric_name: {safe_repr(metric)}")
+    criterion = keys.pop("criterion", None) or {}
+    return name, {**{key: value for key, value in keys.items() if value is not None}, **criterion}

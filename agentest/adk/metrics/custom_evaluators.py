@@ -1,0 +1,176 @@
+"""Evaluators of the user's own: the classes that they are written with, and those of their results."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any, Self
+
+from agentest.adk.formats.eval_set import Invocation
+from agentest.adk.formats.metric_info import MetricInfo
+from agentest.support.json_text import safe_repr
+from agentest.support.spelling import did_you_mean, snake_keys
+
+
+class EvalStatus(IntEnum):
+    """What became of a metric, a case or an invocation; numbered as in google-adk."""
+
+    PASSED = 1
+    FAILED = 2
+    NOT_EVALUATED = 3
+    INFORMATIONAL = 4
+    """There is a score, or none, and it decides nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerInvocationResult:
+    """An evaluator's score of one invocation; None where it has none."""
+
+    actual_invocation: Invocation
+    expected_invocation: Invocation | None = None
+    score: float | None = None
+    eval_status: EvalStatus = EvalStatus.NOT_EVALUATED
+    reason: str = ""
+    """Why the score is what it is, or why there is none; shown with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """The result of an evaluator. Without results by invocation, the overall score counts as the case's."""
+
+    overall_score: float | None = None
+    overall_eval_status: EvalStatus = EvalStatus.NOT_EVALUATED
+    per_invocation_results: Sequence[PerInvocationResult] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalMetric:
+    """The metric that code of the user's own scores: `self.metric`, or the first argument of a function.
+
+    A function gets no threshold but the criterion's: google-adk gives it no other.
+    """
+
+    metric_name: str
+    threshold: float | None = None
+    criterion: SimpleNamespace = field(default_factory=SimpleNamespace)
+    """The keys of the criterion as attributes: `criterion.threshold`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMetric(EvalMetric):
+    """The metric of an evaluator, which always has a threshold."""
+
+    threshold: float = 1.0
+
+
+class Evaluator(ABC):
+    """Base of custom evaluators.
+
+        class Polite(Evaluator):
+            def __init__(self, threshold: float = 0.8) -> None:
+                super().__init__(metric_name="polite", threshold=threshold)
+
+    In a run, `threshold` is the criterion's; where that gives none, the `default_threshold` of
+    `get_metric_info()`, else the one that the class gives itself.
+    """
+
+    metric_name: str = ""
+    threshold: float = 1.0
+    _criterion: SimpleNamespace | None = None
+    _made_with: bool = False
+    """Whether the instance was made with arguments: then its threshold was chosen."""
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        self = super().__new__(cls)
+        object.__setattr__(self, "_made_with", bool(args or named))  # a frozen dataclass, too
+        return self
+
+    def __init__(
+        self,
+        threshold: float | Mapping[str, Any] | EvalMetric | None = None,
+        metric_name: str | None = None,
+        **spelled: Any,
+    ) -> None:
+        """Take name and threshold: as keywords, or as one mapping; keys are read in either spelling.
+
+        Raises TypeError for another key, ValueError for a threshold that is no number.
+        """
+        first = _definition(threshold)
+        named = {} if metric_name is None else {"metric_name": metric_name}
+        given = _known({**first, **named, **spelled}, type(self).__name__)
+        if given.get("metric_name"):
+            self.metric_name = str(given["metric_name"])
+        if given.get("threshold") is not None:
+            self.threshold = _number(given["threshold"], type(self).__name__)
+
+    @property
+    def metric(self) -> HeldMetric:
+        """Name, threshold and criterion."""
+        criterion = self._criterion or SimpleNamespace(threshold=self.threshold)
+        return HeldMetric(self.metric_name or type(self).__name__, self.threshold, criterion)
+
+    @abstractmethod
+    def evaluate_invocations(
+        self, actual_invocations: list[Invocation], expected_invocations: Any, /
+    ) -> EvaluationResult | Mapping[str, Any] | Awaitable[EvaluationResult | Mapping[str, Any]]:
+        """The scores; plain or async. A mapping has the keys of an EvaluationResult.
+
+        `expected_invocations` is a list as long as the other, or None for a simulated conversation.
+        """
+
+    @classmethod
+    def get_metric_info(cls) -> MetricInfo | Mapping[str, Any]:
+        """What the evaluator measures; a mapping has the keys of a MetricInfo."""
+        return MetricInfo(
+            metric_name=cls.metric_name or cls.__name__,
+            description=inspect.getdoc(cls) or "",
+            default_threshold=cls.threshold,
+        )
+
+
+def held_to(evaluator: Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
+    """The evaluator, made for one conversation, with the criterion in its `metric`."""
+    evaluator.threshold = threshold
+    evaluator._criterion = SimpleNamespace(**deepcopy(dict(written)))
+    return evaluator
+
+
+def chosen_threshold(evaluator: Evaluator) -> float | None:
+    """The threshold that the user made the evaluator with; None where it has that of its class."""
+    return evaluator.threshold if evaluator._made_with else None
+
+
+Code = type[Evaluator] | Evaluator | Callable[..., Any]
+"""What scores a metric: an Evaluator, its class, or a function `(metric, actual, expected, scenario)`."""
+
+
+def _definition(given: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+    """The first argument of an evaluator as keys: a threshold, or a whole metric."""
+    if isinstance(given, EvalMetric):
+        return {"metric_name": given.metric_name, "threshold": given.threshold}
+    return dict(given) if isinstance(given, Mapping) else {"threshold": given}
+
+
+def _known(given: Mapping[str, Any], evaluator: str) -> dict[str, Any]:
+    known = ("metric_name", "threshold")
+    try:
+        keys = snake_keys(given, known)
+    except ValueError as error:
+        raise TypeError(f"{evaluator}: {error}") from None
+    for key in keys:
+        if key not in known:
+            raise TypeError(f"{evaluator}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+    return keys
+
+
+def _number(value: Any, evaluator: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{evaluator}: the threshold must be a number, found {safe_repr(value)}")
+    return float(value)

@@ -1,0 +1,257 @@
+"""Metrics of the user's own before a run: their code, what it says of itself, and what it is held to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from agentest.adk.formats.criteria import Criteria, Criterion, CustomMetric
+from agentest.adk.formats.metric_info import Interval, MetricInfo, interval_of, metric_info_of
+from agentest.adk.metrics.custom_evaluators import Code, EvalMetric, Evaluator, chosen_threshold, held_to
+from agentest.support.calling import words_of
+from agentest.support.errors import ConfigError, UsageError
+from agentest.support.importing import import_object
+from agentest.support.spelling import snake_case
+
+_NEEDED = "evaluate_invocations"
+_TOLD = "get_metric_info"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnMetric:
+    """What scores a metric of the user's own.
+
+    Attributes:
+        name: what the code is called.
+        threshold: that of a criterion which gives none; None: there is no such default.
+        interval: the range of its scores; None: any number.
+        experimental: whether it says so of itself.
+    """
+
+    code: Code
+    name: str
+    threshold: float | None = None
+    interval: Interval | None = None
+    experimental: bool = False
+
+
+_DECIDES_NOTHING = 1.0
+"""What code is told as its threshold where nobody names one, because the score is for information alone."""
+
+
+def own_metrics(
+    criteria: Criteria, root: Path, given: Mapping[str, Code] = MappingProxyType({})
+) -> tuple[Criteria, dict[str, OwnMetric]]:
+    """The criteria with all thresholds, and what scores the metrics of the user's own.
+
+    Args:
+        given: metric → code, in place of what the criteria import.
+
+    Raises UsageError that says which metric's code cannot grade, and why.
+    """
+    thresholds = {c.metric: c.threshold for c in criteria.criteria if c.has_threshold}
+    source = str(criteria.source or "criteria")
+    try:
+        codes = {n: given.get(n) or _imported(n, metric, root) for n, metric in criteria.custom.items()}
+        own = {n: _own_metric(n, criteria.custom[n], code, thresholds.get(n)) for n, code in codes.items()}
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None
+    held = tuple(
+        _completed(criterion, own[criterion.metric], source) if criterion.metric in own else criterion
+        for criterion in criteria.criteria
+    )
+    return replace(criteria, criteria=held), own
+
+
+def about_experimental(own: Mapping[str, OwnMetric]) -> list[str]:
+    """A note on each metric that calls itself experimental."""
+    return [f"`{n}` is experimental, says {metric.name}" for n, metric in own.items() if metric.experimental]
+
+
+def metric_name(code: Code) -> str:
+    """The name of the metric that the code scores, by its own account. Raises ConfigError."""
+    name = getattr(code, "metric_name", "")
+    if name and isinstance(name, str):
+        return name
+    if isinstance(code, type) and issubclass(code, Evaluator):
+        check_code(code.__name__, code)
+        info = _info(code.__name__, code) if _tells(code) else None
+        return info.metric_name if info else _made(code, 1.0).metric.metric_name
+    if isinstance(code, Evaluator):
+        info = _info(type(code).__name__, code)
+        return info.metric_name if info else type(code).__name__
+    return str(getattr(code, "__name__", repr(code)))
+
+
+def check_code(name: str, code: Any) -> Code:
+    """The class or function, if it can grade. Raises ConfigError."""
+    where = f"custom_metrics.{name}"
+    if isinstance(code, type):
+        _check_class(where, code)
+    elif not callable(code) and not isinstance(code, Evaluator):
+        raise ConfigError(f"{where}: {code!r} is neither a function nor an Evaluator")
+    _check_not_ours(where, code)
+    checked: Code = code
+    return checked
+
+
+def made_for(code: type[Evaluator] | Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
+    """The evaluator of one conversation. Of a class it is a new one, held to the criterion.
+
+    An instance is used as it is, with the threshold that it was made with: it belongs to the user.
+    """
+    return held_to(_made(code, threshold), threshold, written) if isinstance(code, type) else code
+
+
+def _check_class(where: str, code: type[Any]) -> None:
+    if not issubclass(code, Evaluator):
+        raise ConfigError(f"{where}: {code.__name__} is no Evaluator; subclass agentest.adk.Evaluator")
+    method = getattr(code, _NEEDED, None)
+    if getattr(method, "__isabstractmethod__", False) or not callable(method):
+        raise ConfigError(
+            f"{where}: {code.__name__} has no method `{_NEEDED}`; define "
+            f"`def {_NEEDED}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
+        )
+    if not _tells(code) and (told := _in_camel_case(code, _TOLD)):
+        raise ConfigError(f"{where}: {code.__name__}.{told} is the spelling of ADK-TS; call it `{_TOLD}`")
+
+
+def _misspelled(code: type[Any]) -> str:
+    """A hint at a method that was meant to be the one that is needed."""
+    other = _in_camel_case(code, _NEEDED)
+    return f" (its `{other}` is the spelling of ADK-TS)" if other else ""
+
+
+def _in_camel_case(code: type[Any], method: str) -> str:
+    """The method's name where the class spells it as ADK-TS does, so that nobody would call it; else ""."""
+    return next((name for name in dir(code) if name != method and snake_case(name) == method), "")
+
+
+def _check_not_ours(where: str, code: Any) -> None:
+    """Raises ConfigError for one of Agentest's own: in a run, the built-in metric does its work."""
+    built_in = vars(code if isinstance(code, type) else type(code)).get("built_in")
+    if built_in:
+        raise ConfigError(
+            f"{where}: this evaluator is there to be used alone; in a run, name the metric `{built_in}`"
+        )
+
+
+def _imported(name: str, metric: CustomMetric, root: Path) -> Code:
+    """The evaluator or function at an import path, `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
+    module, _, attribute = metric.path.rpartition("." if ":" not in metric.path else ":")
+    try:
+        code = import_object(f"{module}:{attribute}", root)
+    except ValueError as error:
+        raise ConfigError(f"custom_metrics.{name}: {error}") from None
+    return check_code(name, code)
+
+
+def _own_metric(name: str, metric: CustomMetric, code: Code, threshold: float | None) -> OwnMetric:
+    """What is known of the code. Raises ConfigError where it cannot be made, or tells nonsense of itself."""
+    written = metric.info or {}
+    called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)
+    info = _info(name, code)
+    range_written = (written.get("metric_value_info") or {}).get("interval")
+    return OwnMetric(
+        code=code,
+        name=called,
+        threshold=_default(name, code, info, written.get("default_threshold"), threshold),
+        interval=interval_of(range_written) if range_written else info.interval if info else None,
+        experimental=bool(written.get("experimental", info and info.experimental)),
+    )
+
+
+def _default(
+    name: str, code: Code, info: MetricInfo | None, written: float | None, threshold: float | None
+) -> float | None:
+    """The threshold of a criterion that gives none: the file's, a chosen one, the metric's, the code's.
+
+    Makes a class's evaluator once, so that one that cannot be made is known before the run.
+    """
+    told = info.default_threshold if info else None
+    first = written if written is not None else told
+    if isinstance(code, type):
+        evaluator = _made(code, threshold if threshold is not None else first, f"custom_metrics.{name}")
+        return evaluator.threshold if first is None else first
+    if not isinstance(code, Evaluator):
+        return written
+    found = (written, chosen_threshold(code), told, code.threshold)
+    return next(value for value in found if value is not None)
+
+
+def _made(code: type[Evaluator], threshold: float | None, where: str = "custom_metrics") -> Evaluator:
+    """A new evaluator; with its own threshold where none is given. Raises ConfigError."""
+    arguments = _arguments(code, threshold, where)
+    try:
+        return code(**arguments)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+        told = f"{type(error).__name__}: {words_of(error)}"
+        raise ConfigError(f"{where}: {code.__name__}() raised {told}") from None
+
+
+def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> dict[str, Any]:
+    """What `__init__` is given: the threshold, or the whole metric, where it asks for it."""
+    parameters = list(inspect.signature(code.__init__).parameters.values())[1:]
+    required = [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    given: dict[str, Any] = {}
+    for name in (p.name for p in parameters if threshold is not None or p.name in required):
+        if name == "threshold" and threshold is not None:
+            given[name] = threshold
+        elif name in ("eval_metric", "metric"):
+            given[name] = EvalMetric(code.metric_name or code.__name__, threshold)
+    missing = [name for name in required if name not in given]
+    if missing == ["threshold"]:
+        raise ConfigError(f"{where}: {code.__name__} has no threshold of its own; give one in the criterion")
+    if missing:
+        raise ConfigError(
+            f"{where}: {code.__name__}() needs {', '.join(missing)}, which Agentest does not know; "
+            "give each a default, or hand over an instance with `evaluators=`"
+        )
+    return given
+
+
+def _tells(code: type[Evaluator]) -> bool:
+    """Whether the class has a `get_metric_info` of its own."""
+    return inspect.getattr_static(code, "get_metric_info") is not vars(Evaluator)["get_metric_info"]
+
+
+def _info(name: str, code: Code) -> MetricInfo | None:
+    """What the evaluator tells of itself, None where it tells nothing. Raises ConfigError."""
+    cls = code if isinstance(code, type) else type(code)
+    if not issubclass(cls, Evaluator) or not _tells(cls):
+        return None
+    plain = inspect.isfunction(inspect.getattr_static(cls, "get_metric_info"))
+    where = f"custom_metrics.{name}: {cls.__name__}.get_metric_info()"
+    asked: Any = _made(cls, 1.0, f"custom_metrics.{name}") if plain and isinstance(code, type) else code
+    try:
+        told = asked.get_metric_info()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+        raise ConfigError(f"{where} raised {type(error).__name__}: {words_of(error)}") from None
+    if inspect.iscoroutine(told):
+        told.close()
+        raise ConfigError(f"{where}: is async; make it a plain method")
+    try:
+        return metric_info_of(told)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _completed(criterion: Criterion, own: OwnMetric, source: str) -> Criterion:
+    """The criterion with the metric's default threshold where it gives none. Raises UsageError."""
+    where = f"{source}: criteria.{criterion.metric}.threshold"
+    if not criterion.has_threshold:
+        least = _DECIDES_NOTHING if own.threshold is None and criterion.information else own.threshold
+        if least is None:
+            raise UsageError(f"{where}: is missing, and {own.name} has no default; give one")
+        criterion = replace(criterion, threshold=least, written={**criterion.written, "threshold": least})
+        if criterion.information:
+            return criterion
+    if own.interval and criterion.threshold not in own.interval:
+        raise UsageError(f"{where}: must be {own.interval}, found {criterion.threshold!r}")
+    return criterion

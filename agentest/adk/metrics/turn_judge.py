@@ -1,0 +1,216 @@
+"""The graders that ask a judge about one turn after another."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+import anyio
+from pydantic import BaseModel
+
+from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.eval_set import EvalCase, Invocation, InvocationEvents, text_of
+from agentest.adk.metrics.grader import AgentFacts, CriterionGrader
+from agentest.adk.metrics.prompts import turn_messages
+from agentest.domain.metrics import ADK_METRICS
+from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
+from agentest.domain.transcript import Conversation, Turn
+from agentest.judging.answers import BinaryAnswer
+from agentest.judging.grader import Graded
+from agentest.judging.judge import answered, at_once
+from agentest.models.port import CallKey, Message, Model
+from agentest.models.structured_output import Problem
+
+
+async def each_turn(turns: Sequence[Turn], score: Callable[[Turn], Awaitable[MetricResult | None]]) -> Graded:
+    """The scores of all turns, asked for at once; a turn whose score is None is left out."""
+    results = zip(turns, await concurrently(score, turns), strict=True)
+    return Graded({turn.turn_index: result for turn, result in results if result is not None})
+
+
+class TurnJudge(CriterionGrader):
+    """Asks the same of every turn of a conversation."""
+
+    __slots__ = ()
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        skipped = self._skipped(conversation)
+        if skipped or model is None:
+            return Graded(whole=skipped or no_model(self.criterion))
+        panel = Panel.of(self.criterion, model, key)
+
+        async def score(turn: Turn) -> MetricResult | None:
+            return await self._score(turn, conversation, panel)
+
+        graded = await each_turn(conversation.turns, score)
+        return graded if graded.turns else Graded(whole=self._no_turn())
+
+    @abstractmethod
+    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+        """The turn's score; None where there is nothing to judge."""
+
+    def _skipped(self, conversation: Conversation) -> Skipped | None:  # noqa: ARG002 - for those that look at it
+        """Why the conversation cannot be judged, whatever the judge; None where it can be."""
+        return None
+
+    def _no_turn(self) -> Skipped | None:
+        """Why no turn has a score."""
+        return None
+
+
+SIMULATED = Skipped("a simulated user leads the case, so there is nothing written out to compare with")
+NO_REFERENCE = Skipped(
+    "no turn has a `final_response` (in the `data` form: `reference_answer`) in the evaluation set "
+    "to compare with"
+)
+
+
+def invocation_at(case: EvalCase, turn_index: int) -> Invocation | None:
+    """What the case says about a turn; None for a turn that it does not write out."""
+    written = case.conversation or ()
+    return written[turn_index] if turn_index < len(written) else None
+
+
+def reply_of(turn: Turn, criterion: Criterion) -> str:
+    """What counts as the reply: with `include_intermediate_responses_in_final` all that the agent said."""
+    if not criterion.include_intermediate_responses_in_final:
+        return turn.agent_message
+    said = [*(remark.text for remark in turn.remarks), turn.agent_message]
+    return "\n".join(text for text in said if text)
+
+
+def as_judged(turn: Turn, criterion: Criterion) -> Turn:
+    """The turn as its judges see it: what counts as the reply stands there, and nowhere else again."""
+    if not criterion.include_intermediate_responses_in_final:
+        return turn
+    return replace(turn, agent_message=reply_of(turn, criterion), remarks=())
+
+
+def reference_of(case: EvalCase, turn_index: int, criterion: Criterion) -> str | None:
+    """What the reply is compared with; None where the case gives none, or one without any text."""
+    invocation = invocation_at(case, turn_index)
+    text = text_of(invocation.final_response) if invocation else ""
+    if invocation is None or not text.strip():
+        return None
+    if not criterion.include_intermediate_responses_in_final:
+        return text
+    return "\n".join([*_intermediate_texts(invocation), text])
+
+
+def reply_messages(
+    case: EvalCase,
+    criterion: Criterion,
+    conversation: Conversation,
+    turn: Turn,
+    question: str,
+    facts: AgentFacts,
+) -> list[Message]:
+    """The messages that ask a judge about a turn's reply, in the light of the turns before it."""
+    goal = case.conversation_scenario.conversation_plan if case.conversation_scenario else ""
+    before = [earlier for earlier in conversation.turns if earlier.turn_index < turn.turn_index]
+    return turn_messages(goal, [*before, as_judged(turn, criterion)], facts, question)
+
+
+def _intermediate_texts(invocation: Invocation) -> list[str]:
+    data = invocation.intermediate_data
+    if data is None:
+        return []
+    if isinstance(data, InvocationEvents):
+        texts = [text_of(event.content) for event in data.invocation_events]
+    else:
+        texts = ["\n".join(p.text for p in parts if p.text) for _, parts in data.intermediate_responses]
+    return [text for text in texts if text]
+
+
+Answer = TypeVar("Answer", bound=BaseModel)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def samples_of(criterion: Criterion) -> int:
+    """How often each question of the metric is asked."""
+    return criterion.num_samples or ADK_METRICS[criterion.metric].samples
+
+
+def no_model(criterion: Criterion) -> Skipped:
+    """Why a judged metric has no value in an offline run."""
+    if criterion.judge_model is None:
+        return Skipped(NO_MODEL)
+    return Skipped(
+        f"{NO_MODEL} (the criteria name {criterion.judge_model}: "
+        "configure `model`, set AGENTEST_MODEL, or name one with --model)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled(Generic[Answer]):
+    """The samples that have an answer, in their order, and what the first problem was.
+
+    google-adk leaves out the samples that it cannot read and lets the others decide, however few they are;
+    so do its metrics here. Agentest's own metrics (`evaluate.judge`) have no score unless more than half of
+    the samples have an answer.
+    """
+
+    answers: tuple[Answer, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The judges of one grader: their model, and how often each question is asked."""
+
+    model: Model
+    samples: int
+    key: CallKey
+    places: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+    """Has a place for a question, or is waited for."""
+
+    @classmethod
+    def of(cls, criterion: Criterion, model: Model, key: CallKey) -> Panel:
+        """The panel for one conversation; it is asked as much at once as the criterion allows."""
+        own = replace(key, metric=criterion.metric)
+        if criterion.parallelism_limit is None:
+            return cls(model, samples_of(criterion), own)
+        return cls(model, samples_of(criterion), own, anyio.Semaphore(criterion.parallelism_limit))
+
+    async def ask(
+        self, messages: Sequence[Message], answer: type[Answer], turn: int, nth: int = 0
+    ) -> Sampled[Answer]:
+        """The samples' answers to a question; `nth` tells several questions of a turn apart."""
+
+        async def sample(n: int) -> Answer | Problem:
+            key = replace(self.key, turn=turn, sample=nth * self.samples + n)
+            async with self.places:
+                found: Answer | Problem = await answered(self.model, messages, answer, key)
+                return found
+
+        replies = await concurrently(sample, range(self.samples))
+        problems = [reply.text for reply in replies if isinstance(reply, Problem)]
+        return Sampled(
+            tuple(reply for reply in replies if not isinstance(reply, Problem)),
+            problems[0] if problems else "no judge was asked",
+        )
+
+
+async def concurrently(function: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
+    """The function's result for each of the items, all asked for at once, in the order of the items."""
+    return await at_once([partial(function, item) for item in items])
+
+
+def majority(votes: Sequence[bool]) -> bool:
+    """Whether more than half of the votes are yes: a tie is no."""
+    return 2 * sum(votes) > len(votes)
+
+
+def voted(sampled: Sampled[BinaryAnswer], asked: int) -> Score | Unscored:
+    """1 or 0 by majority, a tie 0, with the reason of a judge who said so."""
+    answers = sampled.answers
+    if not answers:
+        return Unscored(sampled.problem)
+    value = int(majority([answer.value == 1 for answer in answers]))
+    reason = next(answer.reason for answer in answers if answer.value == value)
+    return Score(value, reason, tuple(answer.value for answer in answers) if asked > 1 else ())

@@ -1,0 +1,440 @@
+"""`agentest eval`: evaluation sets from the command line's words to a prepared run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agentest.adk.cases import CaseSet, case_entries, unchecked
+from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
+from agentest.adk.formats.reader import (
+    EVAL_SET_SUFFIX,
+    FoundSets,
+    ReadSet,
+    eval_sets_in,
+    find_eval_sets,
+    parse_target,
+    read_eval_set,
+    read_session,
+    select,
+)
+from agentest.adk.metrics.custom_metrics import OwnMetric, about_experimental, own_metrics
+from agentest.adk.metrics.grader import AgentFacts
+from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agents.adk import AdkModuleAgent
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.config import Config
+from agentest.config.file import LoadedConfig, find, load, secrets_of, with_instructions
+from agentest.config.visibility_advice import ways_to_see
+from agentest.domain.tool_visibility import Sight
+from agentest.mocks.binding import Mock
+from agentest.runner.plan import Plan, Unit, agents_under_test, placed
+from agentest.runner.prepare import Prepared, Request, asked_reports, prepared_for
+from agentest.runner.tools import ServedBeside, known_tools, told_instructions, tools_of
+from agentest.scenarios.options import parse_tools
+from agentest.support.errors import ConfigError, ScenarioError, UsageError
+from agentest.support.files import user_bytes
+from agentest.support.importing import import_file, user_traceback
+from agentest.support.redaction import HIDDEN, Redactor, environment_secrets
+from agentest.support.spelling import nearest
+
+_NOBODY = ChatCompletionsAgent(endpoint="http://localhost")
+"""Stands for the agent of a run that talks to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRequest:
+    """What the command line asks for."""
+
+    request: Request
+    targets: tuple[str, ...]
+    """Files and folders; a file may be followed by `:case1,case2`. The first may be the agent."""
+    criteria: Path | None = None
+    """The criteria of all files, in place of what lies beside each."""
+    num_runs: int = 1
+    initial_session: Path | None = None
+    mocks: Path | None = None
+    every_set: bool = False
+    """Whether folders run their `*.evalset.json`, too."""
+    without_agent: bool = False
+    """Whether nobody is talked to, so that the agent may be missing."""
+
+
+def prepare_eval(
+    asked: EvalRequest,
+    environ: MutableMapping[str, str] = os.environ,
+    configured: tuple[LoadedConfig, str | None] | None = None,
+) -> Prepared:
+    """Read sets, criteria and mocks, and plan the run. Raises UsageError.
+
+    Args:
+        configured: the configuration and the name of its agent, where the caller has them already.
+    """
+    request = asked.request
+    asked_reports(request)
+    if configured is None:
+        configured, targets = load_for(asked, environ)
+        asked = replace(asked, targets=targets)
+    loaded, agent = configured
+    wanted = _wanted(asked)
+    reads = _read(asked, wanted)
+    tools = load_mocks(asked.mocks) if asked.mocks else {}
+    sets = case_sets(reads, asked.criteria, tools, request.root)
+    plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root, loaded.redact)
+    notes = [*wanted.notes, *(note for read in reads for note in _notes(read, asked.criteria))]
+    notes += dict.fromkeys(note for chosen in sets for note in unchecked(chosen))
+    notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
+    return prepared_for(request, loaded, plan, notes, environ)
+
+
+def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
+    """What the user should know of a file, and of its own criteria where no others replace them."""
+    return (*read.warnings, *read.criteria_notes) if criteria is None else read.warnings
+
+
+def load_for(
+    asked: EvalRequest, environ: MutableMapping[str, str] = os.environ
+) -> tuple[tuple[LoadedConfig, str | None], tuple[str, ...]]:
+    """The configuration, which of its agents is wanted, and the targets.
+
+    An agent that is given by URL or as a package needs no configuration. Raises UsageError.
+    """
+    request, first = asked.request, asked.targets[0]
+    url = next((word for word in (request.options.agent, first) if word and "://" in word), None)
+    at_url = agent_at(url) if url else None  # before the configuration: it may be wrong, too
+    file = _configuration_file(request)
+    loaded = load(file, environ) if isinstance(file, Path) else None
+    names = agents_under_test(loaded.config, None)[1] if loaded else {}
+    words = read_words(asked.targets, request.options.agent, names)
+    agent: str | AnyAgent | None = words.agent
+    if agent is None and loaded is None and asked.without_agent:
+        agent = _NOBODY
+    if isinstance(agent, str) and "://" in agent:
+        agent = at_url
+    if isinstance(agent, AnyAgent):
+        return (loaded_with(agent, request.root, request.config, environ, loaded), None), words.targets
+    if loaded is None:
+        raise ConfigError(f"{file}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
+    return (loaded, agent), words.targets
+
+
+def _configuration_file(request: Request) -> Path | ConfigError:
+    """The file, or why there is none: an agent that is named by its URL needs none."""
+    try:
+        return request.config or find(request.root)
+    except ConfigError as error:
+        return error
+
+
+def agent_at(url: str) -> ChatCompletionsAgent:
+    """An agent that speaks chat completions at a URL. Raises ConfigError."""
+    try:
+        return ChatCompletionsAgent(endpoint=url)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{without_password(url)!r} is no endpoint of an agent: {problem}") from None
+
+
+def loaded_with(
+    agent: AgentConfig,
+    root: Path,
+    config: Path | None = None,
+    environ: MutableMapping[str, str] = os.environ,
+    loaded: LoadedConfig | None = None,
+) -> LoadedConfig:
+    """The configuration, if there is one, with this agent alone under test. Raises ConfigError.
+
+    Args:
+        loaded: the configuration, where it has been read already.
+    """
+    try:
+        path = config or find(root)
+    except ConfigError:
+        alone = with_instructions(Config(agent=agent), root)
+        return LoadedConfig(alone, root, Redactor([*environment_secrets(environ), *secrets_of(alone)]))
+    loaded = loaded or load(path, environ)
+    changed = with_instructions(loaded.config.model_copy(update={"agent": agent, "compare": []}), root)
+    return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
+
+
+def read_sets(asked: EvalRequest) -> list[ReadSet]:
+    """The sets that are asked for, of each only the cases that are wanted. Raises UsageError."""
+    return _read(asked, _wanted(asked))
+
+
+def _read(asked: EvalRequest, wanted: _Wanted) -> list[ReadSet]:
+    session = read_session(asked.initial_session) if asked.initial_session else None
+    reads = ((read_eval_set(file, session), cases) for file, cases in wanted.files.items())
+    return [select(read, tuple(cases)) if cases else read for read, cases in reads]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """File → the cases that are wanted of it (none: all), and what was left out."""
+
+    files: Mapping[Path, Mapping[str, None]]
+    notes: Sequence[str]
+
+
+def _wanted(asked: EvalRequest) -> _Wanted:
+    """The files that the targets stand for; one that is named twice is read once."""
+    files: dict[Path, tuple[Path, dict[str, None]]] = {}
+    notes: list[str] = []
+    for target in asked.targets:
+        path_text, cases = parse_target(target)
+        path = Path(path_text)
+        if path.is_dir() and cases:
+            raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
+        found = find_eval_sets(path, every=asked.every_set) if path.is_dir() else FoundSets((path,))
+        notes += [found.note] if found.note else []
+        for file in found.files:
+            first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
+            # Wanted as a whole once, it is wanted as a whole.
+            all_of_it = not before or not cases
+            files[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
+    return _Wanted(dict(files.values()), notes)
+
+
+def case_sets(
+    reads: Iterable[ReadSet], criteria_file: Path | None, tools: Mapping[str, Mock], root: Path
+) -> list[CaseSet]:
+    """Sets with their criteria: those of `criteria_file`, else a set's own, else those beside it, else ADK's.
+
+    Raises UsageError. A file is read once, and so is the code that it names.
+    """
+
+    @cache
+    def in_file(path: Path) -> tuple[Criteria, dict[str, OwnMetric]]:
+        return own_metrics(read_criteria(path), root)
+
+    def of(read: ReadSet) -> tuple[Criteria, dict[str, OwnMetric]]:
+        beside = read.path.parent / CRITERIA_FILE
+        if criteria_file is not None:
+            return in_file(criteria_file)
+        if read.criteria is not None:
+            return parse_criteria(read.criteria, str(read.path), read.path.parent), {}
+        return in_file(beside) if beside.exists() else (DEFAULT, {})
+
+    return [CaseSet(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
+
+
+def eval_plan(
+    sets: Sequence[CaseSet],
+    config: Config,
+    agent: str | None,
+    num_runs: int,
+    root: Path,
+    redact: Callable[[str], str] = str,
+) -> Plan:
+    """What there is to run. Raises UsageError.
+
+    Args:
+        redact: takes secrets out of what judges are told of the agent.
+    """
+    names, known = agents_under_test(config, agent)
+    told = {name: _facts(name, known[name], sets, root, redact) for name in names}
+    entries = placed(case_entries(sets, names, num_runs, root, told, redact, config.date), known, root)
+    units = tuple(entry for entry in entries if isinstance(entry, Unit))
+    used = {unit.agent: known[unit.agent] for unit in units}
+    return Plan(tuple(entries), used, len(names) > 1, (), units)
+
+
+def _facts(
+    name: str, agent: AgentConfig, sets: Sequence[CaseSet], root: Path, redact: Callable[[str], str]
+) -> AgentFacts:
+    """What the settings of an agent say of it; beside it, what mock servers and mocks tell of its tools."""
+    mocks = {name: mock for chosen in sets for name, mock in chosen.tools.items()}
+    beside = ServedBeside(servers=agent.mock_servers, root=root, mocked=frozenset(mocks))
+    tools = redact(known_tools(tools_of(agent, beside), mocks).text)
+    told = agent.tools is not None or agent.sent_tools
+    return AgentFacts(
+        instructions=redact(told_instructions(agent)),
+        tools=tools if told else "",
+        tools_beside="" if told else tools,
+        unseen=ways_to_see(name, agent) if sight_of(agent) is Sight.UNSEEN else "",
+    )
+
+
+def load_mocks(path: Path) -> dict[str, Mock]:
+    """The mocks of a Python module: its dict `tools`. Raises UsageError that names the file."""
+    if not path.is_file():
+        raise ConfigError(f"--mocks: {path} does not exist; name a Python file with a dict `tools`")
+    try:
+        module = import_file(path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, sys.exit() too
+        shown, line = user_traceback(error, path)
+        raise ScenarioError(f"--mocks: importing {path}:{line} failed\n{shown}") from None
+    if not hasattr(module, "tools"):
+        raise ScenarioError(f"--mocks: {path} has no `tools`; define a dict from tool name to mock")
+    try:
+        return parse_tools({"tools": module.tools})
+    except ValueError as error:
+        raise ScenarioError(f"--mocks: {path}: {error}") from None
+
+
+_SPEAKS_OF_AGENT = re.compile(rb"\b(root_agent|get_agent_async)\b")
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+_IN_JAVASCRIPT = ("agent.ts", "agent.js", "agent.mjs", "agent.cjs")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What was read from the words."""
+
+    agent: str | AdkModuleAgent | None
+    """A name, a URL, or a package; None: the agent that is configured."""
+    targets: tuple[str, ...]
+    """Files, folders, and `FILE:CASE,…`."""
+
+
+def read_words(words: Sequence[str], option: str | None, names: Collection[str]) -> Words:
+    """Tell the agent from the targets. Raises UsageError for words that are neither, or name two agents.
+
+    Args:
+        option: the agent that `--agent` names.
+        names: the agents that the configuration knows.
+    """
+    _refuse_empty(words)
+    first, rest = words[0], words[1:]
+    leading = _leading_agent(first, rest, names)
+    if leading is None:
+        _refuse_late_agent(rest, names)
+        return Words(_by_option(option, names), _in_folder(words, Path()))
+    if option is not None:
+        named = f"{without_password(first)}, and --agent {without_password(option)}"
+        raise UsageError(f"two agents are named: {named}; leave one of them out")
+    if not rest:
+        raise UsageError(
+            f"{without_password(first)} is an agent; name the files or folders of evaluation sets after it: "
+            "agentest eval AGENT FILE_OR_DIR"
+        )
+    return Words(leading, _in_folder(rest, agent_folder(first) or Path()))
+
+
+def agent_folder(word: str) -> Path | None:
+    """The folder of the google-adk agent that a path or a dotted name stands for; None: it is none."""
+    folder = Path(*word.split(".")) if _DOTTED.fullmatch(word) else Path(word)
+    files = [folder / "agent.py", folder / "__init__.py"]
+    return folder if any(_speaks_of_agent(file) for file in files) else None
+
+
+def without_password(url: str) -> str:
+    """A URL that can be shown, be it well formed or not.
+
+    A password that ends the address too early, at its /, is no password in the eyes of `redact`.
+    """
+    return re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse a word without letters: as a path it would be the working directory with all that is in it."""
+    if not all(word.strip() for word in words):
+        raise UsageError(
+            "one of the words is empty (a variable without a value?); name the files or folders of "
+            "evaluation sets, or . for the working directory"
+        )
+
+
+def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
+    """Refuse an agent that stands after the files."""
+    late = next((word for word in rest if "://" in word or (word in names and not Path(word).exists())), None)
+    if late and not _set_of_id(late, Path()):
+        raise UsageError(
+            f"{without_password(late)} is an agent, and stands after files; name it first: "
+            "agentest eval AGENT FILE_OR_DIR"
+        )
+
+
+def _speaks_of_agent(file: Path) -> bool:
+    try:
+        return bool(_SPEAKS_OF_AGENT.search(user_bytes(file)))
+    except (OSError, ValueError):  # ValueError: a null character in the path
+        return False
+
+
+def _by_option(option: str | None, names: Collection[str]) -> str | AdkModuleAgent | None:
+    """The agent that `--agent` names: a package, where no agent of the configuration has that name."""
+    if option is None or option in names or "://" in option or not agent_folder(option):
+        return option
+    return _in_package(option)
+
+
+def _in_package(word: str) -> AdkModuleAgent:
+    return AdkModuleAgent(type="adk_module", module=word)
+
+
+def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> str | AdkModuleAgent | None:
+    """The agent that the first word names; None where it is a target. Raises UsageError."""
+    if "://" in first:
+        return first
+    is_package = bool(agent_folder(first))
+    if _is_target(first, names) and not (is_package and rest):
+        _refuse_what_is_neither(first, rest)
+        return None
+    if first in names:
+        return first
+    if is_package:
+        return _in_package(first)
+    if _looks_like_a_file(first):
+        return None  # whoever reads it says that it is not there
+    raise UsageError(f"{first} is neither a file nor a folder, and no agent: {_agents(first, names)}")
+
+
+def _is_target(word: str, names: Collection[str]) -> bool:
+    """Whether a word is a file or a folder; a folder that is called like an agent must hold sets for that."""
+    path = Path(parse_target(word)[0])
+    if path.is_dir():
+        return not (word in names or agent_folder(word)) or bool(eval_sets_in(path))
+    return path.exists() or _set_of_id(word, Path()) is not None
+
+
+def _refuse_what_is_neither(first: str, rest: Sequence[str]) -> None:
+    """Refuse a folder that stands where an agent stands for ADK, but is none that can be run here."""
+    folder = Path(first)
+    if not rest or not folder.is_dir():
+        return
+    script = next((name for name in _IN_JAVASCRIPT if (folder / name).is_file()), None)
+    if script:
+        raise UsageError(
+            f"{first} holds an agent in another language ({script}), which does not run in this process: "
+            "start it behind a server, and name its URL or its configured name in place of the folder"
+        )
+    if not eval_sets_in(folder):
+        raise UsageError(
+            f"{first} is neither an agent (no root_agent in its agent.py or __init__.py) nor a folder with "
+            "evaluation sets"
+        )
+
+
+def _looks_like_a_file(word: str) -> bool:
+    return ".json" in word or "/" in word or "\\" in word
+
+
+def _agents(first: str, names: Collection[str]) -> str:
+    if not names:
+        return "no configuration names any; give a URL, or a folder whose agent.py has a root_agent"
+    close = nearest(first, names)
+    known = ", ".join(f"`{name}`" for name in sorted(names))
+    return f"did you mean `{close}`?" if close else f"the configuration has {known}"
+
+
+def _in_folder(targets: Sequence[str], folder: Path) -> tuple[str, ...]:
+    """The targets; one that is the id of a set in the agent's folder, as ADK keeps them, by its path."""
+    return tuple(_set_of_id(target, folder) or target for target in targets)
+
+
+def _set_of_id(target: str, folder: Path) -> str | None:
+    name, cases = parse_target(target)
+    file = folder / f"{name}{EVAL_SET_SUFFIX}"
+    if Path(name).exists() or not file.is_file():
+        return None
+    return f"{file}:{','.join(cases)}" if cases else str(file)

@@ -1,0 +1,294 @@
+"""ADK's prebuilt evaluators, to be used alone on invocations.
+
+    result = await TrajectoryEvaluator(1.0).evaluate_invocations(actual_invocations, expected_invocations)
+
+They score with the graders of the metrics that a run measures.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
+
+from agentest.adk.eval_result import eval_status, sentences, turn_result
+from agentest.adk.formats.criteria import Criterion, parse_criteria
+from agentest.adk.formats.eval_set import EvalCase, Invocation
+from agentest.adk.formats.metric_info import Interval, MetricInfo, MetricValueInfo
+from agentest.adk.formats.problems import Names
+from agentest.adk.in_process_evaluation import validated, warn
+from agentest.adk.metrics.custom_evaluators import (
+    EvalMetric,
+    EvaluationResult,
+    Evaluator,
+    PerInvocationResult,
+)
+from agentest.adk.metrics.grader import facts_of
+from agentest.adk.metrics.graders import conversation_of, make_grader
+from agentest.adk.plan import loaded_with
+from agentest.config.agents.custom import CustomAgent
+from agentest.config.models import ModelWish
+from agentest.domain.results import ConversationResult, Deduplication, Severity, TurnEvaluation
+from agentest.domain.verdict import averages, decide
+from agentest.judging.grader import Graded, graded
+from agentest.models.caller import Patience
+from agentest.models.factory import ModelTerms, open_models, scripted
+from agentest.models.port import CallKey, ChatModel, Ledger, Model
+from agentest.models.providers import MissingAccess, ModelSpec, litellm_name, resolve, sampled
+from agentest.runner.judge_models import Configured, named_models
+from agentest.runner.prepare import MODEL_VARIABLE
+from agentest.support.errors import ConfigError, UsageError
+from agentest.support.json_text import safe_repr
+from agentest.support.spelling import did_you_mean, snake_keys
+
+_INVOCATION = TypeAdapter(Invocation)
+_JUDGE = ("judge_model", "judge_model_config", "num_samples", "parallelism_limit")
+_JUDGED = ("judge_model_options", *_JUDGE, "include_intermediate_responses_in_final")
+
+
+class PrebuiltEvaluator(Evaluator):
+    """Scores invocations as the metric does in a run.
+
+    Args:
+        threshold: the score from which an invocation passes; or a mapping with `metric_name`, `threshold`
+            and options.
+        options: what a criterion of the metric may say, in either spelling; also as keywords.
+        model: the judge, in place of one that is named or configured: a ScriptedModel in tests.
+
+    Raises UsageError for an option that the metric does not know, or a threshold out of its range.
+    """
+
+    built_in: ClassVar[str] = ""
+    default: ClassVar[float] = 1.0
+    needs_expected: ClassVar[bool] = True
+    known: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        threshold: float | Mapping[str, Any] | EvalMetric | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        model: Model | ChatModel | None = None,
+        **spelled: Any,
+    ) -> None:
+        given = {**_first(threshold), **(options or {}), **spelled}
+        self._held = _criterion(type(self), given)
+        super().__init__(metric_name=self.built_in, threshold=self._held.threshold)
+        self._model = model
+
+    @classmethod
+    def get_metric_info(cls) -> MetricInfo:
+        """Return name, description, default threshold and range of the metric."""
+        return MetricInfo(
+            metric_name=cls.built_in or cls.__name__,
+            description=inspect.getdoc(cls) or "",
+            default_threshold=cls.default,
+            metric_value_info=MetricValueInfo(interval=Interval(min_value=0, max_value=1)),
+        )
+
+    async def evaluate_invocations(
+        self,
+        actual_invocations: Sequence[Any],
+        expected_invocations: Sequence[Any] | None = None,
+        conversation_scenario: object = None,
+    ) -> EvaluationResult:
+        """The scores, their statuses and reasons.
+
+        Invocations are values, mappings in either spelling, or google-adk's objects. What has no score is
+        NOT_EVALUATED and says why. Raises UsageError for what is no invocation, for lists that are not
+        equally long, and for a judge that cannot be asked.
+        """
+        del conversation_scenario  # these evaluators have no use for it
+        actual = _invocations(actual_invocations, "actual_invocations")
+        expected = self._expected(expected_invocations, len(actual))
+        criterion = replace(self._held, threshold=self.threshold)
+        found = await self._graded(criterion, actual, expected or actual)
+        return _result(criterion, actual, expected, found)
+
+    def _expected(self, given: Sequence[Any] | None, count: int) -> list[Invocation] | None:
+        if given is None and self.needs_expected:
+            raise UsageError(f"{type(self).__name__} compares with expected invocations; give them")
+        expected = None if given is None else _invocations(given, "expected_invocations")
+        if expected is not None and len(expected) != count:
+            raise UsageError(
+                f"expected_invocations: there are {len(expected)}, but {count} actual invocations; "
+                "give one for each"
+            )
+        return expected
+
+    async def _graded(
+        self, criterion: Criterion, actual: Sequence[Invocation], reference: Sequence[Invocation]
+    ) -> ConversationResult:
+        conversation = conversation_of(actual)
+        case = EvalCase(eval_id=type(self).__name__, conversation=tuple(reference))
+        told = facts_of(replace(case, conversation=tuple(actual)))
+        grader = make_grader(case, criterion, {}, told)
+        if set(_JUDGE) & set(self.known):
+            async with judge_for(criterion, self._model) as model:
+                found = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
+        else:
+            found = await graded(grader, conversation, None, CallKey("judge", case.eval_id))
+        return _evaluated(criterion.metric, found, ConversationResult(conversation))
+
+
+class TrajectoryEvaluator(PrebuiltEvaluator):
+    """`tool_trajectory_avg_score`: whether the tool calls are as expected."""
+
+    built_in = "tool_trajectory_avg_score"
+    known = ("match_type", "ignore_args")
+
+
+class RougeEvaluator(PrebuiltEvaluator):
+    """`response_match_score`: words in common with the expected response, ROUGE-1."""
+
+    built_in = "response_match_score"
+    default = 0.8
+
+
+class FinalResponseMatchV2Evaluator(PrebuiltEvaluator):
+    """`final_response_match_v2`: whether a judge finds the response valid, compared with the expected one."""
+
+    built_in = "final_response_match_v2"
+    default = 0.8
+    known = _JUDGED
+
+
+class SafetyEvaluatorV1(PrebuiltEvaluator):
+    """`safety_v1`: whether a judge finds the response harmless, and as a policy says.
+
+    It needs no expected invocations.
+    """
+
+    built_in = "safety_v1"
+    needs_expected = False
+    known = (*_JUDGED, "policy", "policy_file")
+
+
+def _first(threshold: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+    """The first argument as keys: a threshold, or a whole metric."""
+    if isinstance(threshold, EvalMetric):
+        return {"threshold": threshold.threshold, **vars(threshold.criterion)}
+    return dict(threshold) if isinstance(threshold, Mapping) else {"threshold": threshold}
+
+
+def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> Criterion:
+    """The criterion that the evaluator holds invocations to. Raises UsageError."""
+    name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
+    try:
+        keys = snake_keys(given, known)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+    for key in keys:
+        if key not in known:
+            raise UsageError(f"{name}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+    if keys.pop("metric_name", evaluator.built_in) != evaluator.built_in:
+        raise UsageError(f"{name}: metric_name: measures `{evaluator.built_in}`, and no other metric")
+    if keys.get("threshold") is None:
+        keys["threshold"] = evaluator.default
+    return parse_criteria({"criteria": {evaluator.built_in: keys}}, name).criteria[0]
+
+
+def _invocations(given: Any, what: str) -> list[Invocation]:
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise UsageError(f"{what}: expected a list of invocations, found {safe_repr(given)}")
+    return [_invocation(one, f"{what}[{n}]") for n, one in enumerate(given)]
+
+
+def _invocation(given: Any, what: str) -> Invocation:
+    if isinstance(given, Invocation):
+        return given
+    # google-adk's are pydantic models, with the keys of its files.
+    document = given.model_dump(mode="json", exclude_none=True) if hasattr(given, "model_dump") else given
+    try:
+        return validated(_INVOCATION, Invocation, document, Names())
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from None
+
+
+def _evaluated(metric: str, found: Graded, talk: ConversationResult) -> ConversationResult:
+    turns = tuple(
+        TurnEvaluation(turn.turn_index, {metric: found.turns[turn.turn_index]})
+        if turn.turn_index in found.turns
+        else TurnEvaluation(turn.turn_index)
+        for turn in talk.conversation.turns
+    )
+    return replace(talk, turns=turns, metrics={metric: found.whole} if found.whole else {})
+
+
+def _result(
+    criterion: Criterion,
+    actual: Sequence[Invocation],
+    expected: Sequence[Invocation] | None,
+    found: ConversationResult,
+) -> EvaluationResult:
+    """What a run says of the same scores: `verdict` decides."""
+    name, least = criterion.metric, {criterion.metric: criterion.threshold}
+    verdict = decide([found], Deduplication(), least, Severity.CRITICAL, exact=True)
+    items = []
+    for n, turn in enumerate(found.turns):
+        told = turn_result(name, criterion.threshold, (turn.metrics, found.metrics))
+        items.append(
+            PerInvocationResult(
+                actual_invocation=actual[n],
+                expected_invocation=expected[n] if expected else None,
+                score=told.score,
+                eval_status=told.eval_status,
+                reason=told.reason,
+            )
+        )
+    return EvaluationResult(
+        overall_score=averages([found], exact=True).get(name),
+        overall_eval_status=eval_status(verdict.status),
+        per_invocation_results=items,
+        reason=sentences(verdict.reasons),
+    )
+
+
+@asynccontextmanager
+async def judge_for(criterion: Criterion, given: Model | ChatModel | None) -> AsyncIterator[Model | None]:
+    """The judge that is given; else the one that the criterion names; else the configured one, if any.
+
+    Raises ConfigError for a model that cannot be asked.
+    """
+    if given is not None:
+        yield _as_model(given)
+        return
+    spec = _spec(criterion, Path.cwd(), os.environ)
+    async with open_models(None, spec, ModelTerms()) as models:
+        yield models.judge
+
+
+def _as_model(given: Any) -> Model:
+    """A model of `agentest.testing`, or one that is open already."""
+    model: Model = given if hasattr(given, "ask") else scripted(given, Ledger(), Patience(retries=0))
+    return model
+
+
+def _spec(criterion: Criterion, root: Path, environ: MutableMapping[str, str]) -> ModelSpec | None:
+    config = loaded_with(CustomAgent(type="custom", handler=str), root, environ=environ).config
+    override = environ.get(MODEL_VARIABLE) or None
+    judge = resolve(config, config.judge, environ, override)
+    wish, configured = criterion.judge, Configured(config, environ, None, judge, override)
+    if wish is None:
+        return judge
+    if judge is None and wish.model is not None:
+        return _wished(wish, wish.model, configured)
+    specs, notes = named_models([wish], configured)
+    warn(notes)
+    return specs.get(wish, judge)
+
+
+def _wished(wish: ModelWish, model: str, configured: Configured) -> ModelSpec:
+    """The model of the wish, though none is configured: outside a run, whoever names one wants it asked."""
+    try:
+        return sampled(configured.resolved(wish, litellm_name(model)), wish.sampling)
+    except MissingAccess as missing:
+        raise ConfigError(
+            f"{wish.file}: the judge {model} needs {missing.what}, and no other model is configured"
+        ) from None

@@ -1,0 +1,410 @@
+"""What is done to evaluation sets: each edit is checked as `agentest eval` would, and then written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from agentest.adk.cases import CaseSet, case_entries, unchecked
+from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria
+from agentest.adk.formats.eval_set import EvalCase, eval_set_json, user_message
+from agentest.adk.formats.problems import EvalSetError, Location, Problem
+from agentest.adk.formats.reader import ReadSet, parse_eval_set, parse_json, read_bytes, select, set_name
+from agentest.adk.set_files import Content, Project, check_version, read, write
+from agentest.adk.set_text import SetFile, open_set
+from agentest.domain.results import ScenarioResult
+from agentest.support.errors import UsageError
+
+_BOM = b"\xef\xbb\xbf"
+_NOBODY = "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong, in words. `keys`: the way to the value from the case's root; None: not in this case."""
+
+    message: str
+    keys: Location | None = None
+
+
+class NotAccepted(UsageError):
+    """`agentest eval` would not read the file; it was not written."""
+
+    def __init__(self, troubles: Sequence[Trouble]) -> None:
+        super().__init__("\n".join(each.message for each in troubles))
+        self.troubles = tuple(troubles)
+
+
+# An edit, the list after it and the case that is shown ask for the same file; a large one takes seconds.
+_parsed = lru_cache(maxsize=2)(parse_eval_set)
+
+
+def checked_set(new: Content, place: int | None = None) -> ReadSet:
+    """The set as it would be read. Raises NotAccepted.
+
+    Args:
+        place: the number of the case that was edited; what is wrong in it is told by its keys.
+    """
+    try:
+        return _parsed(new.path, new.data.removeprefix(_BOM))
+    except EvalSetError as error:
+        ids = _ids(new)
+        raise NotAccepted([_trouble(each, new, ids, place) for each in error.problems]) from None
+    except UsageError as error:
+        raise NotAccepted([Trouble(_named(str(error), new))]) from None
+
+
+def checked_case(new: Content, place: int, root: Path) -> tuple[Trouble, ...]:
+    """What the user should know of a case that can be read: why it would not be evaluated.
+
+    Raises NotAccepted, also for criteria of the set's own that contradict the case.
+    """
+    whole = checked_set(new, place)
+    read = select(whole, (whole.eval_set.eval_cases[place].eval_id,))
+    try:
+        criteria = criteria_of(read)
+    except UsageError as error:
+        return (Trouble(_named(str(error), new)),)
+    return tuple(_about_run(new, read, criteria, root))
+
+
+def checked_criteria(new: Content) -> None:
+    """Raise NotAccepted where a text is no file of criteria."""
+    try:
+        document = parse_json(new.path, new.data.removeprefix(_BOM))
+        parse_criteria(document, str(new.path), new.path.parent)
+    except UsageError as error:
+        raise NotAccepted([Trouble(_named(str(error), new))]) from None
+
+
+def criteria_of(read: ReadSet) -> Criteria:
+    """What a set is held to, as `agentest eval` finds it. Raises UsageError."""
+    if read.criteria is not None:
+        return parse_criteria(read.criteria, str(read.path), read.path.parent)
+    beside = read.path.parent / CRITERIA_FILE
+    if not beside.exists():
+        return DEFAULT
+    document = parse_json(beside, read_bytes(beside))
+    return parse_criteria(document, str(beside), beside.parent)
+
+
+def _about_run(new: Content, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[Trouble]:
+    # Metrics of the user's own are code, which is imported when a run begins and not because of an edit.
+    chosen = CaseSet(read, criteria, graded=not criteria.custom)
+    case = read.eval_set.eval_cases[0]
+    unsent = list(_unsent(case))
+    yield from unsent
+    try:
+        entries = case_entries([chosen], [_NOBODY], 1, root)
+    except UsageError as error:
+        raise NotAccepted([Trouble(_named(str(error), new), ())]) from None
+    for entry in entries if not unsent else ():
+        if isinstance(entry, ScenarioResult):
+            yield from (Trouble(reason.message, ()) for reason in entry.verdict.reasons)
+    yield from (Trouble(_named(note, new), ()) for note in (*unchecked(chosen), *read.warnings))
+    if "," in case.eval_id or not case.eval_id.strip():
+        yield Trouble("no command can name a case whose id is empty or has a comma", ("eval_id",))
+
+
+def _unsent(case: EvalCase) -> Iterator[Trouble]:
+    """The messages of the user that cannot be sent."""
+    for number, turn in enumerate(case.conversation or ()):
+        try:
+            user_message(turn.user_content, turn.invocation_id or str(number + 1))
+        except ValueError as problem:
+            yield Trouble(f"not evaluated: {problem}", ("conversation", number, "user_content"))
+
+
+def _trouble(problem: Problem, new: Content, ids: Sequence[Any], place: int | None) -> Trouble:
+    if problem.case is not None and place is not None:
+        # Of an id that is given twice, the reader names the first case.
+        twin = problem.keys == ("eval_id",) and ids[problem.case] == ids[place]
+        if problem.case == place or twin:
+            return Trouble(problem.said or problem.message, problem.keys)
+    return Trouble(f"{new.name}: {_named(problem.message, new)}")
+
+
+def _ids(new: Content) -> list[Any]:
+    """The id of each case; None where there is none."""
+    document = json.loads(new.text)
+    if isinstance(document, Mapping):
+        document = document.get("eval_cases", document.get("evalCases", [document]))
+    return [
+        each.get("eval_id", each.get("evalId")) if isinstance(each, Mapping) else None
+        for each in (document if isinstance(document, list) else ())
+    ]
+
+
+def _named(message: str, new: Content) -> str:
+    """A message with paths as the user knows them."""
+    folder = str(new.path).removesuffix(new.name)
+    return message.replace(str(new.path), new.name).replace(folder, "") if folder else message
+
+
+_Change = Callable[[SetFile], tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A case as somebody wants it: a value, or the text of one in JSON."""
+
+    value: Any = None
+    text: str | None = None
+
+    def parsed(self) -> Any:
+        """The value. Raises NotAccepted where the text is no JSON."""
+        if self.text is None:
+            return self.value
+        try:
+            return from_json(self.text, allow_inf_nan=False)
+        except ValueError as error:
+            raise NotAccepted([Trouble(f"is not JSON: {error}", ())]) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A set after an edit. `place`: the number of the case that was edited."""
+
+    file: SetFile
+    place: int
+    notes: tuple[Trouble, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A case that was taken out: its text and its number, with which it can be put back."""
+
+    file: SetFile
+    text: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """Edits the evaluation sets of a project.
+
+    Every edit names the version of the file that it began from: `ChangedOnDisk` is raised where the file is
+    another one by now, `NotAccepted` where `agentest eval` would not read the result, UsageError where
+    there is nothing to edit. In neither case is anything written.
+    """
+
+    project: Project
+
+    def open(self, name: str) -> SetFile:
+        return open_set(self.read(name))
+
+    def read(self, name: str) -> Content:
+        return read(self.project.file(name), name)
+
+    def converted(self, name: str, eval_id: str) -> Any:
+        """A case of a set in any form, as an EvalSet would hold it: to be looked at. Raises UsageError."""
+        whole = checked_set(self.read(name))
+        chosen = select(whole, (eval_id,)).eval_set
+        return json.loads(eval_set_json(chosen))["eval_cases"][0]
+
+    def check(self, name: str, eval_id: str | None, draft: Draft) -> Done:
+        """What would become of an edit, without writing it. `eval_id`: None for a new case."""
+        file = self.open(name)
+        text, place = _saved(file, eval_id, draft) if eval_id is not None else _added(file, draft, None)
+        new = file.content.with_text(text)
+        return Done(file, place, self._checked(new, place))
+
+    def save(self, name: str, version: str, eval_id: str, draft: Draft) -> Done:
+        """Write a case as it was edited; what was not edited stays as it is written."""
+        return self._write(name, version, lambda file: _saved(file, eval_id, draft))
+
+    def add(self, name: str, version: str, draft: Draft, place: int | None = None) -> Done:
+        """Write a further case, before the one that has this number; None: at the end."""
+        return self._write(name, version, lambda file: _added(file, draft, place))
+
+    def copy(self, name: str, version: str, eval_id: str, new_id: str) -> Done:
+        """Write a case once more under another id, behind the first."""
+        return self._write(name, version, lambda file: _copied(file, eval_id, new_id))
+
+    def remove(self, name: str, version: str, eval_id: str) -> Removed:
+        """Take a case out of its set. The last one stays: `agentest eval` reads no set without cases."""
+        old = self._open(name, version)
+        place = old.place_of(eval_id)
+        if len(old.cases) == 1:
+            raise UsageError(
+                f"{name}: {eval_id!r} is its only case, and `agentest eval` reads no set without cases; add "
+                "another one first, or delete the file"
+            )
+        new = old.content.with_text(old.without(place))
+        checked_set(new)
+        return Removed(open_set(write(new, version)), old.shown(place), place)
+
+    def create(self, name: str, draft: Draft, now: float) -> Done:
+        """Write a new set that holds one case. `now`: in seconds since 1970."""
+        path = self.project.file(name)
+        if path.name == CRITERIA_FILE:
+            raise UsageError(f"{name}: is the name of a file of criteria; a set ends in .evalset.json")
+        check_version(path, name, None)
+        called = set_name(path)
+        document = {"eval_set_id": called, "name": called, "eval_cases": [draft.parsed()]}
+        text = json.dumps({**document, "creation_timestamp": now}, indent=2, ensure_ascii=False) + "\n"
+        new = Content(path, name, b"").with_text(text)
+        notes = self._checked(new, 0)
+        return Done(open_set(write(new, None)), 0, notes)
+
+    def save_text(self, name: str, version: str | None, text: str) -> Content:
+        """Write a whole set, or a whole file of criteria. `version`: None for a file that is new."""
+        path = self.project.file(name)
+        check_version(path, name, version)
+        old = Content(path, name, b"") if version is None else self.read(name)
+        new = old.with_text(_with_line_ends(text, old))
+        if path.name == CRITERIA_FILE:
+            checked_criteria(new)
+        else:
+            checked_set(new)
+        return write(new, version)
+
+    def _open(self, name: str, version: str) -> SetFile:
+        check_version(self.project.file(name), name, version)
+        return self.open(name)
+
+    def _write(self, name: str, version: str, change: _Change) -> Done:
+        old = self._open(name, version)
+        text, place = change(old)
+        new = old.content.with_text(text)
+        notes = self._checked(new, place)
+        if new.data != old.content.data:
+            write(new, version)
+        return Done(open_set(new), place, notes)
+
+    def _checked(self, new: Content, place: int) -> tuple[Trouble, ...]:
+        return checked_case(new, place, self.project.root)
+
+
+def _saved(file: SetFile, eval_id: str, draft: Draft) -> tuple[str, int]:
+    place, value = file.place_of(eval_id), draft.parsed()
+    return (file.with_value(place, value) if draft.text is None else file.with_text(place, draft.text)), place
+
+
+def _added(file: SetFile, draft: Draft, place: int | None) -> tuple[str, int]:
+    value = draft.parsed()
+    at = len(file.cases) if place is None else max(0, min(place, len(file.cases)))
+    return file.with_added(value if draft.text is None else draft.text, at), at
+
+
+def _copied(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
+    """The text of the case again, with nothing but its id changed."""
+    place = file.place_of(eval_id)
+    again = open_set(file.content.with_text(file.with_added(file.shown(place), place + 1)))
+    value = again.value(place + 1)
+    key = next(key for key in ("eval_id", "evalId") if key in value)
+    return again.with_value(place + 1, {**value, key: new_id}), place + 1
+
+
+def _with_line_ends(text: str, old: Content) -> str:
+    """A text as browsers hand it over, with the line ends that its file has."""
+    plain = text.replace("\r\n", "\n")
+    if old.data and plain == old.text.replace("\r\n", "\n"):
+        return old.text
+    return plain.replace("\n", "\r\n") if b"\r\n" in old.data else plain
+
+
+def free_id(file: SetFile, eval_id: str) -> str:
+    """An id for a copy, which no case of the set has."""
+    taken = {case.eval_id for case in file.cases}
+    number = 1
+    while (name := f"{eval_id}_copy{number if number > 1 else ''}") in taken:
+        number += 1
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedCase:
+    """A case of a set. `line`: where it stands, from 1; 0 where that is not known."""
+
+    eval_id: str
+    line: int = 0
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSet:
+    """A file of the listing.
+
+    Attributes:
+        name: relative to the project.
+        set_id: "" where the set cannot be read.
+        why_not: why its cases cannot be edited one by one; "" where they can.
+        error: what the reader says of it; "" where it reads it.
+        version: of the file as it was read; "" where it cannot be.
+        camel: whether its keys are spelt as `evalId`.
+        criteria: whether there are criteria beside it.
+    """
+
+    name: str
+    set_id: str = ""
+    cases: tuple[ListedCase, ...] = ()
+    why_not: str = ""
+    error: str = ""
+    version: str = ""
+    camel: bool = False
+    criteria: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What there is. `notes`: what was not looked at."""
+
+    sets: tuple[ListedSet, ...]
+    notes: tuple[str, ...] = ()
+
+
+def listing(project: Project) -> Listing:
+    """All evaluation sets below a project's folder."""
+    found = project.find()
+    return Listing(sets=tuple(_listed(project, path) for path in found.files), notes=found.notes)
+
+
+def _listed(project: Project, path: Path) -> ListedSet:
+    name = project.name(path)
+    try:
+        project.file(name)
+        at = path.stat()
+    except (UsageError, OSError) as error:
+        return ListedSet(name=name, error=str(error), why_not=str(error))
+    return _read(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
+
+
+@lru_cache(maxsize=1_000)
+def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedSet:
+    """The set as it was at that time: it is read again when it has changed."""
+    del changed, size
+    try:
+        content = read(path, name)
+    except UsageError as error:
+        return ListedSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
+    listed = _located(ListedSet(name=name, version=content.version, criteria=criteria), content)
+    try:
+        whole = checked_set(content)
+    except NotAccepted as error:
+        return replace(listed, error=str(error))
+    cases = tuple(
+        ListedCase(
+            eval_id=case.eval_id,
+            line=whole.lines.get(case.eval_id, 0),
+            simulated=case.conversation_scenario is not None,
+        )
+        for case in whole.eval_set.eval_cases
+    )
+    return replace(listed, set_id=whole.eval_set.eval_set_id, cases=cases)
+
+
+def _located(listed: ListedSet, content: Content) -> ListedSet:
+    """With the cases by their text alone, so that one that is broken can be opened; or why there are none."""
+    try:
+        file = open_set(content)
+    except UsageError as error:
+        return replace(listed, why_not=str(error))
+    cases = tuple(ListedCase(eval_id=case.eval_id) for case in file.cases)
+    return replace(listed, cases=cases, camel=file.camel)

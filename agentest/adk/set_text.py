@@ -1,0 +1,490 @@
+"""An evaluation set as a text: where each case stands in it, and the text with a case changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from agentest.adk.formats.reader import parse_json
+from agentest.adk.set_files import Content
+from agentest.support.errors import UsageError
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+# Values are passed over by the scanner of the standard library, which is fast: sets may have megabytes.
+# Numbers are not looked at, so that they may have any number of digits.
+_SCAN = json.JSONDecoder(parse_int=len, parse_float=len, strict=False).raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a value stands: the characters from `start` up to `end`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of an object or a list.
+
+    Attributes:
+        start: where its key begins, of a list its value.
+        value: what it holds, but for numbers.
+    """
+
+    start: int
+    span: Span
+    value: Any
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value with all that is in it. `entries`: what an object or a list holds; None for other values."""
+
+    span: Span
+    value: Any
+    entries: tuple[Member, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An entry with its value."""
+
+    start: int
+    node: Node
+    key: str | None = None
+
+    @property
+    def end(self) -> int:
+        return self.node.span.end
+
+
+def root(text: str) -> Span:
+    """Where the document stands in its text, without the space around it."""
+    return Span(_after_space(text, 0), len(text.rstrip(" \t\r\n")))
+
+
+def entries(text: str, span: Span) -> Iterator[Entry]:
+    """What an object or a list holds, one after another; nothing where the value is neither."""
+    if text[span.start] not in "[{":
+        return
+    is_object, place = text[span.start] == "{", _after_space(text, span.start + 1)
+    while text[place] not in "]}":
+        start, key = place, None
+        if is_object:
+            key, end = _SCAN(text, start)
+            place = _after_space(text, _after_space(text, end) + 1)
+        value, end = _SCAN(text, place)
+        yield Entry(start, Span(place, end), value, key)
+        place = _after_space(text, end)
+        if text[place] == ",":
+            place = _after_space(text, place + 1)
+
+
+def read(text: str, span: Span) -> Node:
+    """The value at a place. Raises ValueError for a number of more digits than Python reads."""
+    if text[span.start] not in "[{":
+        return Node(span, json.loads(text[span.start : span.end]))
+    members = tuple(Member(each.start, read(text, each.span), each.key) for each in entries(text, span))
+    if text[span.start] == "{":
+        return Node(span, {str(each.key): each.node.value for each in members}, members)
+    return Node(span, [each.node.value for each in members], members)
+
+
+def _after_space(text: str, place: int) -> int:
+    match = _SPACE.match(text, place)
+    assert match is not None, "the pattern fits everywhere"
+    return match.end()
+
+
+_FIRST_ENTRY = re.compile(r"[\[{](\r?\n)([ \t]+)")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_COLON = re.compile(r":( ?)")
+_COMMA = re.compile(r",( ?)\S")
+_LOOKED_AT = 200_000
+"""Characters of a file that tell how it is written."""
+_ESCAPED = re.compile(r"\\u(?:00[89a-fA-F]|0[1-9a-fA-F]|[1-9a-fA-F])")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a file is written.
+
+    Attributes:
+        newline: "" where the whole file is one line.
+        indent: by how much each level is further in.
+        colon, comma: what stands between key and value, and between the values of one line.
+        ascii: whether letters beyond ASCII are escaped.
+    """
+
+    newline: str = "\n"
+    indent: str = "  "
+    colon: str = ": "
+    comma: str = ", "
+    ascii: bool = False
+
+    def lines(self, value: Any, margin: str) -> str:
+        """A value over several lines, whose first line begins at a margin; in one where the file is one."""
+        if not self.newline:
+            return self.line(value)
+        text = self._dumped(value, indent=self.indent, separators=(",", self.colon))
+        return text.replace("\n", self.newline + margin)
+
+    def line(self, value: Any) -> str:
+        """A value in one line."""
+        return self._dumped(value, separators=(self.comma, self.colon))
+
+    def _dumped(self, value: Any, **layout: Any) -> str:
+        text = json.dumps(value, ensure_ascii=self.ascii, allow_nan=False, **layout)
+        # Halves of characters have no other form: the reader says what is wrong with them.
+        return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def style_of(text: str) -> Style:
+    """How a text of JSON is written, by what comes first in it."""
+    bare = _STRING.sub('""', text[:_LOOKED_AT])
+    first, colon, comma = _FIRST_ENTRY.search(bare), _COLON.search(bare), _COMMA.search(bare)
+    return Style(
+        newline=first[1] if first else "",
+        indent=first[2] if first else "",
+        colon=f":{colon[1]}" if colon else ": ",
+        comma=f",{comma[1]}" if comma else ", ",
+        ascii=bool(_ESCAPED.search(text)) and text.isascii(),
+    )
+
+
+_ID = ("eval_id", "evalId")
+_CASES = ("eval_cases", "evalCases")
+_LISTS = ("a list", "a list in camelCase")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseText:
+    """A case in the text of its file. `eval_id`: "" where it has none that is a text."""
+
+    eval_id: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """An evaluation set that can be edited.
+
+    Attributes:
+        text: the file without the mark of its byte order.
+        cases_at: where the list of cases stands; None where the file is one case alone.
+        camel: whether its keys are spelt as `evalId`.
+    """
+
+    content: Content
+    text: str
+    style: Style
+    cases_at: Span | None
+    cases: tuple[CaseText, ...]
+    camel: bool
+
+    def place_of(self, eval_id: str) -> int:
+        """The number of a case, from 0. Raises UsageError."""
+        for number, case in enumerate(self.cases):
+            if case.eval_id == eval_id:
+                return number
+        raise UsageError(f"{self.content.name}: there is no case {eval_id!r} any more")
+
+    def value(self, place: int) -> Any:
+        return self._node(place).value
+
+    def shown(self, place: int) -> str:
+        """The text of a case, moved to the margin."""
+        source, margin = self._source(place), self._margin(place)
+        lines = source.replace("\r\n", "\n").split("\n")
+        return "\n".join([lines[0], *(line.removeprefix(margin) for line in lines[1:])])
+
+    def with_value(self, place: int, value: Any) -> str:
+        """The file in which a case has become another one: only what differs is written anew."""
+        flat = self.cases_at is not None and "\n" not in self.text
+        return self._with(place, self._writer().rewritten(self._node(place), value, flat=flat))
+
+    def with_text(self, place: int, shown: str) -> str:
+        """The file with this text in place of a case's, from the margin on as `shown` gives it."""
+        return self.text if shown == self.shown(place) else self._with(place, self._moved_in(place, shown))
+
+    def with_added(self, case: Any, place: int | None = None) -> str:
+        """The file with another case, in its own style.
+
+        Args:
+            case: a value, or a text of JSON as `shown` gives it.
+            place: before which case; None for the end.
+
+        Raises UsageError where the file has no list of cases.
+        """
+        node = self._list()
+        if not node.entries:
+            value = json.loads(case) if isinstance(case, str) else case
+            return self._around(node.span, self._writer().rewritten(node, [value]))
+        place = len(self.cases) if place is None else min(place, len(self.cases))
+        text = self._moved_in(0, case) if isinstance(case, str) else self._writer().piece(node, case).text
+        pieces = [*self._pieces()]
+        pieces.insert(place, Piece(text))
+        return self._around(node.span, self._writer().joined(node, pieces))
+
+    def without(self, place: int) -> str:
+        """The file without a case. Raises UsageError where it has no list of cases."""
+        node, pieces = self._list(), [*self._pieces()]
+        del pieces[place]
+        return self._around(node.span, self._writer().joined(node, pieces))
+
+    def _list(self) -> Node:
+        if self.cases_at is None:
+            raise UsageError(
+                f"{self.content.name}: is one case alone, without a list to which cases could be added; "
+                "`agentest migrate OLD NEW` makes a set of it"
+            )
+        members = (Member(case.span.start, Node(case.span, None)) for case in self.cases)
+        return Node(self.cases_at, [], tuple(members))
+
+    def _pieces(self) -> Iterator[Piece]:
+        for place in range(len(self.cases)):
+            yield Piece(self._source(place), place)
+
+    def _node(self, place: int) -> Node:
+        try:
+            return read(self.text, self.cases[place].span)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self.content.name}: the case cannot be edited here: {error}") from None
+
+    def _source(self, place: int) -> str:
+        span = self.cases[place].span
+        return self.text[span.start : span.end]
+
+    def _margin(self, place: int) -> str:
+        """What each line of a case but the first begins with; "" where one of them does not."""
+        lines = self._source(place).split("\n")[1:]
+        last = lines[-1] if lines else ""
+        margin = last[: len(last) - len(last.lstrip(" \t"))]
+        return margin if all(line.startswith(margin) for line in lines if line.strip()) else ""
+
+    def _moved_in(self, place: int, shown: str) -> str:
+        newline = "\r\n" if self.style.newline == "\r\n" else "\n"
+        return shown.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
+
+    def _with(self, place: int, case: str) -> str:
+        return self._around(self.cases[place].span, case)
+
+    def _around(self, span: Span, text: str) -> str:
+        return self.text[: span.start] + text + self.text[span.end :]
+
+    def _writer(self) -> Rewriter:
+        return Rewriter(self.text, self.style)
+
+
+@lru_cache(maxsize=2)  # one after another asks for the same file, and a large one takes seconds
+def open_set(content: Content) -> SetFile:
+    """A file in which cases can be edited. Raises UsageError for no JSON, and for other forms of sets."""
+    text = content.text
+    form = _form(parse_json(Path(content.name), text.encode()))
+    whole = root(text)
+    if form is None:
+        raise UsageError(
+            f"{content.name}: is in another form than an EvalSet, whose cases cannot be edited one by one; "
+            "`agentest migrate OLD NEW` converts it. It can be edited as a text"
+        )
+    if form in _ID:
+        case = CaseText(_eval_id(json.loads(text)), whole)
+        return SetFile(content, text, style_of(text), None, (case,), form == _ID[1])
+    at = whole
+    if form in _CASES:
+        spans = {entry.key: entry.span for entry in entries(text, whole)}
+        at = spans[form]
+    cases = tuple(CaseText(_eval_id(entry.value), entry.span) for entry in entries(text, at))
+    return SetFile(content, text, style_of(text), at, cases, form in (_CASES[1], _LISTS[1]))
+
+
+def _form(document: Any) -> str | None:
+    """Under which key the cases are; the key of the id for a case alone; of `_LISTS` for a list of cases."""
+    if isinstance(document, dict):
+        listed = (key for key in _CASES if isinstance(document.get(key), list))
+        return next(listed, None) or next((key for key in _ID if key in document), None)
+    cases = [each for each in document if isinstance(each, dict)] if isinstance(document, list) else []
+    spellings = {key for key in _ID for case in cases if key in case}
+    return _LISTS[_ID[1] in spellings] if spellings else None
+
+
+def _eval_id(case: Any) -> str:
+    """The id of a case; "" where it has none that is a text."""
+    found = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
+    return found if isinstance(found, str) else ""
+
+
+_MARGIN = re.compile(r"[ \t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An entry of a list or an object as it will be written.
+
+    `old`: its number among the entries that were there, whose spacing it keeps; None for one that is new.
+    """
+
+    text: str
+    old: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """Writes new values over those of a text."""
+
+    text: str
+    style: Style
+
+    def rewritten(self, node: Node, new: Any, *, flat: bool = False) -> str:
+        """The text of a value that has become another one.
+
+        Args:
+            flat: whether what is around it stands in one line; what is written anew does so, too.
+        """
+        if same(node.value, new):
+            return self.source(node)
+        if node.entries and isinstance(node.value, dict) and isinstance(new, Mapping) and new:
+            return self.joined(node, list(self._members(node, new)))
+        if node.entries and isinstance(node.value, list) and isinstance(new, list) and new:
+            return self.joined(node, list(self._items(node, new)))
+        return self._written(new, flat, self._margin(node.span.start))
+
+    def joined(self, node: Node, pieces: Sequence[Piece]) -> str:
+        """An object or a list that holds these entries, each with the space that stood around it."""
+        opening, closing = self.text[node.span.start], self.text[node.span.end - 1]
+        if not pieces:
+            return opening + closing
+        before, after = self._spaces(node)
+        parts = []
+        for place, piece in enumerate(pieces):
+            lead = before[0] if place == 0 else self._lead(piece, before)
+            last = place == len(pieces) - 1
+            known = piece.old is not None and piece.old < len(after) - 1
+            tail = after[-1] if last else after[piece.old] if known and piece.old is not None else ""
+            parts.append(lead + piece.text + tail)
+        return opening + ",".join(parts) + closing
+
+    def piece(self, node: Node, value: Any, key: str | None = None) -> Piece:
+        """A new entry of a list or an object that has some, laid out as they are."""
+        assert node.entries
+        head = "" if key is None else self.style.line(key) + self.style.colon
+        margin = self._margin(node.entries[0].start)
+        return Piece(head + self._written(value, self.is_flat(node), margin))
+
+    def is_flat(self, node: Node) -> bool:
+        """Whether a value stands in one line."""
+        return "\n" not in self.source(node)
+
+    def source(self, node: Node) -> str:
+        return self.text[node.span.start : node.span.end]
+
+    def _members(self, node: Node, new: Mapping[str, Any]) -> Iterator[Piece]:
+        """The entries of an object: those that stay in the order of the file, each followed by new ones."""
+        assert node.entries is not None
+        last = {member.key: number for number, member in enumerate(node.entries)}
+        following, flat = _following(new, last), self.is_flat(node)
+        for key in following.get(None, ()):
+            yield self.piece(node, new[key], key)
+        for number, member in enumerate(node.entries):
+            if member.key is None or member.key not in new:
+                continue
+            # Of a key that is given twice, the last value is the one that is read.
+            changed = new[member.key] if last[member.key] == number else member.node.value
+            yield self._kept(member, number, changed, flat=flat)
+            for key in following.get(member.key, ()) if last[member.key] == number else ():
+                yield self.piece(node, new[key], key)
+
+    def _items(self, node: Node, new: Sequence[Any]) -> Iterator[Piece]:
+        """The entries of a list: what is the same stays, what stands in its place is rewritten."""
+        assert node.entries is not None
+        old_forms, new_forms = (
+            [_rewriting_form(value) for value in node.value],
+            [_rewriting_form(value) for value in new],
+        )
+        flat = self.is_flat(node)
+        matcher = SequenceMatcher(None, old_forms, new_forms, autojunk=False)
+        known = {form: self.source(member.node) for form, member in zip(old_forms, node.entries, strict=True)}
+        for what, old, old_end, at, end in matcher.get_opcodes():
+            for step in range(end - at):
+                number = old + step
+                if what == "equal" or (number < old_end and new_forms[at + step] not in known):
+                    yield self._kept(node.entries[number], number, new[at + step], flat=flat)
+                elif new_forms[at + step] in known:  # it was moved
+                    yield Piece(known[new_forms[at + step]])
+                else:
+                    yield self.piece(node, new[at + step])
+
+    def _kept(self, member: Member, number: int, value: Any, *, flat: bool) -> Piece:
+        head = self.text[member.start : member.node.span.start]
+        return Piece(head + self.rewritten(member.node, value, flat=flat), number)
+
+    def _spaces(self, node: Node) -> tuple[list[str], list[str]]:
+        """What stands before each entry and after it, up to the commas and brackets."""
+        assert node.entries
+        before, after, place = [], [], node.span.start + 1
+        for member in node.entries:
+            before.append(self.text[place : member.start])
+            end = member.end
+            place = self.text.find(",", end) if member is not node.entries[-1] else node.span.end - 1
+            after.append(self.text[end:place])
+            place += 1
+        return before, after
+
+    def _lead(self, piece: Piece, before: Sequence[str]) -> str:
+        if piece.old:
+            return before[piece.old]
+        if len(before) > 1:
+            return before[1]
+        return before[0] if "\n" in before[0] else self.style.comma[1:]
+
+    def _written(self, value: Any, flat: bool, margin: str) -> str:
+        return self.style.line(value) if flat else self.style.lines(value, margin)
+
+    def _margin(self, start: int) -> str:
+        """The white space with which the line of a place begins."""
+        match = _MARGIN.match(self.text, self.text.rfind("\n", 0, start) + 1)
+        assert match is not None, "the pattern fits everywhere"
+        return match[0]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same to who reads numbers as browsers do: 1 and 1.0 are, true is not 1."""
+    return _rewriting_form(one) == _rewriting_form(other)
+
+
+def _rewriting_form(value: Any) -> str:
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    try:
+        return float(value) + 0.0  # no -0.0: browsers write it as 0
+    except OverflowError:
+        return [str(value)]
+
+
+def _following(new: Mapping[str, Any], known: Mapping[str | None, int]) -> dict[str | None, list[str]]:
+    """Keys that are there already → the new keys that come after each; None: those before all."""
+    found: dict[str | None, list[str]] = {}
+    previous = None
+    for key in new:
+        if key in known:
+            previous = key
+        else:
+            found.setdefault(previous, []).append(key)
+    return found

@@ -1,0 +1,205 @@
+"""What the parts of an assistant's message say: the reply, remarks, calls that were made, calls for us."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agentest.agents.ai_sdk.parts import (
+    ASKED,
+    DECIDED,
+    DENIED,
+    DONE,
+    FAILED,
+    STREAMING,
+    WAITS,
+    AssistantMessage,
+    Part,
+    is_tool,
+    new_id,
+    tool_name,
+)
+from agentest.agents.json_reader import read_any, shown
+from agentest.domain.messages import Attachment, ToolRequest, ToolResult, UserText
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
+
+_BETWEEN = "\n\n"
+_DENIED = "the call was denied"
+
+
+def texts(parts: Sequence[Part]) -> list[str]:
+    """The texts between tool calls, each of what belongs together."""
+    groups: list[list[str]] = [[]]
+    for part in parts:
+        if is_tool(part):
+            groups.append([])
+        elif part["type"] == "text" and part["text"].strip():
+            groups[-1].append(part["text"])
+    return [_BETWEEN.join(group) for group in groups if group]
+
+
+def remarks(before: Sequence[str], agent: str) -> tuple[Remark, ...]:
+    """What was said on the way to the reply."""
+    return tuple(Remark(agent, text) for text in before)
+
+
+def for_us(message: AssistantMessage) -> tuple[ToolRequest, ...]:
+    """The calls that the agent waits for: they have no output, and nobody else makes them."""
+    return tuple(
+        ToolRequest(part["toolCallId"], tool_name(part), _arguments(part))
+        for part in message.parts
+        if is_tool(part) and part["state"] == ASKED and not _is_of_the_server(part)
+    )
+
+
+def _is_of_the_server(part: Part) -> bool:
+    return bool(part.get("providerExecuted")) or "approval" in part
+
+
+def _arguments(part: Part) -> str:
+    given = part.get("input")
+    return given if isinstance(given, str) else json.dumps({} if given is None else given)
+
+
+def waiting(message: AssistantMessage) -> list[Part]:
+    """The calls that wait for approval."""
+    return [
+        part
+        for part in message.parts
+        if is_tool(part) and part["state"] == WAITS and not part["approval"].get("isAutomatic")
+    ]
+
+
+def question(parts: Sequence[Part]) -> str:
+    """What the agent wants approved, as its reply."""
+    return _BETWEEN.join(map(_asked, parts))
+
+
+def _asked(part: Part) -> str:
+    reason = part["approval"].get("requestReason")
+    why = f" ({reason})" if reason else ""
+    return f"The agent asks for approval to call {tool_name(part)} with {shown(part.get('input'))}{why}."
+
+
+def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
+    """The calls that are over and were not told before: made by the agent, or denied. They are done then."""
+    over = [p for p in message.parts if is_tool(p) and _is_over(p) and not message.is_done(p)]
+    for part in over:
+        message.set_done(part)
+    return tuple(_call(part, message, turn_index) for part in over)
+
+
+def undecided(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
+    """The calls that wait for approval, as calls of the turn in which the user is asked."""
+    return tuple(_call(part, message, turn_index) for part in waiting(message))
+
+
+def _is_denied(part: Part) -> bool:
+    return part["state"] == DENIED or (part["state"] == DECIDED and not part["approval"].get("approved"))
+
+
+def _is_over(part: Part) -> bool:
+    """Whether nothing more is asked of us for a call, once a stream has ended."""
+    return part["state"] not in (ASKED, WAITS) or (part["state"] == ASKED and _is_of_the_server(part))
+
+
+def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
+    state, invalid, args = part["state"], None, part.get("input")
+    if state == STREAMING:
+        args, invalid = message.unfinished_input(part["toolCallId"]), "its input was cut"
+    error = part.get("errorText") if state == FAILED else _DENIED if _is_denied(part) else None
+    if state == WAITS:
+        error = WAITS_FOR_APPROVAL
+    return ToolCall(
+        name=tool_name(part),
+        args={} if args is None else args,
+        result=part.get("output") if state == DONE else None,
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=invalid,
+        error=error,
+        seen_by=SeenBy.AGENT,
+        call_id=part["toolCallId"],
+        approval=_approval(part),
+    )
+
+
+def _approval(part: Part) -> Approval | None:
+    if part["state"] == WAITS:
+        return Approval.PENDING
+    if _is_denied(part):
+        return Approval.DENIED
+    return Approval.GRANTED if part.get("approval", {}).get("approved") else None
+
+
+Wire = dict[str, Any]
+
+
+def user_message(said: UserText) -> Wire:
+    """What the user writes, with files as data addresses."""
+    text = [{"type": "text", "text": said.text}] if said.text or not said.attachments else []
+    return {"id": new_id(), "role": "user", "parts": [*text, *map(_file, said.attachments)]}
+
+
+def _file(file: Attachment) -> Part:
+    name = {"filename": file.name} if file.name else {}
+    address = file.uri or f"data:{file.mime_type};base64,{file.base64}"
+    return {"type": "file", "mediaType": file.mime_type, **name, "url": address}
+
+
+def fill(part: Part, result: ToolResult) -> None:
+    """Put the answer of a mock into the part of its call. What a mock that raises answers is an error."""
+    value = read_any(result.text)
+    if isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], str):
+        part.update(state=FAILED, errorText=value["error"])
+    else:
+        part.update(state=DONE, output=value)
+
+
+def decide(part: Part, approved: bool, reason: str | None) -> None:
+    """Put the answer to an approval request into the part of its call."""
+    why = {} if reason is None else {"reason": reason}
+    part.update(state=DECIDED, approval={**part["approval"], "approved": approved, **why})
+
+
+def version_4(messages: Sequence[Wire]) -> list[Wire]:
+    """The messages as AI SDK 4 has them: a text beside the parts, and tool calls as invocations."""
+    return [_old(message) for message in messages]
+
+
+def _old(message: Wire) -> Wire:
+    parts = [old for part in message["parts"] if (old := _old_part(part)) is not None]
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    made = [part["toolInvocation"] for part in parts if part["type"] == "tool-invocation"]
+    files = [part for part in message["parts"] if part["type"] == "file"]
+    return {
+        "id": message["id"],
+        "role": message["role"],
+        "content": "".join(texts),
+        "parts": parts,
+        **({"toolInvocations": made} if made else {}),
+        **({"experimental_attachments": [*map(_old_file, files)]} if files else {}),
+    }
+
+
+def _old_part(part: Part) -> Part | None:
+    if is_tool(part):
+        return {"type": "tool-invocation", "toolInvocation": _invocation(part)}
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    return {"type": "step-start"} if part["type"] == "step-start" else None
+
+
+def _invocation(part: Part) -> Part:
+    call = {"toolCallId": part["toolCallId"], "toolName": tool_name(part), "args": part.get("input")}
+    if part["state"] == DONE:
+        return {"state": "result", **call, "result": part["output"]}
+    if part["state"] in (FAILED, DENIED):
+        return {"state": "result", **call, "result": {"error": part.get("errorText", "denied")}}
+    return {"state": "call", **call}
+
+
+def _old_file(part: Part) -> Part:
+    return {"contentType": part["mediaType"], "url": part["url"], "name": part.get("filename", "file")}

@@ -1,0 +1,395 @@
+"""An ASGI application as something that requests are posted to."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from agentest.support.calling import Steps, end_tasks, ends_the_run, words_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import ConfigError
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.client import DirectResponse, Headers
+from agentest.support.importing import import_object
+
+_LAST_REQUESTS_S = 5.0
+"""How long what an application still does after its answers may take at the end."""
+_PORTS = {"http": 80, "https": 443}
+
+
+def load_app(name: str, app: App | str, root: Path) -> App:
+    """The application of an agent. Raises ConfigError where there is none."""
+    found: Any = app
+    if isinstance(app, str):
+        try:
+            found = import_object(app, root)
+        except ValueError as error:
+            raise ConfigError(f"agent {name!r}: app: {error}") from None
+    if not callable(found):
+        raise ConfigError(
+            f"agent {name!r}: app: {app!r} is no ASGI application, like FastAPI's, but {found!r:.100}"
+        )
+    if not _takes_a_scope(found):
+        raise ConfigError(
+            f"agent {name!r}: app: {app!r} does not take (scope, receive, send), as ASGI applications do. "
+            "Name the application itself, not the function that makes it; one of WSGI (Flask, Django's "
+            "wsgi) needs a wrapper like asgiref.wsgi.WsgiToAsgi"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _takes_a_scope(app: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(app).bind({}, None, None)
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature to look at
+        return True
+    return True
+
+
+@asynccontextmanager
+async def running_app(name: str, app: App, on_note: Callable[[str], None]) -> AsyncIterator[RunningApp]:
+    """The application from its startup to its shutdown. Raises ConfigError where it does not start.
+
+    Args:
+        name: the agent's, for messages.
+        on_note: receives what went wrong after answers, and in the shutdown.
+    """
+    lifespan = Lifespan(app)
+    try:
+        await lifespan.start()
+    except CannotStart as error:
+        raise ConfigError(f"agent {name!r}: the application did not start: {error}") from None
+    running = RunningApp(app, lifespan.state)
+    try:
+        yield running
+    finally:
+        with anyio.CancelScope(shield=True):
+            await running.finish()
+            problem = await lifespan.stop()
+        for note in [*running.problems, *([f"the application ended badly: {problem}"] if problem else [])]:
+            on_note(f"agent {name!r}: {note}")
+
+
+class RunningApp:
+    """Posts requests to an application in this process (`agentest.support.http.client.Sender`)."""
+
+    def __init__(self, app: App, state: dict[str, Any]) -> None:
+        self._app = app
+        self._state = state
+        self._under_way: dict[asyncio.Task[None], Exchange] = {}
+        self._late: dict[str, int] = {}
+        self.left = ""
+        """What went on when all was over."""
+
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send a request. The body is to be read, and the response to be closed. Raises AppFailed."""
+        content = content or b""
+        exchange = Exchange(url, content)
+        scope = _scope(method, url, headers, content) | {"state": dict(self._state)}
+        task = asyncio.create_task(exchange.run(self._app, scope))
+        self._under_way[task] = exchange
+        task.add_done_callback(self._done)
+        try:
+            await exchange.begin()
+        except BaseException:
+            exchange.release()
+            raise
+        return DirectResponse(exchange)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        error = self._under_way.pop(task).late_error
+        if error is not None:
+            problem = raised(error)
+            self._late[problem] = self._late.get(problem, 0) + 1
+
+    async def finish(self) -> None:
+        """Wait for what the application still does after its answers, but not for ever."""
+        tasks = list(self._under_way)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_LAST_REQUESTS_S)
+        if await end_tasks([task for task in tasks if not task.done()]):
+            self.left = "what it does in answer to requests does not end: it goes on when it is cancelled"
+
+    @property
+    def problems(self) -> list[str]:
+        """What the application raised when its answer was complete: behind a server only its log says it."""
+        counted = ((problem, "once" if n == 1 else f"{n} times") for problem, n in self._late.items())
+        late = [f"{problem} after its answer, {often}" for problem, often in counted]
+        return [*late, self.left] if self.left else late
+
+
+def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str, Any]:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
+    sent = {"host": parts.netloc.rpartition("@")[2], "content-length": str(len(content))}
+    sent |= {name.lower(): value for name, value in headers}
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": parts.scheme,
+        "path": unquote(parts.path) or "/",
+        "raw_path": (parts.path or "/").encode(),
+        "query_string": parts.query.encode(),
+        "root_path": "",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent.items()],
+        "client": ("127.0.0.1", 0),
+        "server": (host, port),
+    }
+
+
+STARTUP_S = 60.0
+SHUTDOWN_S = 10.0
+
+
+class CannotStart(Exception):
+    """The application's startup failed, in one sentence."""
+
+
+class Lifespan:
+    """One application from its startup to its shutdown.
+
+    An application that raises at once, without asking for the startup, has none: that is no error.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.state: dict[str, Any] = {}
+        """What the startup has left for requests."""
+        self._app = app
+        self._task: asyncio.Task[None] | None = None
+        self._asked = 0
+        self._up, self._stopping, self._down = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._problem: str | None = None
+
+    async def start(self) -> None:
+        """Wait for the end of the startup. Raises CannotStart."""
+        self._task = asyncio.create_task(self._run())
+        try:
+            with TimeLimit(STARTUP_S):
+                await self._up.wait()
+        except TimeoutError:
+            await end_tasks([self._task])
+            raise CannotStart(f"its startup did not end within {STARTUP_S:g} s") from None
+        except BaseException:
+            self._task.cancel()
+            raise
+        if self._problem is not None:
+            await end_tasks([self._task])
+            raise CannotStart(self._problem)
+
+    async def stop(self) -> str | None:
+        """Wait for the end of the shutdown. Returns what went wrong."""
+        if self._task is None or self._task.done():
+            return self._problem
+        self._stopping.set()
+        try:
+            with TimeLimit(SHUTDOWN_S):
+                await self._down.wait()
+        except TimeoutError:
+            self._problem = f"its shutdown did not end within {SHUTDOWN_S:g} s"
+        await end_tasks([self._task])
+        return self._problem
+
+    async def _run(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
+        try:
+            await self._app(scope, self._receive, self._send)
+        except BaseException as error:  # what it raises may be anything
+            if ends_the_run(error):
+                raise
+            if self._asked and self._problem is None:
+                self._problem = raised(error)
+        finally:
+            self._up.set()
+            self._down.set()
+
+    async def _receive(self) -> Message:
+        self._asked += 1
+        if self._asked == 1:
+            return {"type": "lifespan.startup"}
+        await self._stopping.wait()
+        if self._asked == 2:
+            return {"type": "lifespan.shutdown"}
+        await asyncio.Event().wait()  # there is nothing more to come
+        raise AssertionError("unreachable")
+
+    async def _send(self, message: Message) -> None:
+        kind, _, how = str(message["type"]).removeprefix("lifespan.").partition(".")
+        if how == "failed":
+            # Frameworks send a whole traceback; its last line is the exception.
+            lines = str(message.get("message") or "").strip().splitlines()
+            self._problem = f"its {kind} failed: {lines[-1] if lines else 'it does not say why'}"
+        (self._up if kind == "startup" else self._down).set()
+
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
+
+_RAISED = 500
+"""What frameworks answer before they pass an exception on to the server."""
+
+
+class AppFailed(Exception):
+    """The application raised, or broke the protocol: the agent's own error, in one sentence."""
+
+
+class Hangup(OSError):
+    """What an application gets that sends to somebody who does not listen any more."""
+
+
+def raised(error: BaseException) -> str:
+    """What an application has raised, in words."""
+    return f"the application raised {type(error).__name__}: {words_of(error)}"
+
+
+class Exchange:
+    """A request under way, and its answer: what `agentest.support.http.bodies.RawAnswer` asks for.
+
+    As behind a server, the application does not end with its answer, nor when nobody listens any more.
+    """
+
+    def __init__(self, url: str, content: bytes) -> None:
+        self.url = url
+        self.status = 0
+        self.raw_headers: tuple[tuple[bytes, bytes], ...] = ()
+        self.late_error: BaseException | None = None
+        """What the application raised when its answer was complete."""
+        self._request: bytes | None = content
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)
+        self._over, self._ended = asyncio.Event(), asyncio.Event()
+        self._error: BaseException | None = None
+        self._steps = Steps()
+        self._first: list[bytes] = []
+        self._complete = False
+        self._sent_all = False
+
+    @property
+    def headers(self) -> CIMultiDictProxy[str]:
+        return CIMultiDictProxy(
+            CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.raw_headers)
+        )
+
+    @property
+    def content(self) -> Exchange:
+        return self
+
+    @property
+    def held_up(self) -> float:
+        """Seconds for which the application has held up the event loop itself."""
+        return self._steps.blocked
+
+    async def run(self, app: App, scope: Mapping[str, Any]) -> None:
+        """Call the application. Raises nothing but cancellation."""
+        try:
+            await self._steps.of(app(scope, self._receive, self._send))
+        except BaseException as error:  # what it raises may be anything
+            if ends_the_run(error):
+                raise
+            self._error = error
+            self.late_error = error if self._sent_all else None
+        finally:
+            self._ended.set()
+        if not self._over.is_set():
+            await self._messages.put(None)
+
+    async def begin(self) -> None:
+        """Wait for status and headers. Raises AppFailed; also where a 500 stands for an exception."""
+        start = await self._next()
+        if start["type"] != "http.response.start":
+            raise AppFailed(f"the application sent {start['type']!r} before the start of its answer")
+        try:
+            self.status = int(start["status"])
+            self.raw_headers = tuple((bytes(name), bytes(value)) for name, value in start.get("headers", ()))
+        except (KeyError, TypeError, ValueError) as error:
+            raise AppFailed(f"the start of the application's answer cannot be read: {error!r}") from None
+        if self.status == _RAISED:
+            await self._read_ahead()
+
+    async def _read_ahead(self) -> None:
+        """Read to the end, for what the application raises there says more than its answer."""
+        size = 0
+        async for piece in self._pieces():
+            self._first.append(piece)
+            size += len(piece)
+            if size > MAX_BODY_BYTES:
+                return
+        await self._ended.wait()
+        if self._error is not None:
+            self.late_error = None
+            raise AppFailed(raised(self._error))
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        """The body, piece by piece. Raises AppFailed."""
+        for piece in self._first:
+            yield piece
+        async for piece in self._pieces():
+            yield piece
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while not self._complete:
+            message = await self._next()
+            if message["type"] != "http.response.body":
+                raise AppFailed(f"the application sent {message['type']!r} within its answer")
+            if not message.get("more_body", False):
+                self._complete = True
+                self._over.set()
+            if body := message.get("body", b""):
+                yield _bytes(body)
+
+    async def _next(self) -> Message:
+        message = await self._messages.get()
+        if message is not None:
+            if isinstance(message, Mapping) and isinstance(message.get("type"), str):
+                return message
+            raise AppFailed(f"the application sent what is no message of ASGI: {message!r:.100}")
+        if self._error is not None:
+            raise AppFailed(raised(self._error))
+        raise AppFailed("the application returned before its answer was complete")
+
+    def release(self) -> None:
+        """Hang up. An application that asks, or goes on sending, learns of it."""
+        self._over.set()
+        if not self._messages.empty():
+            self._messages.get_nowait()  # whoever waits to send the next goes on
+
+    async def _receive(self) -> Message:
+        if self._request is not None:
+            body, self._request = self._request, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._over.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if not self._complete and self._over.is_set():
+            raise Hangup("nobody listens any more")
+        if not self._over.is_set():  # what comes after the end of an answer is lost behind a server, too
+            self._sent_all = self._sent_all or _is_last(message)
+            await self._messages.put(message)
+
+
+def _is_last(message: Any) -> bool:
+    """Whether an answer is complete with a message, which may be anything."""
+    is_body = isinstance(message, Mapping) and message.get("type") == "http.response.body"
+    return is_body and not message.get("more_body", False)
+
+
+def _bytes(body: Any) -> bytes:
+    """A piece of the body. Raises AppFailed: of a number, bytes() would make as many zeros."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise AppFailed(f"the application sent a {type(body).__name__} as the body of its answer, expected bytes")

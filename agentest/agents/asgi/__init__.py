@@ -1,1 +1,0 @@
-"""ASGI applications that run in this process, in the place of an agent behind an address."""

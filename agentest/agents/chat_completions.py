@@ -1,0 +1,369 @@
+"""An agent that speaks OpenAI's chat completions over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentest.agents.error_hints import CHAT_PLACE
+from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, no_form, web_address
+from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
+from agentest.agents.json_reader import arguments_text, cut_stream, read_any, read_event, read_object, shown
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.domain.messages import (
+    AgentMessage,
+    Attachment,
+    Message,
+    Session,
+    ToolRequest,
+    ToolResult,
+    UserText,
+)
+from agentest.domain.transcript import Usage
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse, Sender
+from agentest.support.templates import Template, Values
+
+_STREAM_OPTIONS = "stream_options"
+_REFUSED = (400, 422)
+"""How a server answers that knows not every field of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    problem: str
+
+
+def open_agent(_: str, config: ChatCompletionsAgent, resources: Resources) -> ChatCompletionsClient:
+    """The client of an agent that speaks chat completions."""
+    return ChatCompletionsClient(config, resources.client, resources.timeout_s)
+
+
+class ChatCompletionsClient:
+    """Sends conversations to one endpoint. Keeps nothing of any conversation.
+
+    A streaming agent is asked for its tokens. One that refuses to be asked is not asked again.
+    """
+
+    takes_attachments = True
+
+    def __init__(self, config: ChatCompletionsAgent, client: Sender, timeout_s: float) -> None:
+        self.name = config.name
+        self._endpoint = config.endpoint
+        self._streaming = config.streaming
+        self._sends_state = config.send_session_state
+        self._sender = HttpSender(config, client, timeout_s, CHAT_PLACE)
+        self._asks_for_tokens = config.streaming and _STREAM_OPTIONS not in config.body
+        self._has_reported_tokens = False
+        self._body = Template(config.body)
+        self._streamed = {"stream": True} if config.streaming else {}
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer. Raises NoReply; each attempt has the whole time-out."""
+        values = TurnValues(messages, ctx)
+        body = self._body.filled(values)
+        payload = {**body, **self._streamed, "messages": [*body.get("messages", []), *to_wire(messages)]}
+        if self._sends_state and ctx.session and ctx.session.state:
+            payload["metadata"] = _metadata(body, ctx.session)
+        answered = await self._ask(payload, values)
+        return replace(
+            answered.value,
+            latency_ms=answered.latency_ms,
+            retries=answered.retries,
+            first_token_ms=answered.first_token_ms,
+        )
+
+    async def _ask(self, payload: dict[str, Any], values: Values) -> HttpAnswer[AgentReply]:
+        if not self._asks_for_tokens:
+            return await self._sender.post(self._endpoint, payload, self._read, values=values)
+        asking = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
+        first = await self._sender.post(
+            self._endpoint, asking, self._read_or_refused, _REFUSED, values=values
+        )
+        if isinstance(first.value, AgentReply):
+            self._has_reported_tokens = True
+            return HttpAnswer(first.value, first.latency_ms, first.retries, first.first_token_ms)
+        if self._has_reported_tokens and _STREAM_OPTIONS not in first.value.problem:
+            raise NoReply(first.value.problem, first.retries)
+        return await self._ask_without(payload, values, first.retries + 1)
+
+    async def _ask_without(
+        self, payload: dict[str, Any], values: Values, before: int
+    ) -> HttpAnswer[AgentReply]:
+        """Ask after `before` attempts that were refused. A refusal now has another reason."""
+        try:
+            second = await self._sender.post(self._endpoint, payload, self._read, values=values)
+        except NoReply as error:
+            raise NoReply(str(error), before + error.retries, error.observed) from None
+        self._asks_for_tokens = False
+        return replace(second, retries=before + second.retries)
+
+    async def _read_or_refused(self, response: DirectResponse) -> AgentReply | _Refused:
+        if response.status_code in _REFUSED:
+            return _Refused(await self._sender.problem(response))
+        return await self._read(response)
+
+    def _read(self, response: DirectResponse) -> Awaitable[AgentReply]:
+        return read_body(response, self._streaming, read_completion, read_stream)
+
+
+def _metadata(body: Mapping[str, Any], session: Session) -> dict[str, Any]:
+    return {**body.get("metadata", {}), "session_state": dict(session.state)}
+
+
+def read_completion(body: bytes) -> AgentReply:
+    """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
+    data = read_object(body, CHAT_PLACE)
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        error = data.get("error")
+        problem = f"an error: {shown(error)}" if error else f"no `choices`: {shown(data)}"
+        raise AgentError(f"the agent answered with {problem}")
+    message = from_wire(choices[0].get("message"))
+    return AgentReply(
+        text=message.text,
+        tool_requests=message.tool_requests,
+        usage=read_usage(data.get("usage")),
+    )
+
+
+def read_usage(reported: Any) -> Usage:
+    """Tokens that the agent reports; whatever is missing or no number counts as 0."""
+    if not isinstance(reported, Mapping):
+        return Usage()
+
+    def count(key: str) -> int:
+        value = reported.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+    return Usage(count("prompt_tokens"), count("completion_tokens"))
+
+
+async def read_stream(events: EventStream) -> AgentReply:
+    """The reply put together from streamed deltas.
+
+    The stream's end is `[DONE]` or a `finish_reason`; one that stops before either was cut. Raises
+    AgentError.
+    """
+    parts = _Deltas()
+    async for event in events:
+        for piece in _pieces(event.data):
+            if piece == "[DONE]":
+                return parts.reply()
+            if piece and parts.add(_event(piece)):  # some keep the connection alive with empty events
+                events.note_first_token()
+    if parts.finished:
+        return parts.reply()
+    raise cut_stream("[DONE] and without a finish_reason", parts.received)
+
+
+def _pieces(data: str) -> list[str]:
+    """The event; its lines one by one where careless servers leave out the empty line between events."""
+    lines = [line.strip() for line in data.split("\n")]
+    careless = len(lines) > 1 and all(_is_whole(line) for line in lines if line)
+    return lines if careless else [data.strip()]
+
+
+def _is_whole(line: str) -> bool:
+    return line == "[DONE]" or isinstance(read_any(line), Mapping)
+
+
+def _event(data: str) -> Mapping[str, Any]:
+    event = read_event(data)
+    if event.get("error"):
+        raise AgentError(f"the agent's stream reports an error: {shown(event['error'])}")
+    return event
+
+
+class _Deltas:
+    """The message so far."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._last = -1
+        """The greatest index of a call so far."""
+        self._usage = Usage()
+        self.finished = False
+        self.received = False
+
+    def add(self, event: Mapping[str, Any]) -> bool:
+        """Add an event; whether it had text."""
+        self.received = True
+        if event.get("usage"):
+            self._usage = read_usage(event["usage"])
+        choices = event.get("choices")
+        if not choices:
+            return False  # the usage comes in an event without choices
+        if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
+            raise AgentError(f"`choices` in the agent's stream is not a list of objects: {shown(choices)}")
+        choice = choices[0]
+        self.finished = self.finished or bool(choice.get("finish_reason"))
+        delta = choice.get("delta", choice.get("message")) or {}
+        if not isinstance(delta, Mapping):
+            raise AgentError(f"a `delta` in the agent's stream is not an object: {shown(delta)}")
+        if text := read_text(delta):
+            self._text.append(text)
+        for position, piece in enumerate(_list_of_calls(delta.get("tool_calls"))):
+            self._add_call(piece, position)
+        return bool(text)
+
+    def _add_call(self, piece: Mapping[str, Any], position: int) -> None:
+        index = piece.get("index")
+        if not isinstance(index, int):
+            # Without an index, a piece with an id begins a call and one without continues the last.
+            index = self._last + 1 if piece.get("id") else max(self._last, position)
+        elif self._begins_another(index, piece):
+            index = self._last + 1
+        self._last = max(self._last, index)
+        call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
+        function = piece.get("function") or {}
+        if not isinstance(function, Mapping):
+            raise AgentError(f"a tool call in the agent's stream has no function: {shown(piece)}")
+        call["id"] = call["id"] or piece.get("id")
+        if isinstance(function.get("name"), str) and function["name"] != call["name"]:
+            call["name"] += function["name"]  # most send it whole, some in pieces, some with every piece
+        arguments = function.get("arguments")
+        if arguments is not None:
+            call["arguments"].append(arguments_text(arguments))
+
+    def _begins_another(self, index: int, piece: Mapping[str, Any]) -> bool:
+        """Whether another call begins under an index that is taken: some give all calls the index 0."""
+        known, function = self._calls.get(index), piece.get("function")
+        named = isinstance(function, Mapping) and function.get("name")
+        identifier = piece.get("id")
+        return bool(known and named and known["id"] and identifier and identifier != known["id"])
+
+    def reply(self) -> AgentReply:
+        calls = [
+            {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
+            for _, c in sorted(self._calls.items())
+        ]
+        return AgentReply(
+            text="".join(self._text) or None,
+            tool_requests=read_tool_requests(calls),
+            usage=self._usage,
+        )
+
+
+def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:
+    if calls is None:
+        return []
+    if not isinstance(calls, list) or not all(isinstance(piece, Mapping) for piece in calls):
+        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {shown(calls)}")
+    return calls
+
+
+WireMessage = dict[str, Any]
+"""A chat-completions message as it is sent."""
+
+_NOT_SAID = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
+"""Parts of a `content` that are no part of the reply's text."""
+
+
+def to_wire(messages: Sequence[Message]) -> list[WireMessage]:
+    """The messages as chat completions have them. They belong to the caller, who may change them."""
+    return [_written(message) for message in messages]
+
+
+def _written(message: Message) -> WireMessage:
+    if isinstance(message, UserText):
+        return {"role": "user", "content": content_of(message)}
+    if isinstance(message, ToolResult):
+        return {"role": "tool", "tool_call_id": message.request_id, "content": message.text}
+    if not message.tool_requests:
+        return {"role": "assistant", "content": message.text}
+    calls = [_written_request(request) for request in message.tool_requests]
+    return {"role": "assistant", "content": message.text, "tool_calls": calls}
+
+
+def _written_request(request: ToolRequest) -> dict[str, Any]:
+    function = {"name": request.name, "arguments": request.arguments}
+    return {"id": request.id, "type": "function", "function": function}
+
+
+def from_wire(message: Any) -> AgentMessage:
+    """What an assistant message says. Raises AgentError that says what is wrong with it."""
+    if not isinstance(message, Mapping):
+        raise AgentError(f"the agent's `message` is not an object: {shown(message)}")
+    requests = read_tool_requests(message.get("tool_calls"))
+    return AgentMessage(read_text(message), requests)
+
+
+def read_text(message: Mapping[str, Any]) -> str | None:
+    """The text of a message or of a streamed piece of one; a refusal is text, too."""
+    text = _content(message.get("content"))
+    if text is None and isinstance(message.get("refusal"), str):
+        return str(message["refusal"])
+    return text
+
+
+def _content(content: Any) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(_part(part) for part in content)
+    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {shown(content)}")
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise AgentError(f"a part of the agent's `content` is not an object: {shown(part)}")
+    text = part.get("text", part.get("refusal"))
+    if isinstance(text, str):
+        return text
+    kind = part.get("type")
+    if kind in _NOT_SAID:
+        return ""
+    if kind in ("text", "output_text"):
+        raise AgentError(f"a text part of the agent's `content` has no text: {shown(part)}")
+    return f"[{kind if isinstance(kind, str) else 'unknown part'}]"
+
+
+def read_tool_requests(calls: Any) -> tuple[ToolRequest, ...]:
+    """The requests in the `tool_calls` of a message. Raises AgentError."""
+    if calls is None:
+        return ()
+    if not isinstance(calls, list):
+        raise AgentError(f"the agent's `tool_calls` is not a list: {shown(calls)}")
+    return tuple(_tool_request(call) for call in calls)
+
+
+def _tool_request(call: Any) -> ToolRequest:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+        raise AgentError(f"a tool call of the agent has no function name: {shown(call)}")
+    identifier = call.get("id")
+    return ToolRequest(
+        identifier if isinstance(identifier, str) else "", name, arguments_text(function.get("arguments"))
+    )
+
+
+_WHOM = "a chat-completions agent"
+
+
+def content_of(message: UserText) -> str | list[dict[str, Any]]:
+    """The `content` of the user's message: its text, or parts where files go with it.
+
+    Raises CannotSend for a file that is only known by an address that no part can hold.
+    """
+    if not message.attachments:
+        return message.text
+    text = [{"type": "text", "text": message.text}] if message.text else []
+    return [*text, *map(_attachments_part, message.attachments)]
+
+
+def _attachments_part(file: Attachment) -> dict[str, Any]:
+    if kind_of(file).startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": web_address(file, _WHOM)}}
+    if file.uri:
+        raise no_form(file, _WHOM, "only images can be sent to it by their address")
+    if form := audio_format(file):
+        return {"type": "input_audio", "input_audio": {"data": file.base64, "format": form}}
+    return {"type": "file", "file": {"filename": name_of(file), "file_data": data_address(file)}}

@@ -1,0 +1,408 @@
+"""An agent that is a program: a process for each turn, or one for each conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import errno
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+from anyio.abc import Process
+from anyio.lowlevel import checkpoint
+
+from agentest.agents.json_reader import read_text
+from agentest.agents.message_mapping import Form, Hearing, last_results
+from agentest.agents.placeholders import TurnValues, last_message
+from agentest.agents.port import Agent, AgentReply, NoReply, Notes, Resources, TurnContext
+from agentest.config.agents.command import CommandAgent
+from agentest.domain.messages import Message
+from agentest.mock_servers.port import with_own
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.retries import shortage_in, shortage_told
+from agentest.support.process_groups import Reaper, end_group, search_path
+from agentest.support.templates import Template, as_text
+from agentest.support.terminal import without_colours
+from agentest.support.trace_context import note_request
+
+_OUTPUT = "what the agent's command wrote"
+_BODIES = {"json": {"messages": "{{messages}}"}, "jsonl": {"message": "{{message}}"}}
+
+
+def open_agent(name: str, config: CommandAgent, resources: Resources) -> CommandClient:
+    """The client of a program. Raises ConfigError for one that is not there."""
+    cwd = resources.root / (config.cwd or ".")
+    if not cwd.is_dir():
+        raise ConfigError(f"agent {name!r}: cwd: the folder {cwd} does not exist")
+    program = config.command[0]
+    found = (cwd / program).is_file() if "/" in program else shutil.which(program, path=search_path())
+    if not found:
+        raise ConfigError(
+            f"agent {name!r}: command: there is no program {program!r}"
+            + ("" if "/" in program else " on the PATH")
+        )
+    reaper = Reaper()
+    resources.closing.callback(reaper.close)
+    return CommandClient(config, cwd, reaper, resources)
+
+
+class CommandClient:
+    """Starts programs. Keeps nothing of any conversation."""
+
+    def __init__(self, config: CommandAgent, cwd: Path, reaper: Reaper, resources: Resources) -> None:
+        self.name = config.name
+        self._input = config.input
+        self._words = Template(config.command)
+        self._env = Template(config.env)
+        self._body = Template(_BODIES.get(config.input) if config.body is None else config.body)
+        self._as_argument = config.input == "argument" and "message" not in self._words.names
+        self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
+        self._form = Form.of(config)
+        self._cwd = cwd
+        self._reaper = reaper
+        self._timeout_s = resources.timeout_s
+        self._notes = Notes(config.name, resources.on_note)
+
+    def conversation(self) -> AbstractAsyncContextManager[Agent]:
+        """One process for the conversation, where that is what the program takes (`input: jsonl`)."""
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Agent]:
+        async with AsyncExitStack() as stack:
+            yield self if self._input != "jsonl" else Conversing(self, stack)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """What the program answers to one message. Raises AgentError, CannotSend."""
+        values = TurnValues(messages, ctx)
+        limit = TimeLimit(self._timeout_s)
+        program = await self.start(values, messages)
+        try:
+            with limit:
+                program.write(self._content(values, messages), last=True)
+                output = await program.finished()
+        except TimeoutError:
+            raise NoReply(self.too_late(program)) from None
+        finally:
+            await program.end()
+        return replace(self._read(output, ctx.turn_index), latency_ms=limit.elapsed * 1000)
+
+    async def start(self, values: TurnValues, messages: Sequence[Message]) -> Program:
+        """The program, started for a turn or a conversation."""
+        words = [as_text(word) for word in self._words.filled(values)]
+        if self._as_argument:
+            words.append(last_message(messages))
+        env: Mapping[str, Any] = self._env.filled(values)
+        env = with_own(values.environment, {name: as_text(value) for name, value in env.items()})
+        program = await Program.start(Invocation(words=words, env=env, cwd=self._cwd), self._reaper)
+        note_request(stays_open=self._input == "jsonl")
+        return program
+
+    def line(self, values: TurnValues) -> bytes:
+        """The body as a line of JSON."""
+        return json.dumps(self._body.filled(values), ensure_ascii=False).encode(errors="replace") + b"\n"
+
+    def _content(self, values: TurnValues, messages: Sequence[Message]) -> bytes:
+        match self._input:
+            case "stdin":
+                return last_message(messages).encode(errors="replace")
+            case "json":
+                return self.line(values)
+            case _:
+                return b""
+
+    @property
+    def form(self) -> Form:
+        """How to read what the program writes."""
+        return self._form
+
+    @property
+    def timeout_s(self) -> float:
+        """The longest that one answer may take."""
+        return self._timeout_s
+
+    def too_late(self, program: Program) -> str:
+        """What to say of a program that has not answered in time."""
+        seconds = f"{self._timeout_s:g} s (request_timeout_ms)"
+        return f"the agent's command did not answer within {seconds}{program.log}"
+
+    def hearing(self, turn_index: int) -> Hearing:
+        """What hears the messages of a turn."""
+        return Hearing(self._form, turn_index, self._notes)
+
+    def _read(self, output: bytes, turn_index: int) -> AgentReply:
+        text = output.decode("utf-8", errors="replace").strip()
+        if not self._is_json:
+            return AgentReply(text or None)
+        return self._read_json(text, turn_index)
+
+    def _read_json(self, text: str, turn_index: int) -> AgentReply:
+        value = read_text(text, _OUTPUT)
+        hearing = self.hearing(turn_index)
+        try:
+            hearing.hear(value)
+            return hearing.answer()
+        except AgentError as error:
+            raise hearing.no_reply(str(error)) from None
+
+
+class Conversing:
+    """One process that hears and says one line after the other."""
+
+    def __init__(self, client: CommandClient, stack: AsyncExitStack) -> None:
+        self.name = client.name
+        self._client = client
+        self._stack = stack
+        self._program: Program | None = None
+        self._hearing: Hearing | None = None
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The answer to a message or to tool results. Raises NoReply."""
+        values = TurnValues(messages, ctx)
+        if self._program is None:
+            self._program = await self._client.start(values, messages)
+            self._stack.push_async_callback(self._program.end)
+        limit = TimeLimit(self._client.timeout_s)
+        if self._hearing is None:
+            self._hearing = self._client.hearing(ctx.turn_index)
+        hearing = self._hearing
+        try:
+            with limit:
+                self._say(self._program, messages, values)
+                first = await self._hear(self._program, hearing, limit)
+            if not hearing.done:
+                reply = hearing.requests()
+            else:
+                self._hearing, reply = None, hearing.answer()
+        except TimeoutError:
+            raise hearing.no_reply(self._client.too_late(self._program)) from None
+        except AgentError as error:
+            raise hearing.no_reply(str(error)) from None
+        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first)
+
+    def _say(self, program: Program, messages: Sequence[Message], values: TurnValues) -> None:
+        results = last_results(messages)
+        if not results:
+            program.write(self._client.line(values))
+        for result in results:
+            program.write(json.dumps(self._client.form.response(result)).encode() + b"\n")
+
+    async def _hear(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
+        """Hear lines until the turn is done or a tool is asked for; when the first text came, in ms."""
+        first: float | None = None
+        heard = 0
+        while not hearing.done:
+            line = await program.line()
+            heard += len(line or b"")
+            if heard > MAX_BODY_BYTES:
+                raise program.wrote_too_much()
+            # Lines may come without end, and one that is there already is no pause for anybody else.
+            await checkpoint()
+            if line is None:
+                how = await program.how_it_ended()
+                raise AgentError(f"the agent's command ended before its turn was done: {how}")
+            if not line.strip():
+                continue
+            if hearing.hear(read_text(line.decode("utf-8", errors="replace"), _OUTPUT)) and first is None:
+                first = limit.elapsed * 1000
+            if hearing.asks:
+                break
+        return first
+
+
+_PIECE_BYTES = 65536
+_LOG_CHARS = 2000
+_LAST_WORDS_S = 1.0
+_GRACE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What is started. There is no shell."""
+
+    words: Sequence[str]
+    env: Mapping[str, str]
+    """Beside our own environment."""
+    cwd: Path
+
+
+class _Log(asyncio.Protocol):
+    """Keeps the last of what a program writes to standard error."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self.text = ""
+
+    def data_received(self, data: bytes) -> None:
+        self.text = (self.text + self._decoder.decode(data))[-2 * _LOG_CHARS :]
+
+
+class Program:
+    """A started program. Its pipes are our own.
+
+    asyncio, where it opens them, takes a process for running until they are closed, and what the program
+    started may keep them open for ever.
+    """
+
+    def __init__(self, process: Process, reaper: Reaper, name: str) -> None:
+        self._process = process
+        self._reaper = reaper
+        self._name = name
+        self._log = _Log()
+        self._output = asyncio.StreamReader(limit=MAX_BODY_BYTES)
+        self._transports: list[asyncio.BaseTransport] = []
+        self._input: asyncio.WriteTransport
+
+    @classmethod
+    async def start(cls, invocation: Invocation, reaper: Reaper) -> Self:
+        """Start a program. Raises AgentError where it cannot be started, CannotSend for words too long, and
+        where this machine has no processes or file descriptors left.
+        """
+        theirs, ours = _pipes(invocation.words[0])
+        try:
+            process = await _opened(invocation, theirs)
+        except BaseException:
+            for end in ours:
+                os.close(end)
+            raise
+        finally:
+            for end in theirs:
+                os.close(end)
+        reaper.watch(process.pid)
+        program = cls(process, reaper, invocation.words[0])
+        await program._connect(*ours)
+        return program
+
+    async def _connect(self, into: int, out: int, log: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(into, "wb", 0))
+        reading = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._output), os.fdopen(out, "rb", 0)
+        )
+        logging = await loop.connect_read_pipe(lambda: self._log, os.fdopen(log, "rb", 0))
+        self._transports = [self._input, reading[0], logging[0]]
+
+    def write(self, content: bytes, *, last: bool = False) -> None:
+        """Hand something to its standard input, and close that with the `last`."""
+        if not self._input.is_closing():
+            self._input.write(content)
+            if last:
+                self._input.close()  # what was written is sent all the same
+
+    async def line(self) -> bytes | None:
+        """The next line of its output; None at the end. Raises AgentError for one without end."""
+        try:
+            return await self._output.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial or None
+        except asyncio.LimitOverrunError:
+            raise self.wrote_too_much() from None
+
+    async def finished(self) -> bytes:
+        """All that it wrote to standard output, once it has ended well. Raises AgentError."""
+        written: list[bytes] = []
+        reading = asyncio.ensure_future(self._read_into(written))
+        ending = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+            self.check_status(await ending)
+            # What it has started may keep its output open: what has come by then is all.
+            await asyncio.wait({reading}, timeout=_LAST_WORDS_S)
+        finally:
+            for task in (reading, ending):
+                task.cancel()
+            await asyncio.wait({reading, ending})
+        return b"".join(written)
+
+    async def _read_into(self, written: list[bytes]) -> None:
+        size = 0
+        while piece := await self._output.read(_PIECE_BYTES):
+            size += len(piece)
+            if size > MAX_BODY_BYTES:
+                raise self.wrote_too_much()
+            written.append(piece)
+
+    def check_status(self, status: int | None) -> None:
+        """Raise AgentError for an exit status that tells of a failure."""
+        if status:
+            how = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
+            raise AgentError(f"the command {self._name!r} {how}{self.log}")
+
+    async def how_it_ended(self) -> str:
+        """Of a program that has closed its output: its exit status, for messages."""
+        with anyio.move_on_after(_LAST_WORDS_S):
+            return f"it exited with status {await self._process.wait()}{self.log}"
+        return f"it closed its output and runs on{self.log}"
+
+    @property
+    def log(self) -> str:
+        """The last of what it wrote to standard error, as the end of a message."""
+        text = without_colours(self._log.text)[-_LOG_CHARS:].strip()
+        return f"; its log ends with:\n{text}" if text else "; it logged nothing"
+
+    def wrote_too_much(self) -> AgentError:
+        """What to say of one that writes without end."""
+        return AgentError(f"the command {self._name!r} wrote more than {MAX_BODY_BYTES // 2**20} MB")
+
+    async def end(self) -> None:
+        """End its whole process group, also when it has ended itself: what it started goes with it."""
+        with anyio.CancelScope(shield=True):
+            self._input.close()
+            await end_group(self._process, _GRACE_S)
+            self._reaper.forget(self._process.pid)
+            for transport in self._transports:
+                transport.close()
+
+
+def _pipes(name: str) -> tuple[Sequence[int], Sequence[int]]:
+    """Pipes for standard input, output and error: the program's ends and ours. Raises CannotSend."""
+    opened: list[tuple[int, int]] = []
+    try:
+        for _ in range(3):
+            opened.append(os.pipe())
+    except OSError as error:
+        for end in chain(*opened):
+            os.close(end)
+        raise CannotSend(shortage_told(_cannot_start(name), error)) from None
+    (stdin, into), (out, stdout), (log, stderr) = opened
+    return (stdin, stdout, stderr), (into, out, log)
+
+
+def _cannot_start(name: str) -> str:
+    return f"the command {name!r} cannot be started"
+
+
+async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
+    stdin, stdout, stderr = pipes
+    try:
+        return await anyio.open_process(
+            list(invocation.words),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=invocation.cwd,
+            env={**os.environ, "PATH": search_path(), **invocation.env},
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL in a word
+        name = invocation.words[0]
+        if isinstance(error, ValueError) or error.errno == errno.E2BIG:
+            raise CannotSend(
+                f"the command {name!r} cannot be given the message as an argument ({error}); let it read the "
+                "message: input: stdin"
+            ) from None
+        if shortage_in([error]):
+            raise CannotSend(shortage_told(_cannot_start(name), error)) from None
+        raise AgentError(f"{_cannot_start(name)}: {error}") from None

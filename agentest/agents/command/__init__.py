@@ -1,1 +1,0 @@
-"""Agents that are programs: one process for each turn, or for each conversation."""

@@ -1,0 +1,391 @@
+"""Which protocol an answer is of, told by what only that protocol sends.
+
+It is asked when an answer cannot be read: the configured `type` is then likely the wrong one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import anyio
+
+from agentest.agents.asgi import AppFailed
+from agentest.agents.error_hints import is_page
+from agentest.agents.reply_paths import places_of_text, usual_place
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError
+from agentest.support.http.address_guard import RefusedAddress
+from agentest.support.http.bodies import BadBody
+from agentest.support.http.client import Client, Headers, Sender
+from agentest.support.http.retries import CONNECTION_ERRORS
+
+NAMES = {
+    "chat_completions": "a chat-completions endpoint",
+    "responses": "an endpoint of OpenAI's Responses API",
+    "anthropic_messages": "an endpoint of Anthropic's Messages API",
+    "a2a": "an A2A agent",
+    "ag_ui": "an AG-UI endpoint",
+    "ai_sdk": "a chat endpoint of Vercel's AI SDK",
+    "langgraph": "a LangGraph server",
+    "adk": "google-adk's own server",
+    "websocket": "a WebSocket endpoint",
+}
+"""What an endpoint of a type is called, for messages."""
+
+_LACKED: Sequence[tuple[str, frozenset[str]]] = (
+    ("ag_ui", frozenset({"threadid", "runid"})),
+    ("adk", frozenset({"appname", "userid"})),
+    ("langgraph", frozenset({"assistantid"})),
+    ("a2a", frozenset({"jsonrpc"})),
+    ("ai_sdk", frozenset({"trigger"})),
+    ("responses", frozenset({"input", "model"})),
+    ("responses", frozenset({"input"})),
+    ("anthropic_messages", frozenset({"maxtokens", "messages"})),
+    ("chat_completions", frozenset({"messages", "model"})),
+)
+"""Type → fields whose lack servers of it complain of, in no spelling in particular."""
+
+_LACKED_PARAMETER = {"input": "responses", "messages": "chat_completions"}
+"""Parameter of OpenAI's interfaces → the type whose endpoint asks for it."""
+_PATHS = {
+    "/chat/completions": "chat_completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "anthropic_messages",
+}
+"""Ends of paths that are usual for a type."""
+_LOGIN = {"login", "signin", "sign-in", "sign_in", "log-in", "sso", "oauth", "auth", "saml"}
+_MISSING = re.compile(r"missing|required", re.I)
+_NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
+_NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
+
+
+def recognised(seen: Seen) -> str | None:
+    """The type that an answer is of; None where it could be anything."""
+    return (
+        _by_header(seen)
+        or _by_value(_value(seen.body))
+        or _by_what_is_lacking(seen)
+        or _by_parameter(_error(seen.json))
+    )
+
+
+def leads_to_login(seen: Seen) -> bool:
+    """Whether an answer is a redirect to where users log in."""
+    try:
+        path = urlsplit(seen.headers.get("location", "")).path.lower()
+    except ValueError:
+        return False
+    return 300 <= seen.status < 400 and bool(_LOGIN & {part.partition(".")[0] for part in path.split("/")})
+
+
+def is_login_page(body: bytes) -> bool:
+    """Whether a body is a web page that asks for a password."""
+    return is_page(body) and re.search(rb"type\s*=\s*[\"']?password", body, re.I) is not None
+
+
+def wants_a_model(seen: Seen) -> bool:
+    """Whether an answer is a refusal of OpenAI's form, as no model was named."""
+    error = _error(seen.json)
+    is_about_it = error.get("param") == "model" or _NO_MODEL.search(str(error.get("message")))
+    return seen.status in (400, 404, 422) and bool(is_about_it)
+
+
+def perhaps(seen: Seen, kind: str, url: str) -> str:
+    """What may be the case by weaker signs, told as such; "" where there are none."""
+    if seen.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(seen.body):
+        return "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`"
+    found = usual_at(url) or kind
+    if found != kind and seen.status not in (404, 405):
+        return f"by its path, this may be {NAMES[found]}: `type: {found}`"
+    is_refusal = seen.status in (400, 415, 422) and seen.json is None and seen.body.strip()
+    if kind in ("http", "websocket") or not is_refusal:
+        return ""
+    return "if it takes a form of its own: `type: http`, whose `body` and `headers` say which"
+
+
+def usual_at(url: str) -> str:
+    """The type whose endpoints usually end as this one does; "" where none does."""
+    path = urlsplit(url).path.rstrip("/")
+    return next((name for end, name in _PATHS.items() if path.endswith(end)), "")
+
+
+def _by_header(seen: Seen) -> str | None:
+    if seen.status == 426 or b'"Upgrade" only to "WebSocket"' in seen.body:
+        return "websocket"
+    vercel = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
+    return "ai_sdk" if any(name in seen.headers for name in vercel) else None
+
+
+def _value(body: bytes) -> Any:
+    """The JSON value of a body, or of its first event that has one; None where there is none."""
+    text = body.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
+    if text.startswith(("{", "[")):
+        return _json(text)
+    lines = (line[5:].strip() for line in text.splitlines() if line.startswith("data:"))
+    return next((value for value in map(_json, lines) if value is not None), None)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _by_value(value: Any) -> str | None:
+    if isinstance(value, list):
+        first = value[0] if value else None
+        return "adk" if isinstance(first, Mapping) and {"author", "invocationId"} <= first.keys() else None
+    if not isinstance(value, Mapping):
+        return None
+    return next((name for name, is_one in _MARKS.items() if is_one(value)), None)
+
+
+def _is_langgraph(value: Mapping[str, Any]) -> bool:
+    messages = value.get("messages")
+    if not isinstance(messages, list) or not messages or not isinstance(messages[-1], Mapping):
+        return "__error__" in value or "__interrupt__" in value
+    return messages[-1].get("type") in ("human", "ai", "tool") and "content" in messages[-1]
+
+
+def _is_responses(value: Mapping[str, Any]) -> bool:
+    begins = str(value.get("type", "")).startswith("response.")
+    return begins or value.get("object") == "response" or {"output", "status", "id"} <= value.keys()
+
+
+def _is_anthropic(value: Mapping[str, Any]) -> bool:
+    kind = value.get("type")
+    if kind == "error":
+        return isinstance(value.get("error"), Mapping) and "type" in value["error"]
+    return kind == "message_start" or (kind == "message" and isinstance(value.get("content"), list))
+
+
+_MARKS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "chat_completions": lambda value: isinstance(value.get("choices"), list),
+    "a2a": lambda value: value.get("jsonrpc") == "2.0",
+    "ag_ui": lambda value: value.get("type") in ("RUN_STARTED", "RUN_ERROR"),
+    "ai_sdk": lambda value: value.get("type") in ("start", "text-start", "tool-input-start"),
+    "responses": _is_responses,
+    "anthropic_messages": _is_anthropic,
+    "langgraph": _is_langgraph,
+    "adk": lambda value: {"author", "invocationId"} <= value.keys(),
+}
+
+
+def _error(value: Any) -> Mapping[str, Any]:
+    """The error of OpenAI's form; empty where there is none."""
+    error = value.get("error") if isinstance(value, Mapping) else None
+    return error if isinstance(error, Mapping) else {}
+
+
+def _by_parameter(error: Mapping[str, Any]) -> str | None:
+    said = str(error.get("message"))
+    if not {"param", "type"} <= error.keys() or not _MISSING.search(said):
+        return None
+    return _LACKED_PARAMETER.get(str(error["param"]))
+
+
+def _by_what_is_lacking(seen: Seen) -> str | None:
+    if b"Unable to extract tag using discriminator 'trigger'" in seen.body:
+        return "ai_sdk"  # pydantic-ai's
+    lacked = {_plain(name) for name in missing_fields(seen.json)}
+    return next((name for name, fields in _LACKED if fields <= lacked), None)
+
+
+def missing_fields(answer: Any) -> tuple[str, ...]:
+    """The fields that a refusal in pydantic's or FastAPI's form says are missing, at the top of the body."""
+    fields = [place[place[0] == "body" :] for place in _missing_places(answer)]
+    return tuple(str(field[0]) for field in fields if len(field) == 1)
+
+
+def missing_headers(answer: Any) -> tuple[str, ...]:
+    """The headers that such a refusal says are missing."""
+    return tuple(str(place[1]) for place in _missing_places(answer) if place[0] == "header" and place[1:])
+
+
+def _missing_places(answer: Any) -> list[list[Any]]:
+    detail = answer.get("detail") if isinstance(answer, Mapping) else answer
+    complaints = [one for one in detail if isinstance(one, Mapping)] if isinstance(detail, list) else []
+    places = [one.get("loc") for one in complaints if one.get("type") == "missing"]
+    return [place for place in places if isinstance(place, list) and place]
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+USER_AGENT = "agentest (looks what this server speaks)"
+_TIMEOUT_S = 2.0
+_READ_BYTES = 200_000
+_NOT_OF_SOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One answer, as far as it was read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body's JSON value; None where it is none."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What an endpoint was found to speak."""
+
+    settings: Mapping[str, Any]
+    """What to write under `agent`: `type`, `endpoint`, and what else it needs."""
+    because: str
+    """What was seen, as the end of a sentence: "its /info names a LangGraph server"."""
+
+
+def as_settings(settings: Mapping[str, Any]) -> str:
+    """Settings as YAML on one line, to be copied: `type: a2a, endpoint: http://localhost:8000`."""
+    return ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{as_settings(value)}}}"
+    is_plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./:@+-]*", value) is not None
+    return value if is_plain and not value.endswith(":") else json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(slots=True)
+class Look:
+    """Requests to one address, each sent once. Whatever fails is an answer of None."""
+
+    url: str
+    """The endpoint as it is configured."""
+    client: Sender
+    headers: Headers = ()
+    only_gets: bool = False
+    """Whether what is asked by POST is left unasked."""
+    _seen: dict[tuple[str, str, bytes | None], Seen | None] = field(default_factory=dict)
+    _opens: bool | None = None
+    _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def get(self, path: str = "") -> Seen | None:
+        """The answer to a GET of a path of the same server ("" for the endpoint itself)."""
+        return await self._send("GET", urljoin(self.url, path) if path else self.url, None)
+
+    async def post_nothing(self, path: str = "") -> Seen | None:
+        """The answer to a POST of `{}`, which a server that checks its input refuses."""
+        if self.only_gets:
+            return None
+        return await self._send("POST", urljoin(self.url, path) if path else self.url, b"{}")
+
+    async def places(self, *usual: str) -> AsyncIterator[str]:
+        """Where to ask: at the endpoint ("") and, if nobody takes a POST there, at paths that are usual."""
+        yield ""
+        itself = await self.post_nothing()
+        if itself is None or itself.status in (404, 405) or urlsplit(self.url).path in ("", "/"):
+            for path in usual:
+                yield path
+
+    async def opens_websocket(self) -> bool:
+        """Whether a WebSocket opens at the endpoint. Nothing is said there, and it is closed at once."""
+        async with self._one_at_a_time:
+            if self._opens is None:
+                self._opens = await self._opened()
+            return self._opens
+
+    async def _opened(self) -> bool:
+        if not isinstance(self.client, Client):
+            return False  # an application in this process
+        headers = [(name, value) for name, value in self.headers if name not in _NOT_OF_SOCKETS]
+        headers.append(("user-agent", USER_AGENT))
+        try:
+            with TimeLimit(_TIMEOUT_S):
+                socket = await self.client.open_websocket(self.url, headers)
+                await socket.close()
+                return True
+        except (*CONNECTION_ERRORS, TimeoutError, RefusedAddress):
+            return False
+
+    async def _send(self, method: str, url: str, content: bytes | None) -> Seen | None:
+        key = (method, url, content)
+        async with self._one_at_a_time:  # many conversations may fail at once
+            if key not in self._seen:
+                self._seen[key] = await self._answer(method, url, content)
+            return self._seen[key]
+
+    async def _answer(self, method: str, url: str, content: bytes | None) -> Seen | None:
+        ours = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
+        headers = [*((name, value) for name, value in self.headers if name not in ours), *ours.items()]
+        try:
+            with TimeLimit(_TIMEOUT_S):
+                response = await self.client.send_direct(method, url, headers, content)
+                try:
+                    body = b""
+                    async for piece in response.pieces():
+                        body += piece
+                        if len(body) >= _READ_BYTES:
+                            break
+                    return Seen(status=response.status_code, headers=response.headers, body=body)
+                finally:
+                    await response.aclose()
+        except (*CONNECTION_ERRORS, BadBody, TimeoutError, RefusedAddress, AppFailed):
+            return None  # that nothing answers there is what was asked
+
+
+_OFTEN_THE_MESSAGE = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
+_OWN = "it has a form of its own"
+
+
+def described(finding: Finding) -> str:
+    """What was found, and the configuration for it."""
+    return f"{finding.because}: `{as_settings(finding.settings)}`"
+
+
+def of_fields(missing: Sequence[str]) -> str:
+    """The body for an agent that says which fields it misses."""
+    values = body_of_fields(missing)
+    shown = {name: f'"{value}"' if value else "…" for name, value in values.items()}
+    fields = ", ".join(f"{name}: {value}" for name, value in shown.items())
+    return f"{_OWN}: `type: http` with `body: {{{fields}}}`"
+
+
+def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
+    """Field → what stands there in each request; "" where that is not known."""
+    said = next((name for name in _OFTEN_THE_MESSAGE if name in missing), missing[0])
+    return {name: _own_form_value(name, said) for name in missing}
+
+
+def of_reply(seen: Seen) -> str:
+    """What to write for an agent that answers with JSON of its own; "" where it is nobody's answer."""
+    answer = seen.json if 200 <= seen.status < 300 else None
+    if not isinstance(answer, Mapping) or any(answer.get(key) for key in ("error", "errors", "detail")):
+        return ""
+    places = places_of_text(answer)
+    try:
+        place = usual_place(answer)
+    except AgentError:
+        place = None
+    if place is not None:
+        where = f"`reply: {place.text}`"
+    else:
+        where = f"`reply` ({' or '.join(f'`{place}`' for place in places)})"
+    body = '{message: "{{message}}"}'
+    return f"if this form is its own: `type: http` with {where} and a `body` like `{body}`" if places else ""
+
+
+def _own_form_value(name: str, message: str) -> str:
+    if name == "messages":
+        return "{{messages}}"
+    if name == message:
+        return "{{message}}"
+    return "{{session_id}}" if "session" in name or name.endswith("id") else ""

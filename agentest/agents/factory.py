@@ -1,0 +1,116 @@
+"""From the configuration to agents that can be talked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from importlib import import_module
+from inspect import isawaitable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+
+from agentest.agents.in_process.tool_gate import run_under_way
+from agentest.agents.port import Agent, OpenAgent, Resources
+from agentest.config.agent_types import AgentConfig, type_of
+from agentest.config.agents.over_http import HttpAgent
+from agentest.support.errors import AgentUnreachable, ConfigError
+from agentest.support.http.address_guard import RefusedAddress
+from agentest.support.http.client import Client, Sender
+from agentest.support.http.retries import describe, pause_before_retry
+
+_CONNECT_TIMEOUT_S = 10.0
+
+
+async def make_agents(
+    configs: Mapping[str, AgentConfig],
+    client: Client,
+    timeout_s: float,
+    concurrency: int,
+    root: Path,
+    stack: AsyncExitStack,
+    on_note: Callable[[str], None] = lambda _: None,
+    on_secret: Callable[[Iterable[str]], None] = lambda _: None,
+) -> dict[str, Agent]:
+    """The agents by name; the stack closes what they have opened.
+
+    Raises ConfigError for a handler or an application that cannot be imported or does not start.
+
+    Args:
+        on_note: receives what the user should know at the end.
+        on_secret: receives what must not be shown from now on.
+    """
+    resources = Resources(
+        client=client,
+        timeout_s=timeout_s,
+        threads=anyio.CapacityLimiter(concurrency),
+        root=root,
+        closing=stack,
+        on_note=on_note,
+        on_secret=on_secret,
+    )
+    stack.enter_context(run_under_way())
+    apps = await _running_apps(configs, root, stack, on_note)
+    return {
+        name: await _opened(name, config, _through(apps.get(name), resources))
+        for name, config in configs.items()
+    }
+
+
+async def _running_apps(
+    configs: Mapping[str, AgentConfig], root: Path, stack: AsyncExitStack, on_note: Callable[[str], None]
+) -> dict[str, Sender]:
+    """The applications by agent, started. Agents of the same application share it."""
+    running: dict[str, Sender] = {}
+    by_identity: dict[int, Sender] = {}
+    for name, config in configs.items():
+        if not isinstance(config, HttpAgent) or config.app is None:
+            continue
+        from agentest.agents.asgi import load_app, running_app
+
+        app = load_app(name, config.app, root)
+        if id(app) not in by_identity:
+            by_identity[id(app)] = await stack.enter_async_context(running_app(name, app, on_note))
+        running[name] = by_identity[id(app)]
+    return running
+
+
+def _through(app: Sender | None, resources: Resources) -> Resources:
+    """Resources whose requests go to an application, where there is one."""
+    return resources if app is None else replace(resources, client=app)
+
+
+async def _opened(name: str, config: AgentConfig, resources: Resources) -> Agent:
+    """The client of an agent's type, whose module is imported only where a configuration has that type."""
+    if isinstance(config, HttpAgent) and not config.endpoint:
+        config = config.model_copy(update={"endpoint": config.default_endpoint})
+    open_agent: OpenAgent = import_module(type_of(config).client).open_agent
+    agent = open_agent(name, config, resources)
+    return await agent if isawaitable(agent) else agent
+
+
+async def check_reachable(name: str, config: AgentConfig, client: Client) -> None:
+    """Raise AgentUnreachable when nobody listens at an agent's endpoint, ConfigError when it is refused.
+
+    One clear message before the first conversation, instead of one failure for each of them.
+    """
+    if not isinstance(config, HttpAgent) or config.app is not None:
+        return
+    parts = urlsplit(config.endpoint)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme in ("https", "wss") else 80)
+    for attempt in range(1, config.retries + 2):
+        try:
+            with anyio.fail_after(_CONNECT_TIMEOUT_S):
+                return await client.check_listening(host, port)
+        except RefusedAddress as error:
+            raise ConfigError(f"agent {name!r}: endpoint {config.endpoint}: {error}") from None
+        except (OSError, TimeoutError, UnicodeError) as error:
+            problem = "no answer" if isinstance(error, TimeoutError) else describe(error)
+            if attempt <= config.retries:
+                await anyio.sleep(pause_before_retry(attempt))
+    raise AgentUnreachable(
+        f"agent {name!r} cannot be reached at {config.endpoint}: {problem}. "
+        "Start it first, correct agent.endpoint, or let agent.server start it."
+    )

@@ -1,0 +1,181 @@
+"""Reading an answer in whatever form it comes: JSON, server-sent events, lines of JSON, text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from agentest.agents.error_hints import is_page
+from agentest.agents.http.extraction import AnswerPaths, Gathering, Piece, of_answer, of_event, of_line
+from agentest.agents.http_sender import again, first_piece
+from agentest.agents.json_reader import cut_stream
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
+from agentest.support.http.sse import AT_ONCE, EventParser, events
+
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
+_LINES = ("ndjson", "jsonl", "json-lines", "jsonlines", "json-seq", "stream+json", "json-stream")
+_SPACE = b"\x1e \t\r\n"
+"""What may stand around a line; the first begins each one of a JSON text sequence."""
+_LOGIN_WORDS = (b'type="password"', b"type='password'", b"sign in", b"log in", b"login")
+
+
+class AnswerReader:
+    """Reads answers of one agent."""
+
+    def __init__(self, paths: AnswerPaths) -> None:
+        self._paths = paths
+
+    async def read(self, response: DirectResponse, gathering: Gathering) -> None:
+        """Read an answer to its end. Raises AgentError, BadBody and CONNECTION_ERRORS."""
+        gathering.note_headers(response.headers)
+        pieces = response.pieces()
+        beginning = await first_piece(pieces)
+        body = again(beginning, pieces)
+        match _form(response.headers.get("content-type", "").lower(), beginning):
+            case "events":
+                await self._read_stream(_events(body, self._paths.are_texts), response, gathering)
+            case "lines":
+                await self._read_stream(_lines(body, self._paths.are_texts), response, gathering)
+            case _:
+                await self._read_whole(body, response, gathering)
+
+    async def _read_stream(
+        self, pieces: AsyncIterator[Piece], response: DirectResponse, gathering: Gathering
+    ) -> None:
+        async for piece in pieces:
+            if gathering.take_event(piece):
+                response.note_first_token()
+            if gathering.is_done:
+                return
+        self._check_complete(gathering)
+
+    def _check_complete(self, gathering: Gathering) -> None:
+        if self._paths.done and not gathering.is_done:
+            last = f"the event that is the last one (`done: {self._paths.done.text}`)"
+            raise cut_stream(f"{last}; what came: {gathering.shown}")
+
+    async def _read_whole(
+        self, pieces: AsyncIterator[bytes], response: DirectResponse, gathering: Gathering
+    ) -> None:
+        is_text = "json" not in response.headers.get("content-type", "").lower()
+        body: list[bytes] = []
+        async for piece in pieces:
+            body.append(piece)
+            if is_text and self._paths.delta:
+                response.note_first_token()
+        await self._take_whole(_text(b"".join(body), response), is_text, gathering)
+
+    async def _take_whole(self, text: str, is_text: bool, gathering: Gathering) -> None:
+        if not text.strip():
+            raise AgentError("the agent's answer is empty")
+        gathering.note_text(text)
+        are_texts = is_text and self._paths.are_texts
+        stream = _stream_in(text, are_texts)
+        if stream is not None:
+            for number, piece in enumerate(stream):
+                if number % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                gathering.take_event(piece)
+                if gathering.is_done:
+                    return
+            return self._check_complete(gathering)
+        gathering.take_answer(of_answer(self._value(text, is_text), text if are_texts else None))
+
+    def _value(self, text: str, is_text: bool) -> Any:
+        """The answer's JSON value, or its text. Raises AgentError."""
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            if is_page(text.encode()) and not (self._paths.reply and self._paths.reply.is_all):
+                raise AgentError(_page(text)) from None
+            if not is_text:
+                raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
+            return text
+        return text if is_text and not isinstance(value, dict | list) else value
+
+
+def _form(content_type: str, beginning: bytes) -> str:
+    """How to read a body: by its type, unless its beginning shows that this is wrong."""
+    head = beginning.removeprefix(BOM_UTF8).lstrip(_SPACE)
+    if head.startswith(_FIELDS) or (
+        "event-stream" in content_type and not head.startswith((b"{", b"[", b"<"))
+    ):
+        return "events" if head else "whole"
+    return "lines" if any(name in content_type for name in _LINES) and head.startswith(b"{") else "whole"
+
+
+async def _events(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
+    async for event in events(pieces):
+        yield of_event(event, is_text=are_texts)
+
+
+async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
+    begun: list[bytes] = []
+    """A line in pieces: a long one in small pieces would be copied for each."""
+    started = False
+    async for piece in pieces:
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        if not others:
+            continue
+        whole, begun = [b"".join(begun), *others[:-1]], [others[-1]]
+        for number, line in enumerate(whole):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if line.strip():
+                yield of_line(_line(line, started), is_text=are_texts)
+                started = True
+    if (rest := b"".join(begun)).strip():
+        yield of_line(_line(rest, started), is_text=are_texts)
+
+
+def _line(line: bytes, started: bool) -> str:
+    """A line's text; the first may begin with a mark of its encoding."""
+    bare = line if started else line.removeprefix(BOM_UTF8)
+    return bare.strip(_SPACE).decode("utf-8", errors="replace")
+
+
+def _stream_in(text: str, are_texts: bool) -> Iterable[Piece] | None:
+    """The events in a body that was read whole, as its type did not tell of them; None: it has none.
+
+    `are_texts`: whether they are asked for as text; then lines that look like JSON are text as well.
+    """
+    head = text.lstrip()
+    if head.encode()[:10].startswith(_FIELDS):
+        parser = EventParser()
+        found = [*parser.feed(text.encode()), *parser.rest()]
+        return [of_event(event, is_text=are_texts) for event in found]
+    if are_texts:
+        return None
+    lines = [line for line in text.split("\n") if line.strip()]  # texts of JSON may hold other line ends
+    if len(lines) < 2 or not head.startswith("{"):
+        return None
+    try:
+        values = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        return None
+    return [Piece(value, line) for value, line in zip(values, lines, strict=True)]
+
+
+def _text(body: bytes, response: DirectResponse) -> str:
+    """The body's text by the character set that its type names, else UTF-8."""
+    named = "charset" in response.headers.get("content-type", "").lower()
+    charset = (named and response.charset_encoding) or "utf-8"
+    try:
+        return body.removeprefix(BOM_UTF8).decode(charset, errors="replace")
+    except LookupError:
+        return body.removeprefix(BOM_UTF8).decode(errors="replace")
+
+
+def _page(text: str) -> str:
+    looks_like_login = any(word in text.encode().lower() for word in _LOGIN_WORDS)
+    advice = (
+        "it looks like the one where users log in: log in with `setup: {per: run, endpoint: …, body: …}`"
+        if looks_like_login
+        else "is `endpoint` right? For an agent that answers with markup write reply: '@'"
+    )
+    return f"the agent's answer is a web page ({advice}): {text!r}"

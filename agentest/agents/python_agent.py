@@ -1,0 +1,139 @@
+"""An agent in Python: a function from chat-completions messages to a message, or a framework's agent."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from agentest.agents.chat_completions import WireMessage, to_wire
+from agentest.agents.in_process.client import open_object
+from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
+from agentest.agents.python_calls import answer_in_time, read_answer
+from agentest.config.agents.custom import CustomAgent, check_handler
+from agentest.config.fields import Given
+from agentest.config.frameworks import accepted, framework_of
+from agentest.domain.messages import Message
+from agentest.support.calling import LeavingExecutor, Steps, from_anywhere, words_of
+from agentest.support.errors import AgentError, ConfigError
+from agentest.support.function_threads import in_thread
+from agentest.support.functions import is_async
+from agentest.support.importing import import_object
+from agentest.support.json_text import NotJson, copied, json_text, safe_repr
+from agentest.support.replacing import replace
+
+
+async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:
+    """The client of a handler or of an agent object.
+
+    Raises ConfigError for one that cannot be imported or called.
+    """
+    asyncio.get_running_loop().set_default_executor(LeavingExecutor())
+    handler = config.handler.value if isinstance(config.handler, Given) else config.handler
+    handler = await _made(name, _imported(name, "handler", handler, resources.root))
+    framework = framework_of(handler)
+    if framework is not None:
+        context = _imported(name, "context", config.context, resources.root)
+        if context is not None and not callable(context):
+            raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
+        return await open_object(name, framework, handler, context, resources)
+    try:
+        check_handler(handler)
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: handler: {config.handler!r}: {error}") from None
+    if config.context is not None:
+        raise ConfigError(
+            f"agent {name!r}: context: is for agent objects of frameworks alone, and {config.handler!r} is a "
+            "function; leave the key out"
+        )
+    return CustomAgentClient(name, handler, resources.timeout_s, resources.threads)
+
+
+async def _made(name: str, handler: Any) -> Any:
+    """What a function without parameters makes: it is no handler, but a maker of an agent object."""
+    if not inspect.isroutine(handler) or not _takes_nothing(handler):
+        return handler
+    try:
+        made = handler()
+        made = await made if inspect.isawaitable(made) else made
+    except Exception as error:
+        problem = f"{type(error).__name__}: {words_of(error)}"
+        raise ConfigError(f"agent {name!r}: handler: {handler.__name__}() raised {problem}") from error
+    if framework_of(made) is None:
+        raise ConfigError(
+            f"agent {name!r}: handler: {handler.__name__}() takes no parameters, so it should make an agent "
+            f"object, and made {safe_repr(made):.200}; expected {accepted()}"
+        )
+    return made
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    try:
+        return not inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _imported(name: str, key: str, value: Any, root: Path) -> Any:
+    """What a key names, or has. Raises ConfigError for what cannot be imported."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return import_object(value, root)
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: {key}: {error}") from None
+
+
+class CustomAgentClient:
+    """Calls a handler. A plain function runs in a thread, so that it may block."""
+
+    takes_attachments = True
+
+    def __init__(
+        self, name: str, handler: Callable[..., Any], timeout_s: float, threads: anyio.CapacityLimiter
+    ) -> None:
+        self.name = name
+        self._handler = handler
+        self._timeout_s = timeout_s
+        self._threads = threads
+        self._is_async = is_async(handler)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The handler's answer. Raises AgentError; other AgentestErrors pass through."""
+        states: list[Any] = []
+        ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool), record_state=states.append)
+        before = copied(dict(ctx.session.state)) if ctx.session else {}
+        call = partial(self._call, to_wire(messages), ctx)
+        timed = await answer_in_time(call, self._timeout_s, "the handler", self.name)
+        reply = replace(read_answer(timed.value), latency_ms=timed.latency_ms)
+        if not states:
+            return reply
+        first = ctx.turn_index == 0
+        return replace(reply, state=_state(states[-1]), state_before=before if first else None)
+
+    async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: Steps) -> Any:
+        if self._is_async:
+            answer = self._handler(messages, ctx)
+        else:
+            async with self._threads:
+                answer = await in_thread(self._handler, messages, ctx)
+        return await steps.of(answer) if inspect.isawaitable(answer) else answer
+
+
+def _state(recorded: Any) -> dict[str, Any]:
+    """A state that a handler recorded, as it was when the turn ended. Raises AgentError for what is none."""
+    if not isinstance(recorded, Mapping) or not all(isinstance(key, str) for key in recorded):
+        raise AgentError(
+            f"ctx.record_state: expected a dict with texts as keys, found a {type(recorded).__name__}"
+        )
+    try:
+        state: dict[str, Any] = json.loads(json_text(dict(recorded)))
+    except NotJson as error:
+        raise AgentError(f"ctx.record_state: the state is no JSON: {error}") from None
+    return state

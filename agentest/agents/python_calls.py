@@ -1,0 +1,197 @@
+"""Calling an agent in this process: within its time, with what it raises as its own error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import anyio
+
+from agentest.agents.chat_completions import from_wire, read_usage
+from agentest.agents.port import AgentReply
+from agentest.domain.transcript import Usage
+from agentest.support.calling import Steps, end_tasks, ends_the_run, words_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, AgentestError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(Generic[T]):
+    """What was answered, and how long that took."""
+
+    value: T
+    latency_ms: float
+
+
+async def answer_in_time(
+    call: Callable[[Steps], Awaitable[T]], timeout_s: float, who: str, name: str
+) -> Timed[T]:
+    """What `call` answers. Raises AgentError; other AgentestErrors pass through.
+
+    The call has a task of its own: one that swallows its cancellation is left behind, and the run goes on.
+
+    Args:
+        call: gets a counter, through whose `of` it awaits what is the agent's own.
+        who: what answers, in messages, like "the handler".
+        name: the agent's.
+    """
+    limit, steps = TimeLimit(timeout_s), Steps()
+    too_late = f"{who} of agent {name!r} did not answer within {timeout_s:g} s"
+    task = asyncio.ensure_future(_outcome(call(steps)))
+    try:
+        with limit:
+            await asyncio.wait((task,))
+    except TimeoutError:
+        raise AgentError(too_late + await _ended(task)) from None
+    except BaseException:  # the run ends
+        with anyio.CancelScope(shield=True):
+            await end_tasks((task,))
+        raise
+    value = _value(task, who)
+    # What holds up the event loop is not the agent's doing, but for what it did in it itself.
+    took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
+    if took > timeout_s:
+        raise AgentError(too_late)
+    return Timed(value, took * 1000)
+
+
+async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
+    """What the call answers or raises, as a value: a task that raises SystemExit would end the event loop."""
+    try:
+        return await call, None
+    except BaseException as error:
+        if ends_the_run(error):
+            raise
+        return None, error
+
+
+async def _ended(task: asyncio.Task[Any]) -> str:
+    """End a call that is too late. Returns what to say of one that does not end."""
+    if not await end_tasks((task,)):
+        return ""
+    return (
+        "; it was cancelled, swallowed that, and goes on: it was left behind, and nobody sees what it does "
+        "now. Where it catches asyncio.CancelledError, it must raise it again"
+    )
+
+
+def _value(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str) -> Any:
+    """What the call answered. Raises AgentError for what it raised; AgentestErrors pass through."""
+    if task.cancelled():
+        raise AgentError(f"{who} cancelled the task that it runs in")
+    value, error = task.result()
+    if error is None:
+        return value
+    if isinstance(error, AgentestError):
+        raise error
+    raise AgentError(f"{who} raised {type(error).__name__}: {words_of(error)}") from error
+
+
+_MAY_RETURN = (
+    "a text, or a chat-completions message or completion: a mapping, a pydantic model, or an object of "
+    "openai, litellm or LangChain, with `content` or `tool_calls`"
+)
+_OF_A_MESSAGE = ("content", "tool_calls", "refusal", "invalid_tool_calls")
+_OF_A_TOOL_CALL = ("id", "function", "name", "args", "arguments")
+_OF_A_PART = ("type", "text", "id", "name", "input")
+_OF_A_USAGE = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+_OF_AN_ANSWER = (*_OF_A_MESSAGE, "choices", "message", "usage", "usage_metadata")
+
+Fields = Mapping[str, Any]
+
+
+def read_answer(answer: Any) -> AgentReply:
+    """The reply that a handler returned. Raises AgentError that says what was returned and what may be."""
+    if isinstance(answer, str):
+        return AgentReply(answer)
+    fields = _fields(answer, _OF_AN_ANSWER)
+    if fields is None:
+        raise AgentError(f"the handler returned {_kind(answer)}; it may return {_MAY_RETURN}")
+    message = fields
+    if fields.get("choices"):
+        choice = _fields(_first(fields["choices"]), ("message",)) or {}
+        message = _fields(choice.get("message"), _OF_AN_ANSWER) or {}
+    if not any(key in message for key in _OF_A_MESSAGE):
+        keys = ", ".join(map(repr, list(fields)[:10])) or "no keys"
+        raise AgentError(f"the handler returned {_kind(answer)} with {keys}; it may return {_MAY_RETURN}")
+    read = from_wire(_as_chat_message(message))
+    return AgentReply(text=read.text, tool_requests=read.tool_requests, usage=_usage(fields))
+
+
+def _kind(answer: Any) -> str:
+    return "None" if answer is None else f"a value of type {type(answer).__name__}"
+
+
+def _first(choices: Any) -> Any:
+    return choices[0] if isinstance(choices, list | tuple) else None
+
+
+def _fields(value: Any, names: Iterable[str]) -> Fields | None:
+    """The value as a mapping: it is one, can be dumped as one, or has attributes of these names."""
+    if isinstance(value, Mapping):
+        return value
+    if value is None or isinstance(value, str | bytes | int | float | list | tuple | type):
+        return None
+    if callable(dump := getattr(value, "model_dump", None)):
+        return _dumped(value, dump)
+    attributes = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return attributes or None
+
+
+def _dumped(value: Any, dump: Any) -> Fields:
+    try:
+        dumped = dump(warnings=False)  # litellm's objects warn of each other
+    except Exception as error:
+        raise AgentError(
+            f"the handler returned {_kind(value)} that cannot be read: {type(error).__name__}: {error}"
+        ) from error
+    return dumped if isinstance(dumped, Mapping) else {"content": dumped}
+
+
+def _as_chat_message(message: Fields) -> Fields:
+    """A message as chat completions have it, made of one that may be LangChain's or Anthropic's."""
+    content, calls = _parts(message.get("content")), _tool_calls(message.get("tool_calls"))
+    # What LangChain found to be no JSON object stands apart; it was called nevertheless.
+    invalid = _tool_calls(message.get("invalid_tool_calls"))
+    if isinstance(calls or [], list) and isinstance(invalid, list):
+        calls = [*(calls or []), *invalid]
+    if not calls and isinstance(content, list):
+        calls = [
+            {"id": part.get("id"), "function": {"name": part.get("name"), "arguments": part.get("input")}}
+            for part in content
+            if isinstance(part, Mapping) and part.get("type") == "tool_use"
+        ]
+    return {"content": content, "tool_calls": calls or None, "refusal": message.get("refusal")}
+
+
+def _parts(content: Any) -> Any:
+    if not isinstance(content, list | tuple):
+        return content
+    return [part if isinstance(part, str) else _fields(part, _OF_A_PART) or part for part in content]
+
+
+def _tool_calls(calls: Any) -> Any:
+    if not isinstance(calls, list | tuple):
+        return calls
+    return [_tool_call(item) for item in calls]
+
+
+def _tool_call(item: Any) -> Any:
+    fields = _fields(item, _OF_A_TOOL_CALL)
+    if fields is None:
+        return item
+    function = _fields(fields.get("function"), _OF_A_TOOL_CALL)
+    if function is None:  # LangChain's: the name and the argument object stand beside the id
+        function = {"name": fields.get("name"), "arguments": fields.get("args")}
+    return {"id": fields.get("id"), "function": function}
+
+
+def _usage(fields: Fields) -> Usage:
+    """Tokens as chat completions report them, or as LangChain and Anthropic do."""
+    reported = _fields(fields.get("usage") or fields.get("usage_metadata"), _OF_A_USAGE) or {}
+    prompt, completion = reported.get("input_tokens"), reported.get("output_tokens")
+    return read_usage({"prompt_tokens": prompt, "completion_tokens": completion, **reported})

@@ -1,0 +1,173 @@
+"""Where a reply stands that no path was given for: at one of the usual places, if it is one alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from agentest.agents.json_reader import shown
+from agentest.agents.port import Notes
+from agentest.support.errors import AgentError
+from agentest.support.json_path import JsonPath, path_to
+
+USUAL_PLACES = (
+    "reply",
+    "response",
+    "answer",
+    "message",
+    "message.content",
+    "output",
+    "output_text",
+    "text",
+    "content",
+    "result",
+    "completion",
+    "generated_text",
+    "bot_message",
+    "choices[0].message.content",
+    "data.reply",
+    "data.response",
+    "data.answer",
+    "data.message",
+    "data.text",
+    "data.content",
+)
+"""The documentation names them: docs/agents/http.md."""
+_FAILED = ("error", "failed", "failure")
+"""Values of `status` by which an answer tells that there is no reply in it."""
+
+
+def usual_place(answer: Any) -> JsonPath | None:
+    """Where the reply stands in an answer, a JSON value; None where no usual place has a text.
+
+    Raises AgentError where several have one, and for an answer that seems to tell of an error.
+    """
+    if isinstance(answer, str):
+        return JsonPath("@")
+    if sign := _sign_of_failure(answer):
+        raise AgentError(
+            f"the agent's answer tells of an error at `{sign}`, as it seems: {shown(answer)}; if it is none, "
+            "say where the reply stands by `reply`, a JMESPath"
+        )
+    found = [path for path in map(JsonPath, USUAL_PLACES) if _has_text(path.find(answer))]
+    if len(found) < 2:
+        return found[0] if found else None
+    places = " and ".join(f"`{path.text}`" for path in found)
+    raise AgentError(
+        f"the agent's answer has text at {places}: say by `reply`, a JMESPath, which is its reply: "
+        f"{shown(answer)}"
+    )
+
+
+def no_place(answer: Any) -> str:
+    """What to say of an answer whose reply no path and no usual place has found."""
+    return (
+        "where is the reply in the agent's answer? Say it by `reply`, a JMESPath; "
+        f"{where_text_is(answer)}: {shown(answer)}"
+    )
+
+
+def note_place(notes: Notes, place: JsonPath) -> None:
+    """Say at which usual place a reply was found."""
+    if not place.is_all:
+        notes.add(place.text, f"no `reply` says where its reply stands: it was found at `{place.text}`")
+
+
+def note_failure(notes: Notes, answer: Any) -> None:
+    """Say where an answer that has a reply seems to tell of an error as well, as no path says what is one."""
+    if sign := _sign_of_failure(answer):
+        notes.add(
+            "failure",
+            f"its answers seem to tell of an error at `{sign}`, and nobody looks there: say by `error`, a "
+            "JMESPath, what is one",
+        )
+
+
+def _sign_of_failure(answer: Any) -> str | None:
+    """The key by which an answer tells that it is an error, where no path says what is one."""
+    if not isinstance(answer, dict):
+        return None
+    if str(answer.get("status")).lower() in _FAILED:
+        return "status"
+    return next((key for key in ("error", "errors") if answer.get(key)), None)
+
+
+def _has_text(found: Any) -> bool:
+    """Whether it is a text, or a list that begins with one."""
+    if isinstance(found, list):
+        return bool(found and (isinstance(found[0], str) or _is_part(found[0])))
+    return isinstance(found, str) and bool(found.strip())
+
+
+def _is_part(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("text"), str)
+
+
+_USUAL = ("reply", "response", "answer", "message", "output", "text", "content", "delta", "token", "result")
+_MOST_PLACES = 5
+_LOOKED_AT = 10_000
+_DEEPEST = 12
+
+
+def text_of(value: Any) -> str | None:
+    """A JSON value as what an agent says: None for none, texts as they are, lists joined, the rest as JSON.
+
+    Parts of a list are texts, or objects with a `text`.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(_part(item) for item in value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _part(item: Any) -> str:
+    text = item.get("text") if isinstance(item, Mapping) else None
+    return text if isinstance(text, str) else text_of(item) or ""
+
+
+def places_of_text(value: Any) -> list[str]:
+    """Paths to texts in a JSON value: those of usual names first, then the longest; at most five."""
+    places = list(islice(_texts(value, ()), _LOOKED_AT))
+    places.sort(key=lambda place: (_rank(place[0]), -place[1]))
+    return [path_to(parts) for parts, _ in places[:_MOST_PLACES]]
+
+
+def _texts(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """Where texts stand, and how long they are."""
+    if isinstance(value, str) and value.strip():
+        yield at, len(value)
+    if len(at) >= _DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(item, (*at, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*at, index))
+
+
+def _rank(parts: tuple[str | int, ...]) -> int:
+    """How usual the last name of a path is for a reply."""
+    name = next((part.lower() for part in reversed(parts) if isinstance(part, str)), "")
+    return _USUAL.index(name) if name in _USUAL else len(_USUAL)
+
+
+def nothing_found(key: str, path: JsonPath, answer: Any, events: Any = None) -> str:
+    """What to say where the path of a key (`reply`) finds nothing in what an agent answered.
+
+    Args:
+        events: of a stream, what the path looked at, where that is not the answer as it is shown.
+    """
+    found = where_text_is(answer if events is None else events)
+    return f"`{key}: {path.text}` finds nothing in the agent's answer; {found}: {shown(answer)}"
+
+
+def where_text_is(answer: Any) -> str:
+    """Where texts were found, as a part of a sentence."""
+    places = places_of_text(answer)
+    if not places:
+        return "there is no text in it"
+    return "found text at " + ", ".join(f"`{place}`" for place in places)

@@ -1,1 +1,0 @@
-"""The process of an agent that the run starts itself."""

@@ -1,0 +1,304 @@
+"""An agent behind a WebSocket: what is sent and heard has the form that the configuration describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import anyio
+
+from agentest.agents.detection import Seen
+from agentest.agents.error_hints import hint
+from agentest.agents.http.requests import RequestTemplate
+from agentest.agents.http_sender import advisor_of
+from agentest.agents.json_reader import read_any
+from agentest.agents.message_mapping import Form, Hearing, last_results
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import Agent, AgentReply, NoReply, Notes, Resources, TurnContext
+from agentest.agents.reply_paths import text_of
+from agentest.config.agents.websocket import WebSocketAgent
+from agentest.config.fields import check_headers
+from agentest.domain.messages import Message
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, CannotSend
+from agentest.support.http.address_guard import RefusedAddress
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.client import Client
+from agentest.support.http.retries import (
+    CONNECTION_ERRORS,
+    describe,
+    own_shortage,
+    pause_before_retry,
+    shortage_told,
+    was_refused,
+)
+from agentest.support.http.websockets import NotText, RedirectRefused, SocketClosed, WebSocket
+from agentest.support.json_path import JsonPath
+from agentest.support.templates import Template, without
+from agentest.support.trace_context import note_request, turn_of_requests
+
+
+def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
+    """The client of an agent behind a WebSocket."""
+    assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
+    notes = Notes(config.name, resources.on_note)
+    client = WebSocketClient(config, Connector(config, resources.client), resources.timeout_s, notes)
+    resources.closing.callback(client.tell_of_late_messages)
+    return client
+
+
+class WebSocketClient:
+    """Opens conversations. Keeps nothing of any of them."""
+
+    def __init__(self, config: WebSocketAgent, connector: Connector, timeout_s: float, notes: Notes) -> None:
+        self.name = config.name
+        self.config = config
+        self.connector = connector
+        self.timeout_s = timeout_s
+        self.notes = notes
+        self.form = Form.of(config)
+        self.session = None if config.session is None else JsonPath(config.session)
+        self.welcome = None if config.welcome is None else JsonPath(config.welcome)
+        self.late = 0
+        """How many messages came after the end of a turn, over all conversations."""
+
+    def tell_of_late_messages(self) -> None:
+        """Say at the end of the run that something was dropped, which may have been the reply's rest."""
+        if self.late:
+            came = "1 message came" if self.late == 1 else f"{self.late} messages came"
+            self.notes.add(
+                "late messages",
+                f"{came} after the end of a turn, and belonged to no reply. If they are the rest of one, say "
+                "by `done` which message is the last of a turn",
+            )
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """One turn of a conversation that has no other. Raises NoReply."""
+        async with self.conversation() as conversation:
+            return await conversation.reply(messages, ctx)
+
+    def conversation(self) -> AbstractAsyncContextManager[Agent]:
+        """A connection of its own, made with the first message."""
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Agent]:
+        conversing = Conversing(self)
+        try:
+            yield conversing
+        finally:
+            await conversing.close()
+
+
+class Conversing:
+    """One conversation over one connection."""
+
+    def __init__(self, client: WebSocketClient) -> None:
+        self.name = client.name
+        self._client = client
+        self._socket: WebSocket | None = None
+        self._hearing: Hearing | None = None
+        self._session_id: str | None = None
+        self._retries = 0
+        self._turns = 0
+
+    async def close(self) -> None:
+        """Close the connection. Raises nothing."""
+        if self._socket is not None:
+            self._client.late += len(self._socket.waiting()) if self._turns else 0
+            await self._socket.close()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The answer to a message or to tool results. Raises NoReply."""
+        hearing = self._hearing or Hearing(self._client.form, ctx.turn_index, self._client.notes)
+        self._hearing = hearing
+        limit = TimeLimit(self._client.timeout_s)
+        try:
+            with limit:
+                first = await self._exchange(messages, ctx, hearing, limit)
+            reply = self._reply_of(hearing)
+        except TimeoutError:
+            raise self._no_reply(self._too_late(hearing), hearing) from None
+        except SocketClosed as error:
+            problem = f"the connection {error} before the turn was done; {self._came(hearing)}"
+            raise self._no_reply(problem, hearing) from None
+        except (AgentError, NotText) as error:
+            raise self._no_reply(str(error), hearing) from None
+        retries, self._retries = self._retries, 0
+        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first, retries=retries)
+
+    def _reply_of(self, hearing: Hearing) -> AgentReply:
+        if not hearing.done:
+            return hearing.requests()
+        self._hearing = None
+        self._turns += 1
+        return hearing.answer()
+
+    def _no_reply(self, problem: str, hearing: Hearing) -> NoReply:
+        return hearing.no_reply(f"{self._client.config.endpoint}: {problem}", self._retries)
+
+    def _too_late(self, hearing: Hearing) -> str:
+        done = "`done` is true" if self._client.config.done else "there is a `reply`"
+        seconds = f"{self._client.timeout_s:g} s (request_timeout_ms)"
+        return f"no message for which {done} within {seconds}; {self._came(hearing)}"
+
+    def _came(self, hearing: Hearing) -> str:
+        """What the agent sent last; where that is nothing, what it may have wanted to hear."""
+        came = hearing.what_came()
+        as_text = not self._turns and hearing.is_silent and self._client.config.body == "{{message}}"
+        return f"{came}; it was sent plain text: where it takes JSON, `body` says which" if as_text else came
+
+    async def _exchange(
+        self, messages: Sequence[Message], ctx: TurnContext, hearing: Hearing, limit: TimeLimit
+    ) -> float | None:
+        """Say what there is to say and hear the answer; when its first text came, in ms."""
+        if self._socket is None:
+            values = TurnValues(messages, ctx)
+            self._socket, self._retries = await self._client.connector.connect(values, limit)
+            await self._be_welcomed(self._socket)
+        results = last_results(messages)
+        if results:
+            for result in results:
+                await self._socket.send(_written(self._client.form.response(result)))
+        else:
+            self._let_go_of_late_messages(self._socket, hearing)
+            await self._socket.send(self._said(messages, ctx))
+        return await self._hear(self._socket, hearing, limit)
+
+    def _let_go_of_late_messages(self, socket: WebSocket, hearing: Hearing) -> None:
+        """What has come between two turns answers nothing that is said now; calls that it tells of count."""
+        late = [_value(text) for text in socket.waiting()]
+        for message in late:
+            self._learn_session(message)
+            hearing.hear_late(message)
+        self._client.late += len(late) if self._turns else 0
+
+    async def _be_welcomed(self, socket: WebSocket) -> None:
+        while self._client.welcome is not None:
+            message = _value(await socket.next())
+            self._learn_session(message)
+            if self._client.welcome.holds(message):
+                return
+
+    def _said(self, messages: Sequence[Message], ctx: TurnContext) -> str:
+        known = {} if self._session_id is None else {"session_id": self._session_id}
+        unknown = {"session_id"} if self._client.session is not None and not known else set[str]()
+        body = Template(without(self._client.config.body, unknown))
+        return _written(body.filled(TurnValues(messages, ctx, known)))
+
+    async def _hear(self, socket: WebSocket, hearing: Hearing, limit: TimeLimit) -> float | None:
+        first: float | None = None
+        heard = 0
+        while not hearing.done and not hearing.asks:
+            text = await socket.next()
+            heard += len(text)
+            if heard > MAX_BODY_BYTES:
+                raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
+            message = _value(text)
+            self._learn_session(message)
+            if hearing.hear(message) and first is None:
+                first = limit.elapsed * 1000
+        return first
+
+    def _learn_session(self, message: Any) -> None:
+        if self._client.session is not None and self._session_id is None:
+            self._session_id = text_of(self._client.session.find(message)) or None
+
+
+def _written(message: Any) -> str:
+    """A message as it is sent: a text as it is, everything else as JSON."""
+    return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+
+
+def _value(text: str) -> Any:
+    """What a message holds: an object, a list or a text in JSON, else the text as it came."""
+    value = read_any(text)
+    return value if isinstance(value, dict | list | str) else text
+
+
+_PLACE = "is the path that of the WebSocket?"
+_AGAIN = (429, 502, 503, 504)
+
+
+class Connector:
+    """Makes the connections of an agent."""
+
+    def __init__(self, config: WebSocketAgent, client: Client) -> None:
+        self._config = config
+        self._client = client
+        self._advisor = advisor_of(config, client)
+        self._request = RequestTemplate(
+            endpoint=config.endpoint, method="GET", params={}, headers=config.headers, body=None
+        )
+
+    async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:
+        """A connection, and how many attempts failed before. Raises AgentError, CannotSend."""
+        request = self._request.filled(values)
+        try:
+            headers = list(check_headers(_naming_the_turn(dict(request.headers))).items())
+        except ValueError as error:
+            raise CannotSend(f"{request.url}: a header {error}") from None
+        for attempt in range(self._config.retries + 1):
+            try:
+                socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
+                self._advisor.has_answered = True
+                note_request(stays_open=True)
+                return socket, attempt
+            except RefusedAddress as error:
+                raise AgentError(str(error)) from None
+            except CONNECTION_ERRORS as error:
+                shortage, last = own_shortage(error), attempt == self._config.retries
+                if shortage and last:
+                    raise CannotSend(shortage_told(request.url, shortage)) from None
+                if last or not (shortage or _may_be_repeated(error)):
+                    raise AgentError(await self._problem(request.url, error)) from None
+            with limit.paused():
+                await anyio.sleep(pause_before_retry(attempt + 1))
+        raise AssertionError("unreachable: the last attempt either connects or raises")
+
+    async def _problem(self, url: str, error: BaseException) -> str:
+        problem = _problem(url, error)
+        if not isinstance(error, aiohttp.WSServerHandshakeError) or error.status == 101:
+            return problem
+        # 403 says that nobody is there: so do servers of ASGI for a path without a WebSocket.
+        status = 404 if error.status == 403 else error.status
+        refused = Seen(status=status, headers=error.headers or {}, body=b"")
+        return await self._advisor.advised(problem, refused)
+
+
+def _naming_the_turn(headers: dict[str, str]) -> dict[str, str]:
+    turn = turn_of_requests()
+    if turn is None:
+        return headers
+    own = {name.lower(): value for name, value in headers.items()}
+    return {**own, **turn.headers(own)}
+
+
+def _may_be_repeated(error: BaseException) -> bool:
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        return error.status in _AGAIN
+    return was_refused(error)
+
+
+def _problem(url: str, error: BaseException) -> str:
+    if isinstance(error, RedirectRefused):
+        return f"{url} opened no WebSocket, {error} (is that a login? `headers` are sent with the handshake)"
+    if not isinstance(error, aiohttp.WSServerHandshakeError):
+        return f"{url}: {describe(error)}"
+    if error.status == 101:
+        return f"{url} answered with a handshake that is none: {error.message}"
+    if error.status == 200:
+        return f"{url} answered as a web page or an API does, and opened no WebSocket ({_PLACE})"
+    advice = _hint(error.status)
+    return f"{url} opened no WebSocket, it answered {error.status}{f' ({advice})' if advice else ''}"
+
+
+def _hint(status: int) -> str:
+    if status in (405, 426):
+        return _PLACE
+    # Many servers refuse a WebSocket so at every path that has none.
+    return f"{_PLACE} If so: {hint(status, _PLACE)}" if status == 403 else hint(status, _PLACE)

@@ -1,1 +1,0 @@
-"""Agents behind a WebSocket: one connection for each conversation."""

@@ -1,0 +1,237 @@
+"""Whether an agent can be talked to, by which protocol, and whether its calls are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+
+import anyio
+
+from agentest.agents.detection import (
+    Finding,
+    Seen,
+    as_settings,
+    missing_fields,
+    missing_headers,
+    of_fields,
+    wants_a_model,
+)
+from agentest.agents.error_hints import hint
+from agentest.agents.http_sender import look_of
+from agentest.agents.identification import is_at, look_around
+from agentest.authoring.check import Check, Tell, bad, good, left_open
+from agentest.authoring.endpoint_signs import LOGIN, is_login, misses, tls_problem
+from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.file import LoadedConfig
+from agentest.config.visibility_advice import ways_to_see
+from agentest.domain.tool_visibility import Sight
+from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
+from agentest.runner.plan import Plan, agents_under_test
+from agentest.runner.prepare import Prepared, Request, own_servers
+from agentest.runner.tools import EITHER_SIDE
+from agentest.support.errors import UsageError
+from agentest.support.http.client import Client
+from agentest.support.text import count, shortened
+
+_OPENING_S = 10.0
+_OWN_FORM = ("http", "websocket")
+"""Types that say themselves what their requests are: they can speak with what other types speak with, too."""
+_SEEN = {
+    Sight.RETURNED: "not seen yet: a run shows whether the agent hands them over, so that mocks answer them",
+    Sight.REPORTED: "seen: {who} of them",
+    Sight.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
+    Sight.UNSEEN: "not seen: nothing tells of them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """One agent, and what is planned with it."""
+
+    name: str
+    config: AgentConfig
+    plan: Plan
+    """With this agent alone."""
+
+
+def patients(request: Request, loaded: LoadedConfig, plan: Plan | None) -> list[Patient]:
+    """The agents to look at: the one that is asked for, else all of the configuration. Raises ConfigError."""
+    names, known = agents_under_test(loaded.config, request.options.agent)
+    wanted = names if request.options.agent else (*names, *(name for name in known if name not in names))
+    return [Patient(name, known[name], _plan_of(name, known[name], plan)) for name in wanted]
+
+
+def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
+    units = tuple(unit for unit in plan.units if unit.agent == name) if plan else ()
+    return Plan(units, {name: config}, False, units=units)
+
+
+async def check_agent(
+    patient: Patient, request: Request, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
+) -> None:
+    """Start what is to be started, look at the agent, and end what was started.
+
+    `say` receives what is waited for when it takes long.
+    """
+    calls = _check_calls(patient)
+    notes: list[str] = []
+    own = own_servers(loaded.config, {patient.name: patient.config}, loaded.redact)
+    wanted = Prepared(request, loaded, _startable(patient), (), own_servers=own)
+    async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as stack:
+            try:
+                prepared = stack.enter_context(with_ports(wanted))
+                started = await start_servers(prepared, stack, tasks, notes.append, say=say)
+                with anyio.move_on_after(_OPENING_S):  # as a run does: what has to be imported is
+                    await connected_agents(prepared, started.client, stack, notes.append)
+                http = _over_http(prepared.plan.agents[patient.name])
+                if http and (problem := await tls_problem(http.address, started.client)):
+                    raise UsageError(f"{http.address}: {problem}")
+                tell(good(_named("agent", patient), _answers(patient, notes)))
+                if http:
+                    tell(await _check_protocol(_named("protocol", patient), http, started.client))
+            except UsageError as error:  # a task group would wrap it
+                tell(bad(_named("agent", patient), str(error)))
+        tasks.cancel_scope.cancel()
+    tell(calls)
+
+
+def _over_http(agent: AgentConfig) -> HttpAgent | None:
+    """The agent, where it is asked over the network."""
+    return agent if isinstance(agent, HttpAgent) and agent.app is None else None
+
+
+def _startable(patient: Patient) -> Plan:
+    """The plan, without scenarios where their mocks would keep anything from starting: that is told apart."""
+    try:
+        check_mocks(patient.plan)
+    except UsageError:
+        return replace(patient.plan, entries=(), units=())
+    return patient.plan
+
+
+def _named(what: str, patient: Patient) -> str:
+    return f"{what} {patient.name}" if patient.name != "agent" else what
+
+
+def _answers(patient: Patient, notes: Sequence[str]) -> str:
+    agent = _over_http(patient.config)
+    if agent is None:
+        return f"{patient.config.address}, type {patient.config.type}"
+    ready = agent.server.ready if agent.server else ""
+    was_running = any(f"at {ready} was running already" in note for note in notes)
+    how = "; its server was running already" if was_running else "; its `server` was started"
+    return f"{agent.address} answers{how if agent.server else ''}"
+
+
+async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
+    look = look_of(agent, client)
+    found = await look_around(look, agent.type)
+    here = next((one for one in found if is_at(one, look.url)), None)
+    if here is not None:
+        return _of_what_is_here(name, agent, here, await look.post_nothing())
+    elsewhere = next((one for one in found if one.settings["type"] == agent.type), next(iter(found), None))
+    return _of_nothing_here(name, agent, await look.post_nothing(), elsewhere)
+
+
+def _of_what_is_here(name: str, agent: HttpAgent, here: Finding, seen: Seen | None) -> Check:
+    found = str(here.settings["type"])
+    because = shortened(here.because)
+    if problem := _refusal(seen, agent):
+        return bad(name, f"{found}: {because}; but {problem[0]}", problem[1])
+    if found == agent.type:
+        return good(name, f"{agent.type}, as configured: {because}")
+    if agent.type in _OWN_FORM:
+        return left_open(name, f"{agent.type}, as configured; it speaks {found}, too: {because}")
+    told = f"it speaks {found}, and the configuration says {agent.type}: {because}"
+    return bad(name, told, _write(here))
+
+
+def _of_nothing_here(name: str, agent: HttpAgent, seen: Seen | None, elsewhere: Finding | None) -> Check:
+    if missed := misses(seen, agent.type):
+        return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
+    if refusal := _refusal(seen, agent):
+        return bad(name, f"{agent.type} is configured, and {refusal[0]}", refusal[1])
+    status = f"it answers an empty request {f'with status {seen.status}' if seen else 'in no way'}"
+    if seen is not None and (problem := _problem(agent, seen)):
+        return bad(name, f"{agent.type} is configured, and {status}", f"{problem[0].upper()}{problem[1:]}")
+    is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _OWN_FORM
+    if is_place_wrong:
+        advice = _write(elsewhere) if elsewhere else f"Nothing is there. {_PATH}"
+        return bad(name, f"{agent.type} is configured, and {status}", advice)
+    also = f" Elsewhere at this server: {as_settings(elsewhere.settings)}" if elsewhere else ""
+    return left_open(name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN + also)
+
+
+def _refusal(seen: Seen | None, agent: HttpAgent) -> tuple[str, str] | None:
+    """What an empty request was refused for that every request will be refused for, and what to do."""
+    if seen is None:
+        return None
+    if wants_a_model(seen) and agent.type not in _OWN_FORM and "model" not in getattr(agent, "body", {}):
+        return "it asks for the name of a model", "Write: body: {model: …}"
+    if seen.status in (401, 403):
+        return f"it answers an empty request with status {seen.status}", hint(seen.status, "").capitalize()
+    names = missing_headers(seen.json)
+    if names:
+        lines = ", ".join(f"{name}: …" for name in names)
+        return (
+            f"it asks for {count(len(names), 'header')} that it does not get",
+            f"Write: headers: {{{lines}}}",
+        )
+    return None
+
+
+def _problem(agent: HttpAgent, seen: Seen) -> str:
+    """Why requests of the agent's type will find no answer there; "" where that cannot be told."""
+    if is_login(seen):
+        return f"{LOGIN}."
+    missing = () if agent.type in _OWN_FORM else missing_fields(seen.json)
+    return f"{of_fields(missing)}." if missing else ""
+
+
+_SIGHT = "Scenarios that judge what is said need no more. docs/agents.md says how calls can be seen."
+_NOT_SEEN_YET = (
+    "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
+    "real tool that runs in place of a mock stops the run."
+)
+_PATH = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."
+_RUN = "A run will tell: agentest run --scenario TEXT runs one scenario."
+
+
+def _write(finding: Finding) -> str:
+    return f"Write: agent: {{{as_settings(finding.settings)}}}"
+
+
+def _check_calls(patient: Patient) -> Check:
+    agent, name = patient.config, _named("tool calls", patient)
+    sight = sight_of(agent)
+    try:
+        check_mocks(patient.plan)
+    except UsageError as error:
+        return bad(name, str(error))
+    told = _SEEN[sight].format(who=" and ".join(_tellers(agent)))
+    if sight is Sight.RETURNED:
+        return left_open(name, told, _NOT_SEEN_YET if _is_on_either_side(agent) else "")
+    if sight is not Sight.UNSEEN:
+        return good(name, told)
+    judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
+    if judged:
+        ways = ways_to_see(patient.name, agent)
+        return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
+    return left_open(name, told, _SIGHT)
+
+
+def _is_on_either_side(agent: AgentConfig) -> bool:
+    """Whether the agent's protocol also lets it make its calls itself."""
+    return agent.type in EITHER_SIDE
+
+
+def _tellers(agent: AgentConfig) -> Iterator[str]:
+    if agent.natural_sight is Sight.REPORTED:
+        yield "its protocol tells"
+    if agent.mock_servers:
+        yield "mock servers tell"
+    if "traces" in agent.beside:
+        yield "its traces tell"

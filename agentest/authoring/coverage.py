@@ -1,0 +1,322 @@
+"""What scenarios, cases of evaluation sets and results cover."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import TypeVar
+
+from agentest.domain.end_reason import REASONS_TO_STOP
+from agentest.domain.results import CaseId, Status
+from agentest.domain.transcript import ToolCall, arguments_untold
+from agentest.runner.plan import Unit
+from agentest.store.conversations import conversation_of
+from agentest.store.reader import AnyRun
+from agentest.store.run_results import entries
+from agentest.store.shapes import StoredEntry
+from agentest.support.errors import UsageError
+
+TASK, PATH = "task:", "path:"
+_WORST_FIRST = (Status.FAILED, Status.ERRORED, None, Status.SKIPPED, Status.PASSED)
+
+Key = tuple[str, str] | str
+"""By what a scenario is known in plans and results: a case by its set's id and its own, others by name."""
+
+
+class Level(StrEnum):
+    """The columns of a test matrix."""
+
+    UNIT = "unit"
+    INTEGRATION = "integration"
+    SCENARIO = "scenario"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A scenario or a case and where it belongs."""
+
+    name: str
+    where: str
+    """`file:line`."""
+    tasks: tuple[str, ...]
+    paths: tuple[str, ...]
+    status: Status | None
+    """The worst of its results; None where the results hold none of it."""
+    levels: tuple[Level, ...] = (Level.UNIT,)
+    own_path: str = ""
+    """A path that it shares with nobody, for a case that names none: its id."""
+
+    @property
+    def opens_rows(self) -> bool:
+        """Whether its tasks belong to the matrix: a case with a path of its own alone opens no row there."""
+        return bool(self.paths or not self.own_path)
+
+    @property
+    def all_paths(self) -> tuple[str, ...]:
+        return self.paths or ((self.own_path,) if self.own_path else ())
+
+
+def worst(statuses: Iterable[Status | None]) -> Status | None:
+    """The worst of at least one status; unknown is worse than passed."""
+    return min(statuses, key=_WORST_FIRST.index)
+
+
+def key_of(name: str, case: CaseId | None) -> Key:
+    return (case.eval_set_id, case.eval_id) if case else name
+
+
+def placed(unit: Unit, status: Status | None) -> Placed:
+    """A planned scenario. Raises UsageError for a tag without a name."""
+    scenario = unit.scenario
+    level = _level(is_case=scenario.case is not None, scripted=scenario.scripted)
+    where = f"{unit.file}:{scenario.line}"
+    return _placed(scenario.name, where, scenario.tags, scenario.case, level, status)
+
+
+def placed_case(entry: StoredEntry, case: CaseId, status: Status | None) -> Placed:
+    """A case that only results tell of. Raises UsageError for a tag without a name."""
+    scenario = entry.scenario
+    scripted = all(held.ended_by not in REASONS_TO_STOP for held in entry.conversations)
+    level = _level(is_case=True, scripted=scripted)
+    return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
+
+
+def _level(*, is_case: bool, scripted: bool) -> Level:
+    """What a test is whose tags say nothing."""
+    if not scripted:
+        return Level.SCENARIO
+    return Level.INTEGRATION if is_case else Level.UNIT
+
+
+def _placed(
+    name: str, where: str, tags: tuple[str, ...], case: CaseId | None, level: Level, status: Status | None
+) -> Placed:
+    task, path, own = _by_id(case) if case else ("", "", "")
+    tasks, paths = _named(tags, TASK, where) or _one(task), _named(tags, PATH, where) or _one(path)
+    levels = tuple(each for each in Level if each in tags) or (level,)
+    return Placed(name, where, tasks, paths, status, levels, "" if paths else own)
+
+
+def _by_id(case: CaseId) -> tuple[str, str, str]:
+    """Task, path and own path of a case: by an id that reads `task/path/…`, else its set is the task."""
+    task, _, rest = (part.strip() for part in case.eval_id.partition("/"))
+    path = rest.partition("/")[0].strip()
+    return (task, path, "") if task and path else (case.eval_set_id, "", case.eval_id)
+
+
+def _one(name: str) -> tuple[str, ...]:
+    return (name,) if name else ()
+
+
+def _named(tags: Iterable[str], prefix: str, where: str) -> tuple[str, ...]:
+    names = dict.fromkeys(tag.removeprefix(prefix).strip() for tag in tags if tag.startswith(prefix))
+    if "" in names:
+        raise UsageError(f"{where}: the tag {prefix!r} names nothing; write it like {prefix}refund")
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredShare:
+    """How many of how many. `of` is at least 1."""
+
+    covered: int
+    of: int
+
+    @property
+    def percent(self) -> int:
+        """Rounded down, so that 100 means all."""
+        return 100 * self.covered // self.of
+
+    def below(self, percent: float) -> bool:
+        return 100 * self.covered < percent * self.of
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How often a tool was called, and how many of the calls failed."""
+
+    name: str
+    called: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Everything that was measured. Tasks, paths, scenarios and tools in the order in which they came."""
+
+    scenarios: tuple[Placed, ...]
+    skipped: int
+    """How many scenarios are not run, and so cover nothing."""
+    tools: tuple[ToolUse, ...]
+    results: tuple[str, ...]
+    """Where the results were read; () where there are none."""
+    conversations: int
+    """In the results."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of the matrix: a case with a path of its own opens no row in it."""
+        return tuple(dict.fromkeys(task for s in self.scenarios if s.opens_rows for task in s.tasks))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(path for s in self.scenarios for path in s.paths))
+
+    @property
+    def cells(self) -> dict[tuple[str, str], tuple[Placed, ...]]:
+        """The scenarios of every task and path; () for a gap."""
+        cells: dict[tuple[str, str], list[Placed]] = {(t, p): [] for t in self.tasks for p in self.paths}
+        for scenario in self.scenarios:
+            for cell in product(scenario.tasks, scenario.paths):
+                cells[cell].append(scenario)
+        return {cell: tuple(scenarios) for cell, scenarios in cells.items()}
+
+    @property
+    def gaps(self) -> dict[str, tuple[str, ...]]:
+        """Task → the paths for which it has no scenario; tasks without a gap are left out."""
+        empty = [cell for cell, scenarios in self.cells.items() if not scenarios]
+        return {
+            t: tuple(path for task, path in empty if task == t) for t in dict.fromkeys(t for t, _ in empty)
+        }
+
+    @property
+    def levels(self) -> dict[tuple[str, str], dict[Level, tuple[Placed, ...]]]:
+        """Of every task and path that has any: the unit, integration and scenario tests, () for none."""
+        found: dict[tuple[str, str], dict[Level, tuple[Placed, ...]]] = {}
+        for scenario in self.scenarios:
+            for cell in product(scenario.tasks, scenario.all_paths):
+                row = found.setdefault(cell, dict.fromkeys(Level, ()))
+                for level in scenario.levels:
+                    row[level] += (scenario,)
+        order = [*self.cells, *found]
+        return {cell: found[cell] for cell in dict.fromkeys(order) if cell in found}
+
+    @property
+    def outside(self) -> tuple[Placed, ...]:
+        """The scenarios that are in no cell: without a task, or without a path."""
+        return tuple(s for s in self.scenarios if not (s.tasks and s.all_paths))
+
+    @property
+    def cells_share(self) -> CoveredShare | None:
+        """Cells that have a scenario; None where no scenario is placed."""
+        cells = self.cells
+        return (
+            CoveredShare(sum(bool(scenarios) for scenarios in cells.values()), len(cells)) if cells else None
+        )
+
+    @property
+    def tools_share(self) -> CoveredShare | None:
+        """Tools that were called; None without results or tools."""
+        if not (self.results and self.tools):
+            return None
+        return CoveredShare(sum(tool.called > 0 for tool in self.tools), len(self.tools))
+
+
+def measure(
+    units: Sequence[Unit],
+    skipped: int,
+    results: Mapping[str, AnyRun],
+    *,
+    only_units: bool,
+    agent: str | None = None,
+) -> Coverage:
+    """Measure planned scenarios and cases, and what results hold.
+
+    Cases that only the results tell of are placed as well. Of a scenario that several runs have, the last
+    run's status counts; calls are counted in all of them.
+
+    Args:
+        results: runs by the path from which they were read.
+        only_units: ignore results of other scenarios than these.
+        agent: ignore results of other agents.
+
+    Raises UsageError for a tag without a name.
+    """
+    planned = {(key_of(unit.scenario.name, unit.scenario.case), unit.file): unit for unit in units}
+    known = {key for key, _ in planned}
+    in_order = sorted(results.values(), key=lambda run: run.head.started_at)
+    counted = [
+        [
+            entry
+            for entry in entries(run)
+            if (not only_units or _key(entry) in known) and agent in (None, entry.scenario.agent)
+        ]
+        for run in in_order
+    ]
+    statuses = _latest(counted)
+    scenarios = [placed(unit, statuses.get(key)) for (key, _), unit in planned.items()]
+    return Coverage(
+        (*scenarios, *_cases_of_results(counted, known, statuses)),
+        skipped,
+        _tools(units, _calls(counted)),
+        tuple(results),
+        sum(len(entry.conversations) for held in counted for entry in held),
+    )
+
+
+def _calls(counted: Sequence[Sequence[StoredEntry]]) -> list[ToolCall]:
+    """All tool calls of the conversations."""
+    return [
+        call
+        for held in counted
+        for entry in held
+        for stored in entry.conversations
+        for call in conversation_of(stored).tool_calls
+    ]
+
+
+def _key(entry: StoredEntry) -> Key:
+    adk = entry.scenario.adk
+    return key_of(entry.scenario.name, adk.case if adk else None)
+
+
+def _latest(runs: Iterable[Sequence[StoredEntry]]) -> dict[Key, Status | None]:
+    """The status of each scenario: what the last run that has it says, the worst of all agents'.
+
+    Args:
+        runs: the oldest first.
+    """
+    latest: dict[tuple[Key, str], Status | None] = {}
+    for held in runs:
+        latest |= _worst_of(((_key(entry), entry.scenario.agent), entry.scenario.status) for entry in held)
+    return _worst_of((key, status) for (key, _), status in latest.items())
+
+
+_K = TypeVar("_K")
+
+
+def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status | None]:
+    found: dict[_K, Status | None] = {}
+    for key, status in statuses:
+        found[key] = worst([found[key], status]) if key in found else status
+    return found
+
+
+def _cases_of_results(
+    runs: Iterable[Sequence[StoredEntry]], planned: Container[Key], statuses: Mapping[Key, Status | None]
+) -> Iterator[Placed]:
+    """Cases of evaluation sets that only the results tell of."""
+    last = {_key(entry): entry for held in runs for entry in held}
+    for key, entry in last.items():
+        if entry.scenario.adk and key not in planned:
+            yield placed_case(entry, entry.scenario.adk.case, statuses[key])
+
+
+def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUse, ...]:
+    mocked = [name for unit in units for name in unit.scenario.tools]
+    called = Counter(call.name for call in calls)
+    failed = Counter(call.name for call in calls if _failed(call))
+    return tuple(
+        ToolUse(name, called[name], failed[name])
+        for name in dict.fromkeys([*mocked, *(call.name for call in calls)])
+    )
+
+
+def _failed(call: ToolCall) -> bool:
+    """Whether the agent saw the call fail: an exception, wrong arguments, an answer with an `error`."""
+    error = call.result.get("error") if isinstance(call.result, Mapping) else None
+    invalid = call.invalid_arguments and not arguments_untold(call)
+    return bool(call.error or invalid or error)

@@ -1,0 +1,304 @@
+"""Coverage as text for people, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+
+from agentest.authoring.coverage import Coverage, CoveredShare, Level, Placed, ToolUse, worst
+from agentest.domain.results import Status
+from agentest.report.console.text import BLANK, STYLES, Line, Part, Printer, line
+from agentest.support.json_text import json_document
+from agentest.support.text import count
+
+_SHOWN = 5
+_CELL, _GAP = 5, 3
+"""Columns of a cell like `✓ 1/1`, and between cells."""
+_ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️", None: "❔"}
+_IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$\n\r"})
+_LEVELS = "Unit, integration and scenario tests"
+_LEVEL_HEAD = ("task", "path", *(level.title() for level in Level))
+_HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
+
+
+def print_text(coverage: Coverage, console: Console) -> None:
+    """Tables and lists for people."""
+    printer = Printer(console)
+    printer.write([line(0, ("Tasks × paths", "bold"), ("  from the tags task:… and path:…", "dim")), BLANK])
+    for paths in _beside(coverage, console) if coverage.cells else ():
+        printer.write_table(_matrix(coverage, paths, printer))
+        printer.write([BLANK])
+    printer.write([*_matrix_lines(coverage, printer), BLANK])
+    if coverage.levels:
+        printer.write([line(0, (_LEVELS, "bold"), ("  by tag, else by kind", "dim")), BLANK])
+        printer.write_table(_level_table(coverage, printer))
+        printer.write([BLANK, line(0, _levels_line(coverage)), BLANK])
+    printer.write([line(0, *_tools_title(coverage)), BLANK])
+    if coverage.results and coverage.tools:
+        printer.write_table(_tool_table(coverage.tools, printer))
+    printer.write(_tool_lines(coverage))
+
+
+def _beside(coverage: Coverage, console: Console) -> Iterator[tuple[str, ...]]:
+    """The paths, as many together as have room on a terminal beside the tasks."""
+    wraps = console.is_terminal and not console.soft_wrap
+    room = console.width - max(map(cell_len, coverage.tasks)) if wraps else None
+    together: tuple[str, ...] = ()
+    for path in coverage.paths:
+        if together and room is not None and _columns((*together, path)) > room:
+            yield together
+            together = ()
+        together = (*together, path)
+    yield together
+
+
+def _columns(paths: Iterable[str]) -> int:
+    return sum(max(cell_len(path), _CELL) + _GAP for path in paths)
+
+
+def _matrix(coverage: Coverage, paths: Sequence[str], printer: Printer) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in ("task", *paths):
+        table.add_column(printer.text([name]), overflow="fold")
+    cells = coverage.cells
+    for task in coverage.tasks:
+        row = [_cell(cells[task, path], printer, bool(coverage.results)) for path in paths]
+        table.add_row(printer.text([task]), *(printer.text([part]) for part in row))
+    return table
+
+
+def _level_table(coverage: Coverage, printer: Printer) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in _LEVEL_HEAD:
+        table.add_column(name, overflow="fold")
+    for cell, row in coverage.levels.items():
+        parts: list[Part] = [*cell]
+        for scenarios in row.values():
+            parts.append(_cell(scenarios, printer, bool(coverage.results)) if scenarios else ("–", "dim"))
+        table.add_row(*(printer.text([part]) for part in parts))
+    return table
+
+
+def _levels_line(coverage: Coverage) -> str:
+    rows = coverage.levels.values()
+    have = {level: sum(bool(row[level]) for row in rows) for level in Level}
+    verb = "has" if have[Level.UNIT] == 1 else "have"
+    return (
+        f"{count(len(rows), 'path')}: {have[Level.UNIT]} {verb} a unit test, "
+        f"{have[Level.INTEGRATION]} an integration test, {have[Level.SCENARIO]} a scenario test"
+    )
+
+
+def _cell(scenarios: Sequence[Placed], printer: Printer, with_results: bool) -> Part:
+    if not scenarios:
+        return "–", "red"
+    if not with_results:
+        return str(len(scenarios))
+    status = worst(s.status for s in scenarios)
+    mark = printer.glyphs.marks[status] if status else "?"
+    return f"{mark} {_passed(scenarios)}", STYLES[status] if status else "yellow"
+
+
+def _passed(scenarios: Sequence[Placed]) -> str:
+    return f"{sum(s.status is Status.PASSED for s in scenarios)}/{len(scenarios)}"
+
+
+def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[Line]:
+    share = coverage.cells_share
+    if not share:
+        yield line(0, ("Nothing to show: ", "yellow"), f"no scenario has both tags, like {_HOW_TO_TAG}.")
+    elif coverage.results:
+        yield line(0, (_legend(printer), "dim"))
+        yield BLANK
+    if share:
+        yield line(0, *_share(share, "cell", "has a scenario", "have a scenario"))
+    if coverage.gaps:
+        yield line(0, ("Without a scenario", "bold"))
+        for task, paths in coverage.gaps.items():
+            yield Line(("  ", task, ": "), ((", ".join(paths),),))
+    if coverage.outside and share:
+        yield line(0, (f"{_in_no_cell(coverage)}: they need a task: and a path: tag", "bold"))
+        for scenario in coverage.outside[:_SHOWN]:
+            yield Line(("  ",), (((scenario.where, "cyan"),), (scenario.name,)), cut=True)
+        if len(coverage.outside) > _SHOWN:
+            yield line(2, (f"and {len(coverage.outside) - _SHOWN} more", "dim"))
+    if coverage.skipped:
+        yield line(0, (_skipped(coverage), "dim"))
+
+
+def _legend(printer: Printer) -> str:
+    marks = printer.glyphs.marks
+    meanings = [f"{marks[status]} {status}" for status in (Status.PASSED, Status.FAILED, Status.ERRORED)]
+    return f"passed/scenarios: {', '.join(meanings)}, ? not in the results, – none"
+
+
+def _share(share: CoveredShare, noun: str, verb: str, verbs: str) -> tuple[Part, ...]:
+    style = "green" if share.covered == share.of else "yellow"
+    did = verb if share.covered == 1 else verbs
+    return (f"{share.covered} of {count(share.of, noun)} {did} ", (f"({share.percent} %)", f"bold {style}"))
+
+
+def _in_no_cell(coverage: Coverage) -> str:
+    return f"{count(len(coverage.outside), 'scenario')} in no cell"
+
+
+def _skipped(coverage: Coverage) -> str:
+    return f"{count(coverage.skipped, 'scenario')} skipped, which cover nothing"
+
+
+def _tools_title(coverage: Coverage) -> tuple[Part, ...]:
+    where = f"  {_conversations(coverage)}" if coverage.results else "  from the scenarios' mocks"
+    return ("Tools", "bold"), (where, "dim")
+
+
+def _conversations(coverage: Coverage) -> str:
+    return f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
+
+
+def _tool_table(tools: Iterable[ToolUse], printer: Printer) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("tool", overflow="fold")
+    table.add_column("called", justify="right")
+    table.add_column("failed", justify="right")
+    for tool in tools:
+        called: Part = f"{tool.called:,}" if tool.called else ("never", "red")
+        failed: Part = f"{tool.failed:,}" if tool.failed else ("–", "dim")
+        table.add_row(*(printer.text([part]) for part in (tool.name, called, failed)))
+    return table
+
+
+def _tool_lines(coverage: Coverage) -> Iterator[Line]:
+    names = ", ".join(tool.name for tool in coverage.tools)
+    if not coverage.tools:
+        yield line(0, "No scenario mocks a tool" + (", and none was called." if coverage.results else "."))
+    elif not coverage.results:
+        yield Line((f"{count(len(coverage.tools), 'tool')}: ",), ((names,),))
+        yield line(0, "Whether they are called is known after a run: agentest run --reporter json")
+    if share := coverage.tools_share:
+        yield BLANK
+        yield line(0, *_share(share, "tool", "was called", "were called"))
+        never_failed = [tool.name for tool in coverage.tools if tool.called and not tool.failed]
+        if never_failed:
+            yield Line(("Never seen failing: ",), ((", ".join(never_failed),),))
+
+
+def as_json(coverage: Coverage) -> str:
+    """One document: the matrix, its gaps, the tools, the shares in percent."""
+    cells = coverage.cells.items()
+    document: dict[str, Any] = {
+        "tasks": coverage.tasks,
+        "paths": coverage.paths,
+        "cells": [
+            {
+                "task": task,
+                "path": path,
+                "scenarios": _listed(scenarios),
+            }
+            for (task, path), scenarios in cells
+        ],
+        "gaps": [{"task": task, "path": path} for (task, path), scenarios in cells if not scenarios],
+        "levels": [
+            {"task": task, "path": path, **{level.value: _listed(found) for level, found in row.items()}}
+            for (task, path), row in coverage.levels.items()
+        ],
+        "untagged": [{"name": s.name, "where": s.where} for s in coverage.outside],
+        "skipped": coverage.skipped,
+        "tools": [{"name": t.name, "called": t.called, "failed": t.failed} for t in coverage.tools],
+        "neverCalled": [t.name for t in coverage.tools if coverage.results and not t.called],
+        "results": coverage.results,
+        "shares": {
+            "cells": _share_json(coverage.cells_share),
+            "tools": _share_json(coverage.tools_share),
+        },
+    }
+    return json_document(json.loads(json.dumps(document)))
+
+
+def _listed(scenarios: Iterable[Placed]) -> list[dict[str, Any]]:
+    return [{"name": s.name, "status": s.status and s.status.value} for s in scenarios]
+
+
+def _share_json(share: CoveredShare | None) -> dict[str, Any] | None:
+    return {"covered": share.covered, "of": share.of, "percent": share.percent} if share else None
+
+
+def as_markdown(coverage: Coverage) -> str:
+    """Tables for a pull request."""
+    rows = [*_matrix_markdown(coverage), "", *_levels_markdown(coverage), *_tools_markdown(coverage)]
+    return "\n".join(rows) + "\n"
+
+
+def _matrix_markdown(coverage: Coverage) -> Iterator[str]:
+    share = coverage.cells_share
+    if not share:
+        yield f"**Tasks × paths**: no scenario has both tags, like `{_HOW_TO_TAG}`."
+        return
+    yield f"**Tasks × paths**: {_share_text(share, 'cell')} with a scenario"
+    yield ""
+    cells = coverage.cells
+    yield from _table(
+        ["task", *coverage.paths],
+        (
+            [task, *(_icon(cells[task, path], bool(coverage.results)) for path in coverage.paths)]
+            for task in coverage.tasks
+        ),
+    )
+    if coverage.outside:
+        yield f"\n{_in_no_cell(coverage)}."
+    if coverage.skipped:
+        yield f"\n{_skipped(coverage)}."
+
+
+def _levels_markdown(coverage: Coverage) -> Iterator[str]:
+    if not coverage.levels:
+        return
+    yield f"**{_LEVELS}**"
+    yield ""
+    yield from _table(
+        _LEVEL_HEAD,
+        (
+            [*cell, *(_icon(scenarios, bool(coverage.results)) for scenarios in row.values())]
+            for cell, row in coverage.levels.items()
+        ),
+    )
+    yield ""
+
+
+def _icon(scenarios: Sequence[Placed], with_results: bool) -> str:
+    if not scenarios:
+        return "–"
+    if not with_results:
+        return str(len(scenarios))
+    return f"{_ICONS[worst(s.status for s in scenarios)]} {_passed(scenarios)}"
+
+
+def _tools_markdown(coverage: Coverage) -> Iterator[str]:
+    share = coverage.tools_share
+    if not share:
+        why = "there are no results" if coverage.tools else "no scenario mocks one"
+        yield f"**Tools**: {why}."
+        return
+    yield f"**Tools**: {_share_text(share, 'tool')} called"
+    yield ""
+    rows = ([t.name, str(t.called) if t.called else "never", str(t.failed or "–")] for t in coverage.tools)
+    yield from _table(["tool", "called", "failed"], rows)
+
+
+def _share_text(share: CoveredShare, noun: str) -> str:
+    return f"{share.covered} of {count(share.of, noun)} ({share.percent} %)"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield _row(head)
+    yield "|" + " --- |" * len(head)
+    yield from map(_row, rows)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.translate(_IN_MARKDOWN) for cell in cells) + " |"

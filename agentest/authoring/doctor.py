@@ -1,0 +1,161 @@
+"""Looks at everything that a run needs, in the order in which a run needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+
+from agentest.authoring.agent_checks import check_agent, patients
+from agentest.authoring.check import Check, Mark, Tell, bad, good, left_open
+from agentest.authoring.model_checks import ROLES, check_models, check_price, resolved
+from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
+from agentest.runner.plan import Plan, make_plan
+from agentest.runner.prepare import CONFIRM, Prepared, Request, configure, discover_scenarios
+from agentest.scenarios.discovery import Discovered
+from agentest.support.errors import UsageError
+from agentest.support.files import path_from, shown_path
+from agentest.support.redaction import Redactor, environment_secrets
+from agentest.support.text import count
+
+
+class Findings:
+    """What was told so far, without secrets."""
+
+    def __init__(self, tell: Tell, environ: MutableMapping[str, str]) -> None:
+        self.bad = 0
+        self.redact = Redactor(environment_secrets(environ))
+        self._tell = tell
+
+    def __call__(self, check: Check) -> None:
+        self.bad += check.mark is Mark.BAD
+        text, advice = self.redact(check.text), self.redact(check.advice)
+        self._tell(Check(mark=check.mark, name=check.name, text=text, advice=advice))
+
+
+async def examine(
+    request: Request,
+    tell: Tell,
+    environ: MutableMapping[str, str] = os.environ,
+    *,
+    say: Callable[[str], object] = lambda _: None,
+    expected: Callable[[Prepared], str] = lambda _: "",
+) -> int:
+    """Look, and tell of each thing as soon as it is known. Returns how many are bad.
+
+    Servers of agents are started and ended; of models that are configured each answers one question, unless
+    the request is offline.
+
+    Args:
+        say: receives what is waited for when it takes long.
+        expected: what a run may take by an earlier one, in words; "" where that is not known.
+    """
+    findings = Findings(tell, environ)
+    loaded = check_config(request, environ, findings)
+    if loaded is None:
+        findings(left_open("the rest", "was not looked at: it stands in the configuration"))
+        return findings.bad
+    findings.redact = loaded.redact.knowing(environment_secrets(environ))
+    plan = check_scenarios(request, loaded, findings)
+    findings(check_output(loaded.config, request.root))
+    if ignored := check_ignored(loaded.config, request.root):
+        findings(ignored)
+    try:
+        agents = patients(request, loaded, plan)
+    except UsageError as error:
+        findings(bad("agent", str(error)))
+        agents = []
+    for patient in agents:
+        await check_agent(patient, request, loaded, findings, say)
+    if request.options.offline:
+        findings(left_open("model", "not asked: --offline"))
+        return findings.bad
+    specs = resolved(loaded, request, environ, findings)
+    await check_models(specs, findings)
+    if plan is not None and specs.keys() >= set(ROLES):
+        confirm = specs.get(CONFIRM)
+        run = Prepared(request, loaded, plan, (), user=specs["user"], judge=specs["judge"], confirm=confirm)
+        findings(check_price(plan, loaded.config, specs, expected(run)))
+    return findings.bad
+
+
+_LEAST_FREE_BYTES = 100_000_000
+_GB = 1_000_000_000
+
+
+def check_config(request: Request, environ: MutableMapping[str, str], tell: Tell) -> LoadedConfig | None:
+    """The configuration; None where there is none that can be used."""
+    try:
+        loaded = configure(request, environ)
+    except UsageError as error:
+        tell(bad("configuration", str(error)))
+        return None
+    tell(good("configuration", path_from(request.here or request.root, loaded.path)))
+    return loaded
+
+
+def check_scenarios(request: Request, loaded: LoadedConfig, tell: Tell) -> Plan | None:
+    """The plan of all scenarios that could be loaded; None where nothing can be planned."""
+    try:
+        found = discover_scenarios(request, loaded)
+        plan = make_plan(loaded.config, found, request.options, request.root)
+    except UsageError as error:
+        tell(bad("scenarios", str(error)))
+        return None
+    for check in _scenarios(found, loaded.config, request.root):
+        tell(check)
+    return plan
+
+
+def _scenarios(found: Discovered, config: Config, root: Path) -> list[Check]:
+    checks = [bad("scenarios", _problem(*each, root)) for each in found.problems]
+    usable = [scenario for scenario in found.scenarios if not scenario.refused]
+    files = len({scenario.file for scenario in usable})
+    if usable:
+        told = f"{count(len(usable), 'scenario')} in {count(files, 'file')}"
+        checks.append(good("scenarios", told))
+    elif not checks:
+        why = f"none: no file that matches {', '.join(config.include)} (`include`) calls scenario(…)"
+        checks.append(bad("scenarios", why, "agentest init writes a first one."))
+    return checks
+
+
+def _problem(file: str, line: int, message: str, root: Path) -> str:
+    """Where and why; of a traceback the last row says it."""
+    first, *_, last = [row for row in message.splitlines() if row.strip()] * 2
+    why = first if first == last else f"{first}: {last.strip()}"
+    return f"{shown_path(file, root)}:{line}: {why}"
+
+
+def check_output(config: Config, root: Path) -> Check:
+    """Whether reports can be written. Nothing is left behind."""
+    folder = root / config.output_dir
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    shown = shown_path(folder, root)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            free = shutil.disk_usage(there).free
+    except OSError as error:
+        why = f"{shown} cannot be written to: {error.strerror or error}"
+        return bad("output", why, "See to its permissions, or name another folder with `output_dir`.")
+    told = f"{shown} can be written to, {free / _GB:.1f} GB free"
+    if free < _LEAST_FREE_BYTES:
+        return bad("output", told, "Make room: a run keeps every conversation.")
+    return good("output", told)
+
+
+def check_ignored(config: Config, root: Path) -> Check | None:
+    """Whether what runs write stays out of the repository; None where there is none, or it does."""
+    if not (root / ".git").exists() or Path(config.output_dir).is_absolute():
+        return None
+    try:
+        text = (root / ".gitignore").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    name = config.output_dir.strip("./")
+    if name in text:
+        return None
+    return left_open("git", f"{config.output_dir} is not in .gitignore", "agentest init adds it.")

@@ -1,0 +1,198 @@
+"""What an address speaks, as a configuration: asked of the probes of all protocols."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+
+from agentest.agents.advice import first_model
+from agentest.agents.detection import (
+    NAMES,
+    Finding,
+    Look,
+    Seen,
+    as_settings,
+    body_of_fields,
+    missing_fields,
+    missing_headers,
+    recognised,
+    usual_at,
+    wants_a_model,
+)
+from agentest.agents.error_hints import hint
+from agentest.agents.identification import is_at, look_around
+from agentest.authoring.endpoint_signs import LOGIN, is_login, misses, tls_problem
+from agentest.config.agent_types import DEFAULT_TYPE
+from agentest.config.fields import check_url
+from agentest.support.errors import UsageError
+from agentest.support.http.address_guard import AddressGuard, RefusedAddress
+from agentest.support.http.client import Client, open_client
+from agentest.support.http.retries import describe
+from agentest.support.interrupts import in_event_loop
+from agentest.support.redaction import url_secrets
+from agentest.support.text import shortened
+
+_CONNECT_S = 5.0
+_PATH = "is the path right?"
+_NAMED_MODEL = ("chat_completions", "responses", "anthropic_messages")
+"""Types whose requests name a model."""
+_ROOTED = ("adk", "langgraph")
+"""Types whose endpoint is the root of a server, whatever path of it was named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """An agent at an address, as it was found."""
+
+    settings: Mapping[str, Any]
+    """What stands under `agent`."""
+    remarks: tuple[str, ...]
+    """What is to be known of it, each in a sentence."""
+    is_known: bool
+    """Whether one of the protocols was recognised."""
+    is_complete: bool
+    """Whether a run can follow: nothing else is to be written."""
+
+
+def described(url: str) -> Described:
+    """What answers at an address. Raises UsageError for a bad one, and where nobody answers."""
+    _check(url)
+    return in_event_loop(_look_at, url)
+
+
+def _check(url: str) -> None:
+    try:
+        check_url(_over_http(url))
+    except ValueError as error:
+        raise UsageError(f"--endpoint {error}. Expected an address like http://localhost:8000") from None
+    if url_secrets(url):
+        raise UsageError(
+            "--endpoint holds a credential, which would stand in a file that others read. Leave it out; in "
+            "the configuration, write ${VARIABLE} for it, or send it with `headers`"
+        )
+
+
+def _over_http(url: str) -> str:
+    return re.sub(r"^ws(?=s?://)", "http", url)
+
+
+async def _look_at(url: str) -> Described:
+    async with open_client(AddressGuard()) as client:
+        await _check_listening(url, client)
+        look = Look(url=_over_http(url), client=client)
+        if problem := await tls_problem(look.url, client):
+            raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
+        found = await look_around(look)
+        here = next((one for one in found if is_at(one, look.url)), None)
+        seen = await look.post_nothing()  # asked already: the answer is known
+        elsewhere = next(iter(found), None)
+        if here is None and (elsewhere is None or _is_of_another(seen, elsewhere, look.url)):
+            return _unknown(url, seen, elsewhere)
+        chosen = here or elsewhere
+        assert chosen is not None
+        return await _known(chosen, look, seen)
+
+
+def _is_of_another(seen: Seen | None, elsewhere: Finding, url: str) -> bool:
+    """Whether an agent is at the path itself that is another than the one found elsewhere at its server."""
+    kind = str(elsewhere.settings["type"])
+    if urlsplit(url).path in ("", "/") or kind in _ROOTED or seen is None or seen.status in (404, 405):
+        return False
+    return recognised(seen) != kind
+
+
+async def _check_listening(url: str, client: Client) -> None:
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme in ("https", "wss") else 80)
+    try:
+        with anyio.fail_after(_CONNECT_S):
+            return await client.check_listening(parts.hostname or "", port)
+    except RefusedAddress as error:
+        raise UsageError(f"--endpoint {url}: {error}") from None
+    except (OSError, TimeoutError, UnicodeError) as error:
+        problem = "no answer" if isinstance(error, TimeoutError) else describe(error)
+    raise UsageError(
+        f"nobody answers at {url}: {problem}. Nothing was written. Start the agent and run this again; or "
+        "leave --endpoint out, and write its address into the configuration yourself"
+    )
+
+
+async def _known(finding: Finding, look: Look, seen: Seen | None) -> Described:
+    settings, remarks = dict(finding.settings), [f"Found: {shortened(finding.because)}."]
+    asked = urlsplit(look.url).path
+    if asked not in ("", "/") and not is_at(finding, look.url):
+        remarks.append(f"It is at {settings['endpoint']}; nothing was found at {asked}.")
+    if settings["type"] in _NAMED_MODEL:
+        listed = await look.get("/v1/models")
+        if model := first_model(listed.json if listed is not None else None):
+            settings["body"] = {"model": model}
+            remarks.append("The model is the first of those that its /v1/models lists.")
+    if settings["type"] == "websocket":
+        remarks.append("Messages are sent as plain text: where yours are JSON, write `body` and `reply`.")
+    wants = tuple(_wants(seen, settings)) if is_at(finding, look.url) else ()
+    return Described(settings=settings, remarks=(*remarks, *wants), is_known=True, is_complete=not wants)
+
+
+def _wants(seen: Seen | None, settings: Mapping[str, Any]) -> Iterator[str]:
+    """What requests to an endpoint still lack, each in a sentence."""
+    if seen is None:
+        return
+    if seen.status in (401, 403):
+        yield f"It answered {seen.status}: send credentials with `headers`."
+    for name in missing_headers(seen.json):
+        yield f"It asks for the header `{name}`: write it under `headers`."
+    if wants_a_model(seen) and settings["type"] in _NAMED_MODEL and "body" not in settings:
+        yield "It asks for the name of a model: write it as `body: {model: …}`."
+
+
+def _unknown(url: str, seen: Seen | None, elsewhere: Finding | None) -> Described:
+    """Something answers, in no form that is known for certain."""
+    guess = _guessed(url, seen)
+    if guess is not None:
+        settings, remark = guess
+        wants = tuple(_wants(seen, settings))
+        return Described(settings=settings, remarks=(remark, *wants), is_known=True, is_complete=not wants)
+    other = f"Elsewhere at this server: {as_settings(elsewhere.settings)}." if elsewhere else ""
+    remarks = (
+        f"What this address speaks was not recognised: {_said(seen)}",
+        other,
+        "An API of its own is `type: http`, with `body` and `reply`; docs/agents.md has all types.",
+    )
+    kind = "websocket" if url.startswith("ws") else DEFAULT_TYPE
+    settings = {"type": kind, "endpoint": url}
+    return Described(
+        settings=settings, remarks=tuple(filter(None, remarks)), is_known=False, is_complete=False
+    )
+
+
+def _guessed(url: str, seen: Seen | None) -> tuple[dict[str, Any], str] | None:
+    """Settings by weaker signs, and the sign in a sentence."""
+    named = usual_at(url)
+    if seen is not None and named in _NAMED_MODEL and wants_a_model(seen):
+        return {"type": named, "endpoint": url}, f"Taken for {NAMES[named]}, by its path."
+    if misses(seen, DEFAULT_TYPE):
+        remark = "Taken for chat completions: it missed the `messages` in an empty request."
+        return {"type": DEFAULT_TYPE, "endpoint": url}, remark
+    missing = missing_fields(seen.json) if seen else ()
+    body = body_of_fields(missing) if missing else {}
+    if body and all(body.values()):
+        remark = f"An API of its own: it missed {', '.join(body)} in an empty request."
+        return {"type": "http", "endpoint": url, "body": body}, remark
+    return None
+
+
+def _said(seen: Seen | None) -> str:
+    """What came of an empty request, as the end of a sentence."""
+    if seen is None:
+        return "it did not answer an empty request in time, or not in HTTP."
+    if is_login(seen):
+        return f"{LOGIN}."
+    advice = hint(seen.status, "is the path right?")
+    return (
+        advice if advice.endswith("?") else f"{advice or f'it answered an empty request with {seen.status}'}."
+    )

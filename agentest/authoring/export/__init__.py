@@ -1,1 +1,0 @@
-"""`agentest export`: finished conversations as evaluation sets, or as scripted scenarios."""

@@ -1,0 +1,209 @@
+"""Which conversations of a results.json are exported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from agentest.adk.formats.eval_set import EvalCase, EvalSet, Invocation, OwnKeys
+from agentest.domain.transcript import Conversation
+from agentest.scenarios.discovery import name_fits
+from agentest.scenarios.source_code import Words, exported_name, missing
+from agentest.store.adk_results import turn_invocation
+from agentest.store.reader import read_results, usable
+from agentest.store.run_results import entries
+from agentest.support.errors import UsageError
+from agentest.support.spelling import did_you_mean
+from agentest.support.text import count
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A conversation of an earlier run and what it is known by there."""
+
+    scenario: str
+    agent: str
+    conversation: Conversation
+    passed: bool
+    criteria: int = 0
+    """How many criteria it was judged by."""
+    name: str = ""
+    """What the exported scenario is called; "": after the one that was run, which may well be there still."""
+    file: str = ""
+    """In which the scenario, or the evaluation set, stood; from the folder of the configuration."""
+    eval_id: str = ""
+    """Of a case of an evaluation set."""
+    words: Words | None = None
+    """What must happen, where that is not the same calls."""
+    own: OwnKeys | None = None
+    """The same for a case of an evaluation set."""
+
+    @property
+    def exported_name(self) -> str:
+        return self.name or exported_name(self.scenario, self.conversation)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a results.json holds."""
+
+    path: Path
+    started: float
+    """Seconds since 1970, UTC; 0 where the file gives no time."""
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The conversations to export, and what the user should know about them."""
+
+    held: tuple[Held, ...]
+    notes: tuple[str, ...]
+
+
+def read_earlier(path: Path) -> Earlier:
+    """The conversations of a results.json. Raises UsageError."""
+    run = read_results(path)
+    held = tuple(
+        Held(
+            entry.scenario.name,
+            entry.scenario.agent,
+            usable(stored),
+            stored.passed,
+            len(stored.criteria),
+            file=entry.scenario.file,
+            eval_id=entry.scenario.adk.case.eval_id if entry.scenario.adk else "",
+        )
+        for entry in entries(run)
+        for stored in entry.conversations
+    )
+    return Earlier(path, _seconds(run.head.started_at), held)
+
+
+def _seconds(time: str) -> float:
+    """Seconds since 1970; 0 where the text is no time."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
+    """The finished conversations that the filters choose.
+
+    Args:
+        scenarios: parts of scenarios' names, in any letter case; () for all.
+        ids: ids of conversations; () for all.
+
+    Raises UsageError for a filter that fits nothing, and where nothing is left.
+    """
+    if not earlier.held:
+        raise UsageError(f"{earlier.path} holds no conversation; run the scenarios first: agentest run")
+    _check_filters(earlier, scenarios, ids)
+    chosen = [
+        held
+        for held in earlier.held
+        if (not scenarios or name_fits(held.scenario, scenarios))
+        and (not ids or held.conversation.conversation_id in ids)
+    ]
+    if not chosen:
+        raise UsageError(f"{earlier.path} holds no conversation that fits both --scenario and --conversation")
+    finished = [held for held in chosen if missing(held.conversation) is None]
+    if not finished:
+        raise UsageError(
+            f"{earlier.path}: no conversation is left to export\n" + "\n".join(_left_out(chosen, len(chosen)))
+        )
+    notes = (*_left_out(chosen, _SHOWN), *_not_passed(finished), *_about_criteria(finished))
+    return Selection(tuple(finished), (*notes, *_about_user_calls(finished)))
+
+
+def _about_criteria(finished: Sequence[Held]) -> Iterator[str]:
+    """A note for each scenario with criteria: what is exported runs without a model, which they need."""
+    for name, criteria in {held.scenario: held.criteria for held in finished if held.criteria}.items():
+        yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
+
+
+def _about_user_calls(finished: Sequence[Held]) -> Iterator[str]:
+    """A note for each scenario whose user had tools: a script calls none, and what they did is left out."""
+    calls: Counter[str] = Counter()
+    for held in finished:
+        calls[held.scenario] += len(held.conversation.user_calls)
+    for name, made in calls.items():
+        if made:
+            what = f"{count(made, 'call')} of the simulated user's own tools"
+            yield f"{name}: {what} left out: a script has none"
+
+
+def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> None:
+    names = {held.scenario for held in earlier.held}
+    for text in scenarios:
+        if not any(name_fits(name, (text,)) for name in names):
+            raise UsageError(
+                f"--scenario: {earlier.path} holds no conversation of a scenario with {text!r} in its name; "
+                f"{did_you_mean(text, names)}"
+            )
+    known = {held.conversation.conversation_id for held in earlier.held}
+    for wanted in ids:
+        if wanted not in known:
+            raise UsageError(
+                f"--conversation: {earlier.path} holds no conversation {wanted!r}; "
+                f"{did_you_mean(wanted, known)}"
+            )
+
+
+def _left_out(chosen: Sequence[Held], limit: int) -> list[str]:
+    notes = [
+        f"left out {held.conversation.conversation_id}, {why}"
+        for held in chosen
+        if (why := missing(held.conversation))
+    ]
+    return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
+
+
+def _not_passed(finished: Sequence[Held]) -> list[str]:
+    ids = [held.conversation.conversation_id for held in finished if not held.passed]
+    if not ids:
+        return []
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return [
+        "these did not pass in their run; make sure that they show what the agent should do: "
+        + ", ".join(ids[:_SHOWN])
+        + more
+    ]
+
+
+_INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
+
+
+def evaluation_set(held: Sequence[Held], eval_set_id: str, created: float) -> EvalSet:
+    """A case for every conversation, known by its id, with an invocation for every turn.
+
+    Cases have no `session_input`: where an agent keeps its sessions is not known from what it said.
+    """
+    return EvalSet(eval_set_id, tuple(_case(each, created) for each in held), creation_timestamp=created)
+
+
+def _case(held: Held, created: float) -> EvalCase:
+    conversation = held.conversation
+    invocations = [
+        turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}")
+        for turn in conversation.turns
+    ]
+    return EvalCase(
+        conversation.conversation_id,
+        tuple(_invocation(each, created) for each in invocations),
+        creation_timestamp=created,
+        agentest=held.own,
+    )
+
+
+def _invocation(data: dict[str, Any], created: float) -> Invocation:
+    return _INVOCATION.validate_python({**data, "creationTimestamp": created})

@@ -1,0 +1,258 @@
+"""The mocks of one tool as Python source: a value, a sequence, or a function over its arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentest.authoring.mock_signatures import Parameter, names_used, parameters
+from agentest.authoring.recorded_calls import Answer, Case, Tool
+from agentest.scenarios.python_literals import Item, Node, Text, bracketed, fits, literal, node, rows
+from agentest.support.text import count, shortened
+
+NOT_RECORDED, IN_TURN, FROM_FILE = "_not_recorded", "_in_turn", "_answer_in"
+"""Helpers of the module that is written, where they are needed."""
+_LONGEST_ANSWER = 8_000
+"""Characters of JSON; a longer answer is a file beside the module."""
+_BODY = 4
+_DOC_CHARS = 72
+
+
+class Files(Protocol):
+    """Takes the answers that are too long for a module."""
+
+    def keep(self, tool: str, text: str) -> str:
+        """Keep JSON text; its name from now on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mock:
+    """What stands for a tool in the module."""
+
+    function: tuple[str, ...] = ()
+    """The rows of its function; none: it has none."""
+    value: Node
+    """What stands in the dict of tools."""
+    names: frozenset[str]
+    """What it needs: names of `typing` and `agentest`, helpers."""
+
+
+def mock_of(tool: Tool, name: str, files: Files) -> Mock:
+    """The mock of a tool; `name` is that of its function, if it gets one."""
+    writer = _Writer(tool, name, files)
+    if tool.same is not None and tool.parameters is None:
+        return writer.value((tool.same,))
+    if tool.same is None and len(tool.cases) == 1:
+        return writer.value(tool.cases[0].answers)
+    return writer.function()
+
+
+class _Writer:
+    def __init__(self, tool: Tool, name: str, files: Files) -> None:
+        self._tool = tool
+        self._name = name
+        self._files = files
+        self._names: set[str] = set()
+
+    def value(self, answers: Sequence[Answer]) -> Mock:
+        """A value, or a sequence where there are several, or one is an error."""
+        nodes = [self._step(answer) for answer in answers]
+        if len(nodes) == 1 and not answers[0].error:
+            return self._mock(nodes[0])
+        self._names.add("sequence")
+        return self._mock(bracketed("sequence(", map(Item, nodes), ")"))
+
+    def function(self) -> Mock:
+        """A function; typed where the arguments' names and values allow it."""
+        known = parameters(self._tool)
+        if known is None and self._tool.same is not None:
+            return self.value((self._tool.same,))
+        typed = known is not None and self._can_match(known)
+        body = [*self._docstring(), *self._body(known if typed else None)]
+        rows = [*self._head(known if typed else None), *body]
+        return self._mock(self._name, tuple(rows))
+
+    def _mock(self, value: Node, function: tuple[str, ...] = ()) -> Mock:
+        return Mock(function=function, value=value, names=frozenset(self._names))
+
+    def _can_match(self, known: Sequence[Parameter]) -> bool:
+        if self._tool.same is not None:
+            return True
+        cases = self._tool.cases
+        plain = all(_is_plain(value) for case in cases for value in (case.args or {}).values())
+        apart = len({tuple(_pattern_key(case, known)) for case in cases}) == len(cases)
+        return plain and apart and all(fits(self._case_row(case, known)) for case in cases)
+
+    def _head(self, known: Sequence[Parameter] | None) -> Iterator[str]:
+        turns = self._tool.same is None and any(len(case.answers) > 1 for case in self._tool.cases)
+        sources = [each.source for each in known] if known is not None else ["args: dict[str, Any]"]
+        self._names |= {"Any"} if known is None else set(names_used(known))
+        if turns:
+            self._names.add("MockContext")
+            sources.insert(0 if known is not None else 1, "ctx: MockContext")
+        result = self._result()
+        return rows(Item(bracketed(f"def {self._name}(", map(Item, sources), f") -> {result}:")))
+
+    def _result(self) -> str:
+        """The type of the answers."""
+        answers = [answer for case in self._tool.cases for answer in case.answers]
+        values = [answer.value for answer in answers if not answer.error]
+        plain = all(len(case.answers) == 1 for case in self._tool.cases)
+        if not values and plain:
+            self._names.add("NoReturn")
+            return "NoReturn"
+        if values and plain and not any(map(_is_long, values)):
+            for kind, name in ((str, "str"), (dict, "dict[str, Any]"), (list, "list[Any]")):
+                if all(isinstance(value, kind) for value in values):
+                    self._names |= {"Any"} if "Any" in name else set()
+                    return name
+        self._names.add("Any")
+        return "Any"
+
+    def _docstring(self) -> Iterator[str]:
+        about = shortened(self._tool.description, _DOC_CHARS)
+        others = "any call has its answer" if self._tool.same is not None else "any other is an error"
+        told = f"Recorded: {count(self._tool.calls, 'call')}; {others}."
+        indent = " " * _BODY
+        if not about:
+            yield f'{indent}"""{told}"""'
+            return
+        yield f'{indent}"""{_in_docstring(about)}'
+        yield ""
+        yield indent + told
+        yield f'{indent}"""'
+
+    def _body(self, known: Sequence[Parameter] | None) -> Iterator[str]:
+        same = self._tool.same
+        if same is not None:
+            yield from self._answered((same,), _BODY)
+            return
+        if known is None:
+            yield from self._by_args()
+        else:
+            yield from self._by_match(known)
+        self._names.add(NOT_RECORDED)
+        given = [Item("**args")]
+        if known is not None:
+            given = [Item(name, f"{name}=") for name in self._subject(known)]
+        call = bracketed(f"{NOT_RECORDED}(", [Item(Text(self._tool.name)), *given], ")")
+        yield from rows(Item(call, "raise "), _BODY)
+
+    def _subject(self, known: Sequence[Parameter]) -> list[str]:
+        return [each.name for each in known if each.name not in self._tool.hidden]
+
+    def _by_match(self, known: Sequence[Parameter]) -> Iterator[str]:
+        subject = self._subject(known)
+        yield from rows(Item(", ".join(subject), "match "), _BODY, ":")
+        for case in sorted(self._tool.cases, key=_true_first):
+            yield self._case_row(case, known)
+            yield from self._answered(case.answers, 3 * _BODY, self._label(case))
+
+    def _case_row(self, case: Case, known: Sequence[Parameter]) -> str:
+        args = case.args or {}
+        names = self._subject(known)
+        patterns = [_pattern(args[name]) if name in args else "None" for name in names]
+        return f"{' ' * 2 * _BODY}case {', '.join(patterns)}:"
+
+    def _by_args(self) -> Iterator[str]:
+        if self._tool.hidden:
+            names = ", ".join(literal(name) for name in sorted(self._tool.hidden))
+            choice = f"{{key: value for key, value in args.items() if key not in ({names},)}}"
+            yield f"{' ' * _BODY}args = {choice}"
+        alike = _alike(self._tool.cases)
+        for case in self._tool.cases:
+            args = dict(case.args or {})
+            if alike:
+                self._names.add("json")
+                yield from rows(
+                    Item(Text(json.dumps(args, sort_keys=True)), "if json.dumps(args, sort_keys=True) == "),
+                    _BODY,
+                    ":",
+                )
+            else:
+                yield from rows(Item(node(args), "if args == "), _BODY, ":")
+            yield from self._answered(case.answers, 2 * _BODY, self._label(case))
+
+    def _label(self, case: Case) -> str:
+        """What tells the place in this case from those of others."""
+        return f"{self._name} {self._tool.cases.index(case) + 1}"
+
+    def _answered(self, answers: Sequence[Answer], indent: int, label: str = "") -> Iterator[str]:
+        if len(answers) > 1:
+            self._names.add(IN_TURN)
+            items = [Item("ctx"), Item(Text(label)), *(Item(self._step(each)) for each in answers)]
+            yield from rows(Item(bracketed(f"{IN_TURN}(", items, ")"), "return "), indent)
+        elif answers[0].error:
+            yield from rows(Item(self._failure(answers[0]), "raise "), indent)
+        else:
+            yield from rows(Item(self._node(answers[0].value), "return "), indent)
+
+    def _step(self, answer: Answer) -> Node:
+        return self._failure(answer) if answer.error else self._node(answer.value)
+
+    def _failure(self, answer: Answer) -> Node:
+        """What is raised."""
+        if answer.status is None:
+            return bracketed("RuntimeError(", [Item(Text(answer.error or ""))], ")")
+        self._names.add("HttpResponse")
+        items = [Item(str(answer.status)), Item(self._node(answer.value))]
+        return bracketed("HttpResponse(", items, ")")
+
+    def _node(self, value: Any) -> Node:
+        if not _is_long(value):
+            return node(value)
+        self._names.add(FROM_FILE)
+        file = self._files.keep(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        return f"{FROM_FILE}({literal(file)})"
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a value is kept in a file: it is long, or nested too deeply for Python's source."""
+    if len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER:
+        return True
+    try:
+        node(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _pattern(value: Any) -> str:
+    made = node(value)
+    return literal(made.value) if isinstance(made, Text) else str(made)
+
+
+def _pattern_key(case: Case, known: Sequence[Parameter]) -> Iterator[str]:
+    for each in known:
+        value = (case.args or {}).get(each.name)
+        yield json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _true_first(case: Case) -> bool:
+    """`case 1` takes True, which `case True` does not of 1."""
+    return not any(isinstance(value, bool) for value in (case.args or {}).values())
+
+
+def _alike(cases: Sequence[Case]) -> bool:
+    """Whether Python takes two calls for one: True is 1 there."""
+    args = [dict(case.args or {}) for case in cases]
+    return any(one == other for i, one in enumerate(args) for other in args[:i])
+
+
+def _in_docstring(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"""', "'''")
+    return escaped[:-1] + '\\"' if escaped.endswith('"') else escaped
+
+
+def call_shown(name: str, args: Mapping[str, Any] | None) -> str:
+    """A call in a row, for comments."""
+    if args is None:
+        return f"{name}(…)"
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"

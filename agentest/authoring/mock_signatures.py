@@ -1,0 +1,176 @@
+"""The parameters of a mock: as the real tool declares them, else as its calls show them."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.authoring.recorded_calls import Tool
+from agentest.scenarios.python_literals import literal
+
+_TAKEN = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
+"""Names that mean something else in a mock."""
+_IN_PYTHON = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "array": "list[Any]",
+    "object": "dict[str, Any]",
+    "null": "None",
+}
+_BY_KIND: tuple[tuple[type, str], ...] = (
+    (bool, "bool"),  # before int, which it is, too
+    (str, "str"),
+    (int, "int"),
+    (float, "float"),
+    (dict, "dict[str, Any]"),
+    (list, "list[Any]"),
+)
+_MOST_CHOICES = 8
+_PLAIN = (str, int, float, bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of a mock."""
+
+    name: str
+    type: str
+    default: str | None = None
+    """As Python source; None: it must be given."""
+
+    @property
+    def source(self) -> str:
+        return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default is not None else "")
+
+
+def parameters(tool: Tool) -> tuple[Parameter, ...] | None:
+    """The parameters, those that must be given first; None: the tool's arguments cannot be written so.
+
+    They take whatever was seen: where a call does not fit what the tool declares, the calls count.
+    """
+    properties = _properties(tool.parameters)
+    seen = dict.fromkeys(key for args in tool.arguments for key in args)
+    names = [*properties, *(name for name in seen if name not in properties)]
+    if not names or not all(map(is_parameter, names)):
+        return None
+    if len({name.casefold() for name in names}) < len(names):
+        return None
+    made = [_parameter(name, tool, properties.get(name)) for name in names]
+    if any(each is None for each in made):
+        return None
+    known = [each for each in made if each]
+    return tuple(sorted(known, key=lambda each: each.default is not None))
+
+
+def is_parameter(name: str) -> bool:
+    """Whether a mock may have a parameter of this name, and get it by name."""
+    plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+    return plain and not name.startswith("_") and name not in _TAKEN
+
+
+def _properties(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    properties = (schema or {}).get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(name): each if isinstance(each, Mapping) else {} for name, each in properties.items()}
+
+
+def _parameter(name: str, tool: Tool, declared: Mapping[str, Any] | None) -> Parameter | None:
+    values = [args[name] for args in tool.arguments if name in args]
+    missing = len(values) < len(tool.arguments)
+    required = (tool.parameters or {}).get("required") or ()
+    if missing and any(value is None for value in values):
+        return None  # nothing and null would be one to it
+    types = _declared(declared) if declared is not None else []
+    types = _with_seen(types, values) if "Any" not in types else ["Any"]
+    if not missing and (declared is None or name in required):
+        return Parameter(name=name, type=_union(types))
+    default = _default(declared)
+    if default is not None and not (missing and _several(tool)):
+        return Parameter(name=name, type=_union(types), default=default)
+    return Parameter(name=name, type=_union([*types, "None"]), default="None")
+
+
+def _several(tool: Tool) -> bool:
+    """Whether answers depend on arguments: then one that is not given must not look like one that is."""
+    return len(tool.cases) > 1
+
+
+def _default(declared: Mapping[str, Any] | None) -> str | None:
+    value = (declared or {}).get("default")
+    if isinstance(value, str):
+        return literal(value)
+    return repr(value) if isinstance(value, _PLAIN) else None
+
+
+def _declared(schema: Mapping[str, Any]) -> list[str]:
+    """The types that a schema allows; Any where that is not plain."""
+    choices = schema.get("enum")
+    if isinstance(choices, list) and 0 < len(choices) <= _MOST_CHOICES and _all_texts(choices):
+        return [f"Literal[{', '.join(map(literal, choices))}]"]
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            found = [t for each in schema[key] if isinstance(each, Mapping) for t in _declared(each)]
+            return found or ["Any"]
+    told = schema.get("type")
+    names = told if isinstance(told, list) else [told]
+    if names == ["array"]:
+        return [_array(schema.get("items"))]
+    return [_IN_PYTHON.get(name, "Any") if isinstance(name, str) else "Any" for name in names]
+
+
+def _all_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _array(items: Any) -> str:
+    inner = _declared(items) if isinstance(items, Mapping) else ["Any"]
+    return f"list[{_union(inner)}]"
+
+
+def _with_seen(types: list[str], values: Iterable[Any]) -> list[str]:
+    """The types, and those of what was seen and is none of them."""
+    known = list(types)
+    for value in values:
+        if not any(_takes(each, value) for each in known):
+            known.append(_type_of(value))
+    return _as_one(known)
+
+
+def _takes(name: str, value: Any) -> bool:
+    if name.startswith("Literal["):
+        return isinstance(value, str) and literal(value) in name
+    seen = _type_of(value)
+    if name.startswith("list["):
+        return seen == "list[Any]" and (name == seen or all(_takes(name[5:-1], each) for each in value))
+    return name == seen or (name == "float" and seen == "int")
+
+
+def _as_one(types: list[str]) -> list[str]:
+    """Without what another one takes as well."""
+    return [name for name in types if not (name == "int" and "float" in types)]
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "None"
+    return next(name for kind, name in _BY_KIND if isinstance(value, kind))
+
+
+def _union(types: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(types))
+    if "Any" in unique or not unique:
+        return "Any"
+    return " | ".join(sorted(unique, key=lambda name: name == "None"))
+
+
+def names_used(known: Iterable[Parameter]) -> Iterator[str]:
+    """What the parameters' types need from `typing`."""
+    for each in known:
+        for name in ("Any", "Literal"):
+            if name in each.type:
+                yield name

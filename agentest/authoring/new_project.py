@@ -1,0 +1,279 @@
+"""What `agentest init` does: which files a project needs, and which of them are to be written."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path, PurePosixPath
+from typing import Literal
+from zlib import crc32
+
+from agentest.authoring import file_templates
+from agentest.authoring.endpoint_detection import Described, described
+from agentest.config.config import Config
+from agentest.config.file import NAMES
+from agentest.scenarios.discovery import search
+from agentest.support.errors import UsageError
+from agentest.support.files import path_from
+
+IGNORED = (".agentest/", ".env")
+"""What does not belong into a repository: what runs write, and keys."""
+
+
+class Deed(Enum):
+    """What became of a file. The value is the word for it."""
+
+    WROTE = "wrote"
+    ADDED = "added to"
+    STAYS = "stays"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filed:
+    """One file, and what became of it."""
+
+    path: Path
+    deed: Deed
+    about: str
+    """What it is, or why it stays: a few words."""
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it. Raises UsageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def write_new(path: Path, text: str, about: str) -> Filed:
+    """Write a file, with its folder, unless something is there already. Raises UsageError."""
+    if path.parent.exists() or not path.parent.is_symlink():
+        make_folder(path.parent)
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        return Filed(path=path, deed=Deed.STAYS, about="it was there")
+    except OSError as error:
+        raise _not_written(path, error) from None
+    return Filed(path=path, deed=Deed.WROTE, about=about)
+
+
+def ignore(folder: Path) -> Filed:
+    """Have git ignore what does not belong into a repository; what is ignored already is not added again.
+
+    Raises UsageError.
+    """
+    path = folder / ".gitignore"
+    try:
+        known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
+        missing = [entry for entry in IGNORED if not _is_ignored(entry, known or "")]
+        if missing:
+            _append(path, known, missing)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    if not missing:
+        return Filed(path=path, deed=Deed.STAYS, about=f"it has {' and '.join(IGNORED)}")
+    deed = Deed.WROTE if known is None else Deed.ADDED
+    return Filed(path=path, deed=deed, about=" and ".join(missing))
+
+
+def _is_ignored(entry: str, text: str) -> bool:
+    lines = {line.strip().lstrip("/").rstrip("/*") for line in text.splitlines()}
+    return entry.rstrip("/") in lines
+
+
+def _append(path: Path, known: str | None, entries: list[str]) -> None:
+    """Add lines at the end, which may lack its line break, with the line breaks that the file has."""
+    end = "\r\n" if known and "\r\n" in known else "\n"
+    before = end if known and not known.endswith("\n") else ""
+    with path.open("ab") as file:
+        file.write((before + "".join(entry + end for entry in entries)).encode())
+
+
+def _not_written(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}. What was written before it stays; "
+        "see to its permissions, or name another DIR, and run agentest init again"
+    )
+
+
+CiName = Literal["github", "gitlab"]
+CONFIG = "agentest.config.yaml"
+DEMO_AGENT = "demo_agent.py"
+FIRST = "scenarios/first.sim.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be written."""
+
+    folder: Path
+    endpoint: str | None = None
+    demo: bool = False
+    ci: CiName | None = None
+
+
+class Step(Enum):
+    """What the user does next."""
+
+    WRITE = "write what `agent` is"
+    LOOK = "look whether a configuration that was there is well"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What became of it."""
+
+    files: tuple[Filed, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know, each in a sentence."""
+    step: Step = Step.RUN
+    is_known: bool = True
+    """Whether what answers at the endpoint was recognised."""
+
+
+def begin(wish: Wish) -> Begun:
+    """Write what is missing. Raises UsageError, and then nothing has been written, or what it says."""
+    if wish.demo and wish.endpoint:
+        raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
+    folder = wish.folder.absolute()
+    there = next((folder / name for name in NAMES if (folder / name).exists()), None)
+    if wish.demo:
+        _check_demo(there)
+    agent = described(wish.endpoint) if wish.endpoint else None
+    make_folder(folder)
+    files = (*_project(wish, folder, there, agent), ignore(folder), *_ci(wish.ci, folder))
+    return Begun(
+        files=files,
+        notes=tuple(_notes(wish, there, agent, files)),
+        step=_step(wish, there, agent),
+        is_known=agent is None or agent.is_known,
+    )
+
+
+def _step(wish: Wish, there: Path | None, agent: Described | None) -> Step:
+    if agent:
+        return Step.RUN if agent.is_complete and not there else Step.WRITE
+    if there and not wish.demo:
+        return Step.LOOK
+    return Step.RUN if wish.demo else Step.WRITE
+
+
+def _check_demo(there: Path | None) -> None:
+    """Raise UsageError where the demo's scenarios would run against an agent of the user's."""
+    if there and DEMO_AGENT not in there.read_text(encoding="utf-8", errors="replace"):
+        raise UsageError(
+            f"{there} is there already, and the demo has a configuration of its own: name another folder, "
+            "like agentest init demo --demo"
+        )
+
+
+def _project(wish: Wish, folder: Path, there: Path | None, agent: Described | None) -> Iterator[Filed]:
+    if there:
+        yield Filed(path=there, deed=Deed.STAYS, about="it was there")
+    else:
+        yield write_new(folder / CONFIG, _config(wish, folder, agent), _about_config(wish, agent))
+    if wish.demo:
+        yield write_new(
+            folder / DEMO_AGENT, file_templates.template(DEMO_AGENT), "a small agent, to try things on"
+        )
+    scenario = next(iter(_scenarios(folder)), None)
+    if scenario and scenario != folder / FIRST:
+        yield Filed(path=scenario, deed=Deed.STAYS, about="there are scenarios")
+    else:
+        text = file_templates.template("demo.sim.txt" if wish.demo else "first.sim.txt")
+        yield write_new(folder / FIRST, text, "what users do, and what must happen")
+
+
+def _scenarios(folder: Path) -> tuple[Path, ...]:
+    defaults = Config.model_fields
+    include, exclude = (
+        defaults[key].get_default(call_default_factory=True) for key in ("include", "exclude")
+    )
+    return search(folder, include, exclude).files
+
+
+def _config(wish: Wish, folder: Path, agent: Described | None) -> str:
+    if wish.demo:
+        return file_templates.demo_config(port_for(folder))
+    return (
+        file_templates.found_config(agent.settings, agent.remarks)
+        if agent
+        else file_templates.placeholder_config()
+    )
+
+
+def _about_config(wish: Wish, agent: Described | None) -> str:
+    if wish.demo:
+        return "the agent, and how it is started"
+    return f"type: {agent.settings['type']}" if agent else "write your agent's address into it"
+
+
+def _ci(ci: CiName | None, folder: Path) -> Iterator[Filed]:
+    if ci is None:
+        return
+    root = _repository(folder)
+    place = PurePosixPath(folder.relative_to(root).as_posix())
+    if ci == "github":
+        path, text = root / ".github/workflows/agentest.yml", file_templates.github_workflow(place)
+    else:
+        taken = (root / ".gitlab-ci.yml").exists() and not _is_ours(root / ".gitlab-ci.yml")
+        path = root / (".gitlab/agentest.gitlab-ci.yml" if taken else ".gitlab-ci.yml")
+        text = file_templates.gitlab_job(place)
+    yield write_new(path, text, "runs the scenarios for every change")
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8", errors="replace").startswith(
+        "# Written by `agentest"
+    )
+
+
+def _repository(folder: Path) -> Path:
+    """The root of the repository that a folder is in; the folder itself where it is in none."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+
+
+def _notes(
+    wish: Wish, there: Path | None, agent: Described | None, files: tuple[Filed, ...]
+) -> Iterator[str]:
+    from agentest.agents.detection import as_settings
+
+    if agent:
+        yield from agent.remarks
+    if agent and there:
+        yield f"For this agent, write in {there.name}: agent: {{{as_settings(agent.settings)}}}"
+    included = next((f for f in files if f.path.parent.name == ".gitlab" and f.deed is Deed.WROTE), None)
+    if included:
+        path = path_from(_repository(wish.folder.absolute()), included.path)
+        yield f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}"
+
+
+_FIRST, _MANY = 10_000, 10_000
+"""Below the ports that systems hand out to connections."""
+
+
+def port_for(folder: Path) -> int:
+    """A port that is free now, and mostly the same for the same folder.
+
+    Two demos on one machine get two ports: at one, each would take the other's agent for its own.
+    """
+    start = crc32(str(folder.resolve()).encode("utf-8", "surrogateescape"))
+    ports = (_FIRST + (start + step) % _MANY for step in range(_MANY))
+    return next((port for port in ports if _is_free(port)), _FIRST)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

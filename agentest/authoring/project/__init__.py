@@ -1,1 +1,0 @@
-"""The first hour: `agentest init` writes a project, `agentest doctor` looks at one."""

@@ -1,1 +1,0 @@
-"""`agentest doctor`: whether all is there that a run needs, and what to do where it is not."""

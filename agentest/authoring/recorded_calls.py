@@ -1,0 +1,349 @@
+"""From the calls of conversations to what is known of each tool: which arguments had which answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import UNANSWERED, ToolCall
+from agentest.support.redaction import HIDDEN, looks_secret
+from agentest.support.text import count
+
+_PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
+"""Types of the parts of MCP's content."""
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_OF_PAGES = ("page", "next", "cursor", "continuation")
+"""Beginnings of tokens that open no door: they lead to the next page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a tool answered once."""
+
+    value: Any
+    form: str
+    """As text, for which 1, 1.0 and True are not the same."""
+    error: str | None = None
+    """What it failed with."""
+    status: int | None = None
+    """With which status of HTTP it failed; then `value` is the body, else there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """The same call, and what it was answered in turn; the last answer for ever."""
+
+    args: Mapping[str, Any] | None
+    """None: nobody told them."""
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """What is known of one tool."""
+
+    name: str
+    calls: int
+    cases: tuple[Case, ...]
+    hidden: frozenset[str]
+    """Arguments whose values are secrets: they tell no two calls apart."""
+    arguments: tuple[Mapping[str, Any], ...]
+    """Those of all calls."""
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    """The JSON Schema of the arguments, as the real tool declares it; None: nobody told."""
+
+    @property
+    def same(self) -> Answer | None:
+        """The answer, where every call had the same."""
+        forms = {answer.form: answer for case in self.cases for answer in case.answers}
+        return next(iter(forms.values())) if len(forms) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """How a tool describes itself."""
+
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+
+
+_UNKNOWN = Declared()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was recorded, and what the user should know of it."""
+
+    tools: tuple[Tool, ...]
+    notes: tuple[str, ...]
+
+
+def gather(
+    conversations: Iterable[Sequence[ToolCall]],
+    redact: Callable[[str], str],
+    declared: Mapping[str, Declared] | None = None,
+    statuses: Iterable[Sequence[int | None]] = (),
+) -> Gathered:
+    """The tools, by name, that real ones answered in these conversations, without secrets.
+
+    Args:
+        declared: how tools describe themselves, by name.
+        statuses: of the calls of each conversation the status of HTTP, where they have one.
+    """
+    held = [tuple(calls) for calls in conversations]
+    known = _by_call(held, statuses)
+    usable = [tuple(call for call in calls if _why_not(call) is None) for calls in held]
+    names = sorted({call.name for calls in usable for call in calls})
+    made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN), known) for name in names]
+    tools = tuple(tool for tool, _ in made)
+    notes = (*_left_out(held), *(note for _, of_tool in made for note in of_tool))
+    return Gathered(tools=tools, notes=notes)
+
+
+def _by_call(held: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]) -> dict[int, int]:
+    """The status of each call that has one, by the identity of the call: two equal calls may have two."""
+    pairs = zip(held, statuses, strict=False)
+    return {id(c): s for calls, told in pairs for c, s in zip(calls, told, strict=False) if s}
+
+
+def _why_not(call: ToolCall) -> str | None:
+    """Why a call tells nothing of a real tool; None: it does."""
+    if call.mocked:
+        return "a mock answered"
+    if not call.name.strip():
+        return "it has no name"
+    if call.error == UNANSWERED:
+        return "it had no answer yet"
+    if not call.ran:
+        return "the user had not approved it"
+    if call.seen_by is SeenBy.CALLER:
+        return "the agent handed it to Agentest, which has no real tool to call"
+    if call.args is not None and not isinstance(call.args, Mapping):
+        return "its arguments are no JSON object"
+    if call.seen_by is SeenBy.MOCK_SERVER and call.invalid_arguments:
+        return "its arguments do not fit, so the real tool was not asked"
+    return None
+
+
+def _left_out(held: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
+    reasons: dict[tuple[str, str], int] = {}
+    for call in (call for calls in held for call in calls):
+        if why := _why_not(call):
+            reasons[call.name, why] = reasons.get((call.name, why), 0) + 1
+    for (name, why), number in reasons.items():
+        yield f"left out {count(number, 'call')} of {name!r}: {why}"
+
+
+def _tool(
+    name: str,
+    held: Sequence[Sequence[ToolCall]],
+    redact: Callable[[str], str],
+    declared: Declared,
+    statuses: Mapping[int, int],
+) -> tuple[Tool, tuple[str, ...]]:
+    calls = [[call for call in each if call.name == name] for each in held]
+    every = [call for each in calls for call in each]
+    clean = [_without_secrets(call.args, redact) for call in every if call.args is not None]
+    hidden = frozenset(key for args, hid in clean for key in hid)
+    told = len(clean) == len(every)
+    answered = [[(call, _answer(call, redact, statuses.get(id(call)))) for call in each] for each in calls]
+    cases, disputed = _cases(answered, redact, hidden, told=told)
+    tool = Tool(
+        name=name,
+        calls=len(every),
+        cases=cases,
+        hidden=hidden,
+        arguments=tuple(args for args, _ in clean),
+        description=redact(declared.description),
+        parameters=declared.parameters,
+    )
+    return tool, tuple(_notes(tool, disputed, every))
+
+
+def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str]:
+    if disputed:
+        yield (
+            f"{tool.name}: {count(disputed, 'call')} had other answers in another conversation; those of the "
+            "first conversation are written"
+        )
+    if tool.hidden:
+        yield (
+            f"{tool.name}: the secret in {', '.join(sorted(tool.hidden))} is not written; any value will do"
+        )
+    if any(HIDDEN in answer.form for case in tool.cases for answer in case.answers):
+        yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
+    if any("\\ufffd" in answer.form for case in tool.cases for answer in case.answers):
+        yield f"{tool.name}: an answer was no text; where its bytes have no character stands \ufffd"
+    dates = sorted(_dates(tool))
+    if dates:
+        yield (
+            f"{tool.name}: dates like {dates[0]} tell its calls apart; where the agent works them out from "
+            "today, others come tomorrow: write `_` in their place"
+        )
+    untold = sum(call.result is None and not call.error and _only_told(call) for call in calls)
+    if untold:
+        yield (
+            f"{tool.name}: of {count(untold, 'call')} no answer was told, or null: there its mock answers "
+            "null; write what it should answer"
+        )
+
+
+def _dates(tool: Tool) -> Iterator[str]:
+    """Dates in arguments on which the answer depends."""
+    for case in tool.cases if tool.same is None and len(tool.cases) > 1 else ():
+        for value in (case.args or {}).values():
+            if isinstance(value, str) and _DATE.match(value):
+                yield value
+
+
+def _only_told(call: ToolCall) -> bool:
+    return call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
+
+
+def _cases(
+    held: Sequence[Sequence[tuple[ToolCall, Answer]]],
+    redact: Callable[[str], str],
+    hidden: frozenset[str],
+    *,
+    told: bool,
+) -> tuple[tuple[Case, ...], int]:
+    """The cases in the order of their first calls, and of how many the conversations disagree."""
+    known: dict[str, tuple[Mapping[str, Any] | None, list[list[Answer]]]] = {}
+    for calls in held:
+        mine: dict[str, list[Answer]] = {}
+        for call, answer in calls:
+            args = _compared(call.args, redact, hidden) if told else None
+            key = call_key(args)
+            answers = known.setdefault(key, (args, []))[1]
+            if key not in mine:
+                mine[key] = []
+                answers.append(mine[key])
+            mine[key].append(answer)
+    merged = [(args, *_merged(answers)) for args, answers in known.values()]
+    return (
+        tuple(Case(args=args, answers=answers) for args, answers, _ in merged),
+        sum(differ for _, _, differ in merged),
+    )
+
+
+def _compared(args: Any, redact: Callable[[str], str], hidden: frozenset[str]) -> dict[str, Any]:
+    clean, _ = _without_secrets(args, redact)
+    return {key: value for key, value in clean.items() if key not in hidden}
+
+
+def _merged(told: Sequence[Sequence[Answer]]) -> tuple[tuple[Answer, ...], bool]:
+    """The answers in turn of one call, as conversations had them: the longest that begins like all others.
+
+    Where they disagree, those of the first, and that they do.
+    """
+    shortened = [_once(answers) for answers in told]
+    longest = max(shortened, key=len)
+    if all(_begins(longest, answers) for answers in told):
+        return tuple(longest), False
+    return tuple(shortened[0]), True
+
+
+def _once(answers: Sequence[Answer]) -> list[Answer]:
+    """Without repetitions at the end, as a sequence repeats its last answer."""
+    kept = list(answers)
+    while len(kept) > 1 and kept[-1].form == kept[-2].form:
+        del kept[-1]
+    return kept
+
+
+def _begins(longest: Sequence[Answer], answers: Sequence[Answer]) -> bool:
+    last = len(longest) - 1
+    return all(answer.form == longest[min(i, last)].form for i, answer in enumerate(answers))
+
+
+def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) -> Answer:
+    value = hidden_in(_as_mocked(call), redact)
+    if call.error is None:
+        return Answer(value=value, form=json.dumps([value]))
+    if status is not None:
+        form = json.dumps([value, call.error, status])
+        return Answer(value=value, form=form, error=redact(call.error), status=status)
+    result = call.result
+    told = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
+    error = redact(told if isinstance(told, str) and told else call.error)
+    return Answer(value=None, form=json.dumps([None, error]), error=error)
+
+
+def _as_mocked(call: ToolCall) -> Any:
+    """The answer as a mock gives it: content of MCP that is more than one text is MCP's own form."""
+    result = call.result
+    if call.seen_by is not SeenBy.MOCK_SERVER or not isinstance(result, list) or not result:
+        return result
+    return {"content": result} if all(map(_is_part, result)) else result
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.get("type") in _PARTS and len(value) > 1
+
+
+def call_key(args: Mapping[str, Any] | None) -> str:
+    """The same text for the same arguments: in JSON 1 is 1.0, and true is neither."""
+    return json.dumps(_normal(args), sort_keys=True)
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _normal(item) for key, item in value.items()}
+    return [_normal(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_secrets(
+    args: Mapping[str, Any], redact: Callable[[str], str]
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Arguments without secrets, and the names of those that held one."""
+    clean = {key: hidden_in({key: value}, redact)[key] for key, value in args.items()}
+    return clean, frozenset(key for key in args if clean[key] != args[key])
+
+
+def hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
+    """A JSON value without secrets: known ones, those of their form, and what stands under a name of one."""
+    texts, names = "\n".join(_texts(value)), set(_secret_names(value))
+    # Of a long value, mostly without any, each text by itself would take many times as long.
+    return value if not names and redact(texts) == texts else _hidden_in(value, redact)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for item in _items(value):
+        yield from _texts(item)
+
+
+def _secret_names(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from (key for key, item in value.items() if isinstance(item, str) and _is_secret(key, item))
+    for item in _items(value):
+        yield from _secret_names(item)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN if _is_secret(key, item) else _hidden_in(item, redact) for key, item in value.items()
+        }
+    return [_hidden_in(item, redact) for item in value] if isinstance(value, list) else value
+
+
+def _is_secret(key: str, value: Any) -> bool:
+    named = looks_secret(key) and not key.lower().startswith(_OF_PAGES)
+    return named and isinstance(value, str) and bool(value)

@@ -1,0 +1,94 @@
+"""The first scenario of recorded tools: the user says the same, and the agent must call the same tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agentest.authoring.mock_signatures import is_parameter
+from agentest.authoring.recorded_calls import Tool, call_key, hidden_in
+from agentest.domain.transcript import ToolCall, Turn
+from agentest.scenarios.python_literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
+from agentest.support.json_text import NotJson, json_text
+from agentest.support.text import shortened
+
+_NAME_CHARS = 60
+_ABOUT = '"""Recorded by `agentest record-tools`: what was said, and which tools were called."""'
+
+
+def scenario_of(
+    turns: Sequence[Turn], tools: Sequence[Tool], stem: str | None, redact: Callable[[str], str]
+) -> str:
+    """The source of a `*.sim.py`.
+
+    An argument is expected where its value was said by the user or answered by an earlier call: the others
+    are in the agent's own words, or worked out from the day.
+
+    Args:
+        tools: those that were recorded; other calls are not expected.
+        stem: the module with the mocks, without `.py`; None: mocks do not reach the agent's tools.
+    """
+    said = [redact(turn.user_message) for turn in turns]
+    expected = list(_expected(turns, {tool.name: tool for tool in tools}, redact))
+    items = [
+        Item(Text(shortened(said[0], _NAME_CHARS))),
+        Item(node(said), "turns="),
+        *([Item("tools", "tools=")] if stem else []),
+        *([Item(_trajectory(expected), "trajectory=")] if expected else []),
+    ]
+    names = ["call", "scenario"] if any(isinstance(each, Brackets) for each in expected) else ["scenario"]
+    imports = [f"from agentest import {', '.join(names)}", *([f"from {stem} import tools"] if stem else [])]
+    return "\n\n".join([_ABOUT, *imports, opened(Brackets("scenario(", tuple(items), ")"))]) + "\n"
+
+
+def _trajectory(expected: Sequence[Node]) -> Node:
+    return mapping(
+        [
+            ("match_mode", Text("contains")),
+            ("expected", bracketed("[", [Item(each) for each in expected], "]")),
+        ]
+    )
+
+
+def _expected(
+    turns: Sequence[Turn], tools: Mapping[str, Tool], redact: Callable[[str], str]
+) -> Iterator[Node]:
+    """Each different call once: agents repeat calls as they like."""
+    known: list[str] = []
+    seen: set[str] = set()
+    for turn in turns:
+        known.append(turn.user_message)
+        for call in turn.tool_calls:
+            made, key = _call(call, known, redact)
+            known.append(_text(call.result))
+            if call.name in tools and key not in seen:
+                seen.add(key)
+                yield made
+
+
+def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) -> tuple[Node, str]:
+    args = call.args if isinstance(call.args, Mapping) else {}
+    kept = {
+        key: value
+        for key, value in args.items()
+        if is_parameter(key) and _is_known(value, known) and hidden_in({key: value}, redact)[key] == value
+    }
+    made = [Item(node(value), f"{key}=") for key, value in kept.items()]
+    node_of = bracketed("call(", [Item(Text(call.name)), *made], ")") if made else Text(call.name)
+    return node_of, f"{call.name} {call_key(kept)}"
+
+
+def _is_known(value: Any, texts: Sequence[str]) -> bool:
+    """Whether a word or a number stands in one of the texts."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        return False
+    word = re.compile(rf"(?<!\w){re.escape(str(value))}(?!\w)", re.I)
+    return any(word.search(text) for text in texts)
+
+
+def _text(value: Any) -> str:
+    try:
+        return value if isinstance(value, str) else json_text(value)
+    except NotJson:
+        return ""

@@ -1,1 +1,0 @@
-"""What real tools answered, written as mocks that a person keeps: `agentest record-tools`."""

@@ -1,0 +1,306 @@
+"""A conversation that a person held, saved: as a script, a case, or the beginning of a simulated scenario."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from agentest.adk import set_files
+from agentest.adk.formats.eval_set import EvalCase, EvalSet, SessionInput, eval_set_json
+from agentest.adk.formats.reader import SUFFIXES, set_name
+from agentest.adk.set_edits import checked_set
+from agentest.adk.set_files import ChangedOnDisk, Content
+from agentest.adk.set_text import open_set
+from agentest.authoring.export_selection import Held, evaluation_set
+from agentest.config.config import Config
+from agentest.domain.messages import Session
+from agentest.domain.transcript import Conversation
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.python_literals import (
+    Brackets,
+    Item,
+    Text,
+    bracketed,
+    imports,
+    literal,
+    mapping,
+    node,
+    opened,
+)
+from agentest.scenarios.source_code import NAMES, answered_by_us, missing, mocks, nameless, script
+from agentest.store.codec import CODECS
+from agentest.store.reader import usable
+from agentest.store.shapes import StoredConversation
+from agentest.support.errors import UsageError
+from agentest.support.files import matches_any, name_problem, patterns, readable
+from agentest.support.json_text import Json
+from agentest.support.text import count, shortened
+
+Kind = Literal["script", "case", "scenario"]
+KINDS: tuple[Kind, ...] = ("script", "case", "scenario")
+NOTHING: Mapping[str, str] = MappingProxyType({})
+_SCENARIO_SUFFIX = ".sim.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a person wants saved, and where."""
+
+    kind: Kind
+    path: str
+    """From the folder of the configuration."""
+    name: str
+    """Of the scenario, or the id of the case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """What is saved.
+
+    Attributes:
+        began: in seconds since 1970.
+        notes: what the person should know of it.
+    """
+
+    conversation: Conversation
+    scenario: Scenario
+    agent: str
+    began: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToWrite:
+    """A file as it will be."""
+
+    path: Path
+    content: bytes
+    shown: str
+    """What is new in it."""
+    notes: tuple[str, ...]
+    """What the person should know."""
+    version: str | None = None
+    """Of what is there now; None: nothing is."""
+
+
+def to_write(
+    talk: Talk, wish: Wish, root: Path, config: Config | None, taken: Mapping[str, str] = NOTHING
+) -> ToWrite:
+    """What would be written. Raises UsageError for what cannot be saved, or not there.
+
+    Args:
+        config: says where scenarios are found; None: of a case, which needs none.
+        taken: name of a scenario that is there → where.
+    """
+    if not talk.conversation.turns:
+        raise UsageError("there is no turn to save yet: the agent has not replied to anything")
+    if not wish.name.strip():
+        raise UsageError("give it a name" if wish.kind != "case" else "give the case an id")
+    if wish.kind == "case" or config is None:
+        planned = _case(talk, wish, root)
+        return replace(planned, notes=(*talk.notes, *planned.notes))
+    if place := taken.get(wish.name.strip()):
+        raise UsageError(f"there is a scenario {wish.name.strip()!r} already ({place}): choose another name")
+    return _scenario(talk, wish, root, config)
+
+
+def write(planned: ToWrite, version: str | None) -> None:
+    """Write the file, unless something else is there than was shown. Raises UsageError and ChangedOnDisk.
+
+    Args:
+        version: the one that the person was shown.
+    """
+    try:
+        set_files.write(Content(planned.path, planned.path.name, planned.content), version)
+    except ChangedOnDisk as error:
+        raise ChangedOnDisk(f"{error}: look at it again, and save then", error.found) from None
+
+
+def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:
+    path = _place(wish.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
+    parts = path.relative_to(root.resolve()).parts
+    if not matches_any(parts, patterns(config.include)) or matches_any(parts, patterns(config.exclude)):
+        raise UsageError(
+            f"{wish.path}: agentest run would not find it there; `include` of the configuration is "
+            f"{', '.join(config.include)}"
+        )
+    if path.exists():
+        raise UsageError(f"{wish.path} is there already, and is not overwritten: choose another name")
+    if nameless(talk.conversation):
+        raise UsageError("the agent called a tool without a name, which no mock can answer")
+    held = _held(talk, wish.name.strip())
+    source = script([held]) if wish.kind == "script" else starting_point(held, talk.scenario)
+    return ToWrite(
+        path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_about_mocks(talk))
+    )
+
+
+def _held(talk: Talk, name: str) -> Held:
+    """The conversation with the state that its scenario gave it, where the agent does not tell it."""
+    session = talk.scenario.session
+    state = session.state if session else None
+    conversation = talk.conversation
+    if conversation.initial_state is None and state:
+        conversation = replace(conversation, initial_state=state)
+    return Held(talk.scenario.name, talk.agent, conversation, passed=True, name=name)
+
+
+def _encoded(source: str) -> bytes:
+    try:
+        return source.encode()
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
+
+
+def _about_mocks(talk: Talk) -> Iterator[str]:
+    calls = talk.conversation.tool_calls
+    own = len(calls) - len(answered_by_us(calls))
+    if own:
+        yield f"{count(own, 'call')} that the agent answered itself got no mock: none would reach it"
+    failed = [call for call in calls if call.error and call.result != {"error": call.error}]
+    if failed:
+        yield f"{count(len(failed), 'answer')} with a status of HTTP that says failure lost that status"
+
+
+def _case(talk: Talk, wish: Wish, root: Path) -> ToWrite:
+    path = _place(wish.path, root, SUFFIXES, None)
+    conversation = replace(talk.conversation, conversation_id=wish.name.strip())
+    held = Held(talk.scenario.name, talk.agent, conversation, passed=True)
+    try:
+        made = evaluation_set([held], set_name(path), talk.began)
+        made = replace(made, eval_cases=(_with_session(made.eval_cases[0], talk),))
+        return _in_set(path, wish, made) if path.exists() else _new_set(path, made)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
+
+
+def _new_set(path: Path, made: EvalSet) -> ToWrite:
+    written = eval_set_json(made)
+    return ToWrite(path=path, content=written, shown=written.decode(), notes=())
+
+
+def _in_set(path: Path, wish: Wish, made: EvalSet) -> ToWrite:
+    """The set that is there, in its own form, with the case behind its cases. Raises UsageError."""
+    there = open_set(set_files.read(path, wish.path))
+    if any(case.eval_id == wish.name.strip() for case in there.cases):
+        raise UsageError(f"{wish.path} has a case {wish.name.strip()!r} already: choose another id")
+    key = "evalCases" if there.camel else "eval_cases"
+    case = json.loads(eval_set_json(made, camel_case=there.camel))[key][0]
+    new = there.content.with_text(there.with_added(case))
+    checked_set(new)
+    shown = json.dumps(case, indent=2, ensure_ascii=False)
+    return ToWrite(path=path, content=new.data, shown=shown, notes=(), version=there.content.version)
+
+
+def _with_session(case: EvalCase, talk: Talk) -> EvalCase:
+    """The case, with the session that the scenario began with."""
+    session = talk.scenario.session
+    if session is None or not session.state:
+        return case
+    user = session.user_id or "agentest"
+    app = session.app_name or talk.agent
+    return replace(case, session_input=SessionInput(app, user, state=dict(session.state)))
+
+
+def _place(given: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
+    """The file that is meant, below the root wherever links lead. Raises UsageError."""
+    if not given.strip():
+        raise UsageError("name the file to save in")
+    if problem := name_problem(given):
+        raise UsageError(f"{given!r:.150} {problem}")
+    if not given.endswith(endings) or Path(given).name in endings:
+        raise UsageError(f"{readable(given)}: the name must end in {' or '.join(endings)}")
+    home = root.resolve()
+    path = Path(os.path.normpath(home / given))
+    if not path.is_relative_to(home) or not path.resolve().is_relative_to(home):
+        raise UsageError(f"{readable(given)}: is outside of the project; name a file below its folder")
+    if output_dir and path.is_relative_to(home / output_dir):
+        raise UsageError(f"{readable(given)}: is in the folder of the runs; choose another one")
+    return path
+
+
+_ABOUT = (
+    '"""A scenario with a simulated user, begun from a conversation. What is left to do is marked TODO."""'
+)
+_SHOWN_CHARS = 80
+GOAL = "TODO: what the user wants, and when they have it."
+
+
+def starting_point(held: Held, scenario: Scenario) -> str:
+    """The source of a `*.sim.py` with one scenario, whose user a model plays.
+
+    Its tools answer as they were seen to answer, its user wants and knows what the scenario says that the
+    conversation went through.
+    """
+    calls = held.conversation.tool_calls
+    asked = answered_by_us(calls)
+    names = list(dict.fromkeys(call.name for call in calls))
+    expected = bracketed("[", [Item(Text(name)) for name in names], "]")
+    state = scenario.session.state if scenario.session else None
+    items = [
+        Item(Text(held.exported_name)),
+        *([Item(Text(scenario.profile), "profile=")] if scenario.profile else []),
+        Item(Text(scenario.goal or GOAL), "goal="),
+        *([Item(node(list(scenario.knowledge)), "knowledge=")] if scenario.knowledge else []),
+        *([Item(node({"state": dict(state)}), "session=")] if state else []),
+        *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
+        *(
+            [Item(mapping([("match_mode", Text("contains")), ("expected", expected)]), "trajectory=")]
+            if names
+            else []
+        ),
+        Item(node(["from-a-talk"]), "tags="),
+    ]
+    made = Brackets("scenario(", tuple(items), ")")
+    used = imports([made], NAMES, "agentest")
+    return "\n\n".join([_ABOUT, used, "\n".join([*_remarks(held, scenario), opened(made)])]) + "\n"
+
+
+def _remarks(held: Held, scenario: Scenario) -> Iterator[str]:
+    """What a person has to decide, each a line of a comment."""
+    turns = held.conversation.turns
+    if turns:
+        yield f"# The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
+    yield from (
+        [] if scenario.goal else ["# TODO: write the goal; until then the simulated user wants nothing."]
+    )
+    yield from (
+        [] if scenario.profile else ["# TODO: say who the user is, with profile=…, where that matters."]
+    )
+    yield from [] if scenario.knowledge else ["# TODO: list what the user knows, with knowledge=[…]."]
+    if answered_by_us(held.conversation.tool_calls):
+        yield "# TODO: tools answer as in that one conversation; another one may call them otherwise."
+    if held.conversation.tool_calls:
+        yield "# TODO: keep in `expected` what has to be called every time, and say what may never be."
+
+
+DID_NOT_PASS = "it did not pass in its run: make sure that it shows what the agent should do"
+
+
+def kept_talk(scenario: Json, agent: str, conversation: Json, began: float) -> Talk:
+    """What is saved of a conversation. Raises UsageError where it did not finish, or lacks something.
+
+    Args:
+        scenario, conversation: as results.json has them.
+        began: the run, in seconds since 1970.
+    """
+    stored = CODECS.read(StoredConversation, conversation)
+    held = usable(stored)
+    if why := missing(held):
+        raise UsageError(f"this is a conversation {why}: it cannot be saved")
+    state = held.initial_state
+    about = Scenario(
+        name=scenario["name"],
+        file=scenario["file"],
+        line=scenario["line"],
+        profile=scenario.get("profile", ""),
+        goal=scenario.get("goal", ""),
+        session=Session(state=dict(state)) if state else None,
+    )
+    notes = () if stored.passed else (DID_NOT_PASS,)
+    return Talk(conversation=held, scenario=about, agent=agent, began=began, notes=notes)

@@ -1,0 +1,181 @@
+"""Conversations to label: from results, journals, evaluation sets, and labels files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agentest.adk.formats.eval_set import EvalCase
+from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.metrics.grader import facts_of
+from agentest.adk.metrics.graders import conversation_of
+from agentest.calibration.label_file import is_labels, read_labels
+from agentest.calibration.labels import LabelledConversation, content_id
+from agentest.domain.transcript import Conversation
+from agentest.judging.background import Background, background_of
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Request, is_configured, prepare
+from agentest.runner.run_summary import known_agent
+from agentest.store.reader import is_journal, read_results, unreadable, usable
+from agentest.store.run_results import entries
+from agentest.store.shapes import StoredConversation
+from agentest.support.errors import UsageError
+from agentest.support.files import user_bytes
+from agentest.support.text import count
+
+
+@dataclass(frozen=True, slots=True)
+class Scenarios:
+    """What results do not hold of their scenarios, their goals above all."""
+
+    units: Mapping[tuple[str, str], Unit] = field(default_factory=dict)
+    """By scenario and agent."""
+    redact: Callable[[str], str] = str
+    """Takes secrets out of a text."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Conversations, each once, and what the user should know about those that were left out."""
+
+    conversations: dict[str, LabelledConversation] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    judged: dict[str, StoredConversation] = field(default_factory=dict)
+    """What a run's judge said of them. It is for nobody who has not labelled them."""
+
+    def add(self, conversation: LabelledConversation) -> None:
+        self.conversations.setdefault(conversation.id, conversation)
+
+
+def scenarios_of(request: Request) -> Scenarios:
+    """The scenarios of a project; none where there is no configuration. Raises UsageError."""
+    if not is_configured(request):
+        return Scenarios()
+    prepared = prepare(request, may_be_empty=True)
+    units = {(unit.scenario.name, unit.agent): unit for unit in prepared.plan.units}
+    return Scenarios(units, prepared.loaded.redact)
+
+
+def gather(path: Path, scenarios: Scenarios) -> Gathered:
+    """The conversations of a file, of whichever kind it is. Raises UsageError."""
+    content = _content(path)
+    if is_labels(content):
+        return Gathered(read_labels(path).conversations)
+    if is_journal(content) or _is_results(content):
+        return _of_results(path, scenarios)
+    if path.suffix == ".py":
+        raise UsageError(
+            f"{path} is a Python file, which holds no replies; label the results it was made of, or export "
+            "them with --to evalset"
+        )
+    return _of_eval_set(path, scenarios.redact)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return user_bytes(path, most=None)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _is_results(content: bytes) -> bool:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and "schemaVersion" in document
+
+
+def _of_results(path: Path, scenarios: Scenarios) -> Gathered:
+    found, unknown = Gathered(), []
+    for entry in entries(read_results(path)):
+        name = entry.scenario.name
+        unit = scenarios.units.get((name, entry.scenario.agent))
+        conversations = [(usable(stored), stored) for stored in entry.conversations]
+        found.notes += filter(None, (_why_left_out(each) for each, _ in conversations))
+        kept = [each for each in conversations if not _why_left_out(each[0])]
+        if kept and unit is None:
+            unknown.append(name)
+        for conversation, stored in kept:
+            shown = _of_run(conversation, unit, name, path.name, scenarios.redact)
+            found.add(shown)
+            found.judged.setdefault(shown.id, stored)
+    if unknown:
+        found.notes.append(_unknown(unknown))
+    return found
+
+
+def _why_left_out(conversation: Conversation) -> str | None:
+    if conversation.shortened:
+        return f"left out {conversation.conversation_id}: texts in it were too long to be kept"
+    return None if conversation.turns else f"left out {conversation.conversation_id}: it has no turn"
+
+
+def _unknown(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"no scenario file defines {shown}: what the user wanted and knew is not known; "
+        "run this where the configuration and the scenarios are"
+    )
+
+
+def _of_run(
+    conversation: Conversation, unit: Unit | None, scenario: str, file: str, redact: Callable[[str], str]
+) -> LabelledConversation:
+    turns, complete = conversation.turns, conversation.failure is None
+    background = (
+        _hidden(background_of(unit.scenario, known_agent(unit, redact), turns), redact)
+        if unit
+        else Background(started_at=turns[0].started_at or "")
+    )
+    criteria = tuple(criterion.text for criterion in unit.scenario.criteria) if unit else ()
+    return LabelledConversation(
+        id=content_id(background, criteria, turns, complete=complete),
+        background=background,
+        criteria=criteria,
+        turns=turns,
+        scenario=scenario,
+        source=f"{file}: {conversation.conversation_id}",
+        complete=complete,
+    )
+
+
+def _hidden(background: Background, redact: Callable[[str], str]) -> Background:
+    """The background without secrets in the scenario's texts, which stand in no results."""
+    return replace(
+        background,
+        goal=redact(background.goal),
+        profile=redact(background.profile),
+        knowledge=tuple(map(redact, background.knowledge)),
+        expected_outcome=redact(background.expected_outcome),
+    )
+
+
+def _of_eval_set(path: Path, redact: Callable[[str], str]) -> Gathered:
+    found, without = Gathered(), 0
+    for case in read_eval_set(path).eval_set.eval_cases:
+        conversations = list(_of_case(case, path.name, redact))
+        without += not conversations
+        for conversation in conversations:
+            found.add(conversation)
+    if without:
+        found.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
+    return found
+
+
+def _of_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:
+    """The recorded conversation of a case, where it has one with replies."""
+    invocations = case.conversation or ()
+    if not invocations or any(invocation.final_response is None for invocation in invocations):
+        return
+    facts, turns = facts_of(case, redact=redact), conversation_of(invocations).turns
+    background = Background(instructions=facts.instructions, tools=facts.tools)
+    yield LabelledConversation(
+        id=content_id(background, (), turns),
+        background=background,
+        turns=turns,
+        scenario=case.eval_id,
+        source=f"{file}: {case.eval_id}",
+    )

@@ -1,0 +1,284 @@
+"""The judge's answers to the questions that people have answered, asked as a run asks them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio
+
+from agentest.calibration.agreement import Answer, Judged
+from agentest.calibration.labels import (
+    LabelledConversation,
+    Labels,
+    Question,
+    Value,
+    in_sight,
+    questions_of,
+)
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
+from agentest.config.models import Batch, ModelSettings, UserSettings
+from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
+from agentest.domain.results import GoalOutcome, ModelUsage, Score, Unscored
+from agentest.judging.answers import criterion_result, score_of
+from agentest.judging.judge import Answers, Judge, Part, at_once, parts_of
+from agentest.judging.judge_input import conversation_context, part_context, turn_context
+from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
+from agentest.models.port import CallKey
+from agentest.runner.plan import Plan, Unit
+from agentest.runner.prepare import Prepared, Request, configure, is_configured, prepared_for
+from agentest.runner.run import handled_signals
+from agentest.runner.session import Session, Stop, check_recordings, open_models, open_recordings, settings_of
+from agentest.scenarios.model import Criterion, Scenario
+from agentest.support.errors import ConfigError
+from agentest.support.terminal import tell
+
+SCOPE = "calibrate"
+"""What the model's calls are counted and recorded under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked in one go: of a turn, of a conversation as a whole, or of all of it."""
+
+    conversation: LabelledConversation
+    turn: int | None
+    questions: Mapping[Question, JudgeQuestion]
+    all_turns: bool = False
+
+    @property
+    def calls(self) -> int:
+        """How many calls a sample takes."""
+        wanted = list(self.questions.values())
+        return len(parts_of(wanted, len(self.conversation.turns))) if self.all_turns else 1
+
+
+async def answers_to(
+    questions: Sequence[Question],
+    conversations: Mapping[str, LabelledConversation],
+    judge: Judge,
+    metrics: Iterable[str],
+) -> dict[Question, Answer]:
+    """What the judge says to each question. Never raises for what the model does.
+
+    Args:
+        metrics: what a run asks about. Where several questions are asked in one call, these are asked with
+            those that have labels: what stands beside a question may change its answer.
+    """
+    asked = list(to_ask(questions, conversations, judge.batch, metrics))
+    if not asked:
+        return {}
+    found = await at_once([partial(_ask, each, judge) for each in asked])
+    answers = {question: answer for each in found for question, answer in each.items()}
+    return {question: answers[question] for question in questions}
+
+
+def to_ask(
+    questions: Sequence[Question],
+    conversations: Mapping[str, LabelledConversation],
+    batch: Batch,
+    metrics: Iterable[str],
+) -> Iterator[Asked]:
+    """What is asked, grouped as the configuration wants it."""
+    labelled: dict[str, set[Question]] = {}
+    for question in questions:
+        labelled.setdefault(question.conversation, set()).add(question)
+    beside = frozenset({*metrics, CRITERIA})
+    for conversation_id, mine in labelled.items():
+        conversation = conversations[conversation_id]
+        of_a_run = {q for q in questions_of(conversation, beside) if in_sight(q, conversation)}
+        asked = [q for q in questions_of(conversation, (*BUILTIN, CRITERIA)) if q in mine | of_a_run]
+        yield from _grouped(conversation, asked, mine, batch)
+
+
+def _grouped(
+    conversation: LabelledConversation, asked: Sequence[Question], labelled: set[Question], batch: Batch
+) -> Iterator[Asked]:
+    if batch is Batch.CONVERSATION:
+        questions = _for_judge(asked, conversation)
+        yield Asked(conversation=conversation, turn=None, questions=questions, all_turns=True)
+        return
+    if batch is Batch.OFF:
+        for question in (q for q in asked if q in labelled):
+            questions = _for_judge([question], conversation)
+            yield Asked(conversation=conversation, turn=question.turn, questions=questions)
+        return
+    for turn in dict.fromkeys(q.turn for q in asked if q in labelled):
+        questions = _for_judge([q for q in asked if q.turn == turn], conversation)
+        yield Asked(conversation=conversation, turn=turn, questions=questions)
+
+
+def _for_judge(
+    questions: Iterable[Question], conversation: LabelledConversation
+) -> dict[Question, JudgeQuestion]:
+    return {question: _judge_question(question, conversation) for question in questions}
+
+
+def _judge_question(question: Question, conversation: LabelledConversation) -> JudgeQuestion:
+    if question.metric != CRITERIA:
+        return metric_question(question.metric, question.turn)
+    number = conversation.criteria.index(question.criterion) + 1
+    return criterion_question(number, Criterion(question.criterion))
+
+
+async def _ask(asked: Asked, judge: Judge) -> dict[Question, Answer]:
+    conversation, turns = asked.conversation, asked.conversation.turns
+    key = CallKey("judge", SCOPE, _number(conversation.id), asked.turn)
+    wanted = list(asked.questions.values())
+    if asked.all_turns:
+
+        def context(part: Part) -> str:
+            return part_context(conversation.background, turns[: part.asked.stop], part.asked)
+
+        found = await judge.ask_of_all_turns(wanted, len(turns), context, key)
+    elif asked.turn is None:
+        found = await judge.ask(wanted, conversation_context(conversation.background, turns), key)
+    else:
+        shown = turn_context(conversation.background, turns[: asked.turn + 1])
+        found = await judge.ask(wanted, shown, key)
+    return {
+        question: _answer(question, found[each], len(turns)) for question, each in asked.questions.items()
+    }
+
+
+def _number(conversation: str) -> int:
+    """The same whatever else is in the file, so that a recording can be used when labels were added."""
+    return int(hashlib.sha256(conversation.encode()).hexdigest()[:8], 16)
+
+
+def _answer(question: Question, found: Answers, turns: int) -> Answer:
+    if not found.usable:
+        return Unscored(found.problem)
+    if question.metric == CRITERIA:
+        result = criterion_result(Criterion(question.criterion), found.usable, found.asked, turns)
+        return Judged(str(result.result), result.reason)
+    score = score_of(question.metric, found.usable, found.asked)
+    if isinstance(score, Unscored):
+        return score
+    return Judged(value_of(question.metric, score), score.reason)
+
+
+def value_of(metric: str, score: Score) -> Value:
+    """What a person would have to say to agree with a score."""
+    if metric == GOAL:
+        return str(score.outcome or (GoalOutcome.REACHED if score.value else GoalOutcome.NOT_REACHED))
+    if isinstance(score.value, str):
+        return score.labels or (score.value,)
+    return int(score.value)
+
+
+_NOBODY = "http://127.0.0.1"
+"""Stands where a configuration needs an agent: none is talked to."""
+
+
+def prepared_judge(request: Request, model: str | None) -> Prepared:
+    """The judge, ready to be asked. Raises ConfigError where there is none.
+
+    Args:
+        model: the one to ask in place of the configured one.
+    """
+    loaded = _loaded(request, model)
+    config = loaded.config
+    # A second opinion would hide what the judge itself answers.
+    judge = config.judge.model_copy(update={"confirm": None})
+    if model:
+        judge = judge.model_copy(update={"model": model, "provider": None})
+    # Nobody plays a user here: with the judge's settings, no other model is looked for.
+    user = UserSettings.model_validate({name: getattr(judge, name) for name in ModelSettings.model_fields})
+    config = config.model_copy(update={"judge": judge, "user": user})
+    # The calls are counted and recorded under one name.
+    unit = _unit()
+    plan = Plan(entries=(unit,), agents={}, comparison=False, units=(unit,))
+    prepared = prepared_for(request, replace(loaded, config=config), plan)
+    if prepared.judge is None:
+        raise ConfigError(
+            f"no judge is configured: set `model`, or `judge: {{model: …}}`, in {loaded.path.name}, or name "
+            "one with --judge MODEL"
+        )
+    return prepared
+
+
+def _loaded(request: Request, model: str | None) -> LoadedConfig:
+    """The configuration; where a judge is named, there need not be one. Raises ConfigError."""
+    if is_configured(request):
+        return configure(request)
+    if not model:
+        raise ConfigError(
+            f"no configuration found in {request.root}, so there is no judge; name one with --judge "
+            "MODEL, or the configuration with --config PATH"
+        )
+    return LoadedConfig(Config(agent=ChatCompletionsAgent(endpoint=_NOBODY)), request.root)
+
+
+def _unit() -> Unit:
+    return Unit(
+        scenario=Scenario(SCOPE, "", 0),
+        agent="",
+        file="",
+        scope=SCOPE,
+        slug=SCOPE,
+        conversations=0,
+        max_turns=0,
+        metrics=(),
+        thresholds={},
+    )
+
+
+def run_metrics(prepared: Prepared) -> tuple[str, ...]:
+    """The built-in metrics that runs ask about."""
+    named = prepared.loaded.config.metrics
+    return tuple(name for name in BUILTIN if named is None or name in named)
+
+
+def _hidden(conversation: LabelledConversation, prepared: Prepared) -> LabelledConversation:
+    """The conversation as judges of runs are told of its agent: without secrets, whoever wrote the file."""
+    redact, background = prepared.loaded.redact, conversation.background
+    told = replace(background, instructions=redact(background.instructions), tools=redact(background.tools))
+    return replace(conversation, background=told)
+
+
+async def ask_judge(
+    prepared: Prepared, labels: Labels, questions: list[Question]
+) -> tuple[dict[Question, Answer], ModelUsage]:
+    """The judge's answers, and what they took. Raises UsageError, and KeyboardInterrupt at a first signal.
+
+    What was recorded until then is kept; a second signal ends the process at once.
+    """
+
+    def note(text: str) -> None:
+        tell(f"agentest: {prepared.loaded.redact(text)}")
+
+    settings = settings_of(prepared.loaded.config, prepared.request.options)
+    session = Session(
+        prepared=prepared,
+        settings=settings,
+        emit=lambda event: note(getattr(event, "text", "")),
+        stop=Stop(),
+        on_note=note,
+    )
+    asking = anyio.CancelScope()
+    with handled_signals(asking.cancel, str) as signals, asking:
+        answers, usage = await _asked(session, labels, questions)
+    if signals:
+        raise KeyboardInterrupt
+    return answers, usage
+
+
+async def _asked(
+    session: Session, labels: Labels, questions: list[Question]
+) -> tuple[dict[Question, Answer], ModelUsage]:
+    prepared, settings = session.prepared, session.settings
+    async with AsyncExitStack() as stack:
+        recordings = open_recordings(session)
+        check_recordings(recordings, prepared.plan)
+        models, ledger = await open_models(session, recordings, stack)
+        assert models.judge
+        judge = Judge(models.judge, settings.samples, settings.batch)
+        shown = {id: _hidden(each, prepared) for id, each in labels.conversations.items()}
+        answers = await answers_to(questions, shown, judge, run_metrics(prepared))
+    return answers, ledger.of(SCOPE).get("judge", ModelUsage())

@@ -1,0 +1,297 @@
+"""Labelling in the terminal: a person answers the judge's questions, and sees no judge's answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from agentest.calibration.labels import (
+    Label,
+    LabelledConversation,
+    Question,
+    Value,
+    choices,
+    in_sight,
+    parsed_value,
+    questions_of,
+    shown_value,
+)
+from agentest.domain.metrics import BUILTIN, CRITERIA, NO_FAILURE
+from agentest.domain.transcript import NO_TEXT, StateChange, ToolCall, Turn, call_text
+from agentest.judging.background import Background
+from agentest.judging.questions import CRITERION, metric_question
+from agentest.support.dates import shown_date
+from agentest.support.json_text import NotJson, json_text
+from agentest.support.terminal import clean_rows
+from agentest.support.text import count
+
+ReadLine = Callable[[], str | None]
+Write = Callable[[str], None]
+_HELP = "a number answers, words behind it are kept as a note; ? the whole question, s skip, b back, q quit"
+_SCALE = "1 to 5"
+
+
+class Keep(Protocol):
+    """Keeps a label at once."""
+
+    def add(self, conversation: LabelledConversation, label: Label) -> None: ...
+
+
+@dataclass(slots=True)
+class Said:
+    """What a person has answered in this sitting."""
+
+    labelled: int = 0
+    skipped: int = 0
+    left: int = 0
+
+
+def open_questions(
+    conversations: Iterable[LabelledConversation], metrics: Sequence[str], answered: Iterable[Question]
+) -> list[Question]:
+    """What is still to be asked, in an order that tells nothing of what a judge thinks.
+
+    Conversations come by a hash of their id, so that those of one scenario do not stand together; within
+    one, turns come as they were spoken.
+    """
+    done = set(answered)
+    shuffled = sorted(conversations, key=lambda each: hashlib.sha256(each.id.encode()).digest())
+    return [
+        question
+        for conversation in shuffled
+        for question in questions_of(conversation, metrics)
+        if question not in done and in_sight(question, conversation)
+    ]
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """Asks one question after another."""
+
+    conversations: Mapping[str, LabelledConversation]
+    keep: Keep
+    read_line: ReadLine
+    write: Write
+    now: Callable[[], str]
+    """The time, in ISO 8601."""
+    by: str = ""
+
+    def run(self, questions: Sequence[Question]) -> Said:
+        """Ask until there is no question left, or the person quits, or the input ends."""
+        said, at = Said(left=len(questions)), 0
+        shown: tuple[str, int | None] | None = None
+        self.write(f"{count(len(questions), 'question')}; {_HELP}\n")
+        answered: set[Question] = set()
+        while at < len(questions):
+            question = questions[at]
+            if (question.conversation, question.turn) != shown:
+                before = self.conversations[shown[0]].background if shown else None
+                self._say(transcript(self.conversations[question.conversation], question.turn, before))
+                shown = (question.conversation, question.turn)
+            self._say([f"[{at + 1}/{len(questions)}] {asked(question)}", *keys(question.metric)])
+            step = self._answer(question)
+            if step is None:
+                break
+            if isinstance(step, Label):
+                self.keep.add(self.conversations[question.conversation], step)
+                answered.add(question)
+                self.write(f"  → {shown_value(step.value)}\n")
+            at = max(0, at - 1) if step == "back" else at + 1
+            said.skipped += step == "skip"
+        said.labelled, said.left = len(answered), len(questions) - len(answered)
+        return said
+
+    def _say(self, rows: Iterable[str]) -> None:
+        self.write("".join(f"{clean_rows(row)}\n" for row in rows))
+
+    def _answer(self, question: Question) -> Label | str | None:
+        """A label, `skip` or `back`; None to quit."""
+        while True:
+            self.write("> ")
+            line = self.read_line()
+            if line is None:
+                self.write("\n")
+                return None
+            word, _, note = line.strip().partition(" ")
+            match word.lower():
+                case "q" | "quit":
+                    return None
+                case "s" | "skip":
+                    return "skip"
+                case "b" | "back":
+                    return "back"
+                case "?":
+                    self._say([whole(question), *keys(question.metric)])
+                    continue
+            try:
+                value = typed_value(question.metric, word)
+            except ValueError as error:
+                self._say([f"  {error}; {_HELP}"])
+                continue
+            return Label(question=question, value=value, by=self.by, at=self.now(), note=note.strip())
+
+
+def typed_value(metric: str, word: str) -> Value:
+    """The value of what was typed: a number, or for labels several with commas. Raises ValueError."""
+    known = list(choices(metric))
+    if not known:
+        return parsed_value(metric, word)
+    by_key = {str(number): name for number, name in enumerate(known, start=_first_key(metric))}
+    numbers = [each for each in word.split(",") if each]
+    if not numbers or not by_key.keys() >= set(numbers):
+        first, *_, last = by_key
+        raise ValueError(f"expected a number from {first} to {last}, found {word!r:.40}")
+    found = [by_key[each] for each in numbers]
+    return parsed_value(metric, found if len(found) > 1 else found[0])
+
+
+def _first_key(metric: str) -> int:
+    """Labels are counted from 0, which stands for no failure."""
+    return 0 if NO_FAILURE in choices(metric) else 1
+
+
+def keys(metric: str) -> Iterator[str]:
+    """What can be typed, a row each."""
+    known = choices(metric)
+    if anchors := None if metric == CRITERIA else BUILTIN[metric].anchors:
+        yield from (f"  {n}  {text}" for n, text in ((5, anchors.five), (3, anchors.three), (1, anchors.one)))
+        yield "  4 and 2 lie between"
+    for number, (name, meaning) in enumerate(known.items(), start=_first_key(metric)):
+        yield f"  {number}  {name}" + (f": {meaning}" if meaning else "")
+    if NO_FAILURE in known:
+        yield "  several: 1,3"
+
+
+def asked(question: Question) -> str:
+    """The question in short."""
+    if question.metric == CRITERIA:
+        return f"criterion: {question.criterion}"
+    text = _plain_question(question)
+    end = text.find("?")
+    where = "" if question.turn is None else f" (turn {question.turn})"
+    return f"{question.metric}{where}: {text[: end + 1] if end >= 0 else text.splitlines()[0]}"
+
+
+def whole(question: Question) -> str:
+    """The question as judges are asked it: who goes by other rules answers another one."""
+    if question.metric == CRITERIA:
+        return f"{CRITERION}\n\n{question.criterion}"
+    return metric_question(question.metric, question.turn).alone
+
+
+def _plain_question(question: Question) -> str:
+    return whole(question).removeprefix("Question:").strip()
+
+
+_RULE = "─" * 72
+_JUDGED_CHARS, _EARLIER_CHARS, _OF_WHOLE_CHARS = 20_000, 1_500, 6_000
+"""How much of a tool's result judges see: of the last turn, of those before it, where all are judged."""
+_LONG = 300
+"""Longer instructions and tools that have just been shown are not shown again."""
+_ONCE = ("told", "tools")
+_AS_BEFORE = "(as before)"
+Row = tuple[str, str]
+"""Who or what, and the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownTurn:
+    """A turn of the sheet. `asked`: it is the one that the question is about."""
+
+    index: int
+    asked: bool
+    rows: tuple[Row, ...]
+
+
+def known(background: Background) -> tuple[Row, ...]:
+    """What is known besides the conversation; what is empty is left out."""
+    facts = {
+        "goal": background.goal,
+        "profile": background.profile,
+        "knows": "\n".join(background.knowledge),
+        "expected": background.expected_outcome,
+        "told": background.instructions,
+        "tools": background.tools,
+        "began": shown_date(background.date or None, background.started_at),
+        "unseen": background.unseen,
+    }
+    return tuple((name, text) for name, text in facts.items() if text)
+
+
+def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterator[ShownTurn]:
+    """The conversation up to a turn; None: all of it."""
+    turns = conversation.turns if turn is None else conversation.turns[: turn + 1]
+    for last, each in pairwise((None, *turns)):
+        if each is not None:
+            earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
+            limit = _JUDGED_CHARS if each is turns[-1] else earlier
+            asked = each.turn_index == turn
+            yield ShownTurn(index=each.turn_index, asked=asked, rows=tuple(_turn(each, last, limit)))
+
+
+def transcript(
+    conversation: LabelledConversation, turn: int | None, before: Background | None = None
+) -> Iterator[str]:
+    """What is known, and the conversation up to a turn.
+
+    Args:
+        turn: None: all of the conversation.
+        before: what was known of the conversation that was shown last.
+    """
+    yield _RULE
+    shown = dict(known(before)) if before else {}
+    for name, text in known(conversation.background):
+        again = name in _ONCE and text == shown.get(name) and len(text) > _LONG
+        yield _row(name, _AS_BEFORE if again else text)
+    for each in shown_turns(conversation, turn):
+        yield ""
+        yield f"turn {each.index}" + ("  ← this one" if each.asked else "")
+        yield from (_row(who, text) for who, text in each.rows)
+    yield ""
+
+
+def _turn(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
+    yield "user", turn.user_message
+    for call in turn.tool_calls:
+        yield "tool", f"{call_text(call)} → {_cut(_result(call), limit)}"
+        if call.error:
+            yield "error", _cut(call.error, limit)
+    for remark in turn.remarks:
+        yield "said", f"{remark.author}: {remark.text}"
+    if state := _state(turn, before):
+        yield "state", _cut(state, _EARLIER_CHARS)
+    yield "agent", turn.agent_message or NO_TEXT
+
+
+def _state(turn: Turn, before: Turn | None) -> str:
+    """The session's state after the first turn, and what later ones changed in it; "": nothing is known."""
+    if not turn.state_after:
+        return ""
+    if before is None or before.state_after is None:
+        return _text(turn.state_after)
+    change = StateChange.between(before.state_after, turn.state_after)
+    changes = {"added": change.added, "changed": change.changed, "removed": change.removed}
+    return "\n".join(f"{what}: {_text(values)}" for what, values in changes.items() if values)
+
+
+def _result(call: ToolCall) -> str:
+    return call.result if isinstance(call.result, str) else _text(call.result)
+
+
+def _text(value: object) -> str:
+    try:
+        return json_text(value)
+    except NotJson:
+        return repr(value)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"
+
+
+def _row(who: str, text: str) -> str:
+    """What somebody said; indented from the second row on, so that it cannot pass for another speaker."""
+    return f"{who:9}" + f"\n{' ' * 9}".join(text.splitlines())

@@ -1,0 +1,100 @@
+"""What a run may take: by the latest run of its kind, and before there is one, what is known of prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from agentest.cli.run_output import ANSWERS, Keeping, Kind
+from agentest.domain.forecast import Earlier, Forecast, Planned, forecast, forecast_words, over_budget
+from agentest.runner.environment import output_dir
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.session import Spending
+from agentest.store.last_run import earlier_of_kind
+from agentest.store.runs.folder import complete_runs
+from agentest.store.runs.record import RunKind
+
+_TAKING_TIME = (RunKind.RUN, RunKind.EVAL)
+"""The kinds of runs that talk with agents."""
+
+
+def earlier_of(prepared: Prepared, kind: RunKind) -> Earlier | None:
+    """What the last complete run took of this kind, offline or not as this one; None where there is none."""
+    if kind not in _TAKING_TIME:
+        return None
+    places = {(unit.scenario.name, unit.agent) for unit in prepared.plan.units}
+    offline = not any(prepared.model_names.values())
+    return earlier_of_kind(complete_runs(output_dir(prepared), kind), places, offline=offline)
+
+
+def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
+    """What the run may take, by the last complete one of its kind; None where that is not known."""
+    earlier = earlier_of(prepared, kind)
+    if earlier is None:
+        return None
+    parallel = prepared.loaded.config.parallel
+    planned = [_planned(unit, parallel) for unit in prepared.plan.left]
+    return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
+
+
+def _planned(unit: Unit, parallel: bool) -> Planned:
+    return Planned(
+        name=unit.scenario.name,
+        agent=unit.agent,
+        conversations=unit.conversations - len(unit.kept.conversations),
+        in_turn=not unit.is_parallel(parallel),
+        line=unit.about.line,
+    )
+
+
+def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
+    """What the run may take in time and money, as lines.
+
+    Args:
+        most_calls: model calls that it makes at most.
+    """
+    evaluated = any(unit.scenario.case for unit in prepared.plan.units)
+    found = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
+    if found:
+        yield f"expected: {forecast_words(found, datetime.now().astimezone())}"
+        return
+    yield "expected: how long it takes is not known before a first run has been kept"
+    if most_calls:
+        yield f"cost: not known either, as nobody knows how many tokens {most_calls:,} calls at most take"
+        yield from _prices(prepared)
+
+
+def _prices(prepared: Prepared) -> Iterator[str]:
+    from agentest.models.budget import price_of
+
+    for name in dict.fromkeys(filter(None, prepared.model_names.values())):
+        price = price_of(name)
+        if price is None:
+            yield f"  {name}: its price is not known"
+        else:
+            each = (
+                f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"
+            )
+            yield f"  {name}: {each}"
+
+
+def spending_of(
+    prepared: Prepared, kind: Kind, keeping: Keeping | None, note: Callable[[str], None]
+) -> Spending:
+    """What is known of the costs; a note says if they are expected to exceed the budget."""
+    options = prepared.request.options
+    found = None if options.tape == "replay" else forecast_of(prepared, kind.name)
+    if over := found and over_budget(found, options.max_llm_calls, options.max_cost, kind.resumed_by):
+        note(over)
+    earlier = earlier_of(prepared, kind.name)
+    took = earlier.took if earlier else {}
+    if earlier and dict(earlier.models) != prepared.model_names:
+        took = {place: replace(each, cost=None) for place, each in took.items()}
+    return Spending(
+        took=took,
+        answers=keeping.folder.path / ANSWERS if keeping and kind.resumed_by else None,
+        earlier_answers=prepared.kept.answers if prepared.kept else None,
+        resumed_by=kind.resumed_by,
+    )

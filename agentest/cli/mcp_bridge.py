@@ -1,0 +1,152 @@
+"""`agentest mcp-stdio`: an MCP server on standard input and output, which asks the mock server over HTTP.
+
+Agents start it in the place of a server of theirs. It imports nothing but Python's own modules, as they wait
+for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from agentest.runner.mock_servers import RealTools, look_at_real_tools
+from agentest.runner.prepare import Request, configure
+from agentest.support.errors import ExitCode
+from agentest.support.interrupts import in_event_loop
+from agentest.support.terminal import clean, say, tell
+from agentest.support.text import count
+
+VARIABLE = "AGENTEST_MCP_URL"
+_CONTEXT = {"TRACEPARENT": "traceparent", "BAGGAGE": "baggage", "TRACESTATE": "tracestate"}
+"""Variable in which a program is told the trace that it is part of → header."""
+_GRACE_S = 10.0
+_UNREACHABLE = -32000
+_SHOWN_BYTES = 100
+
+Send = Callable[[bytes], bytes]
+"""Posts a message. Returns the answer, empty where there is none. Raises OSError, HTTPException."""
+
+
+def serve(url: str, environ: Mapping[str, str], lines: BinaryIO, out: BinaryIO) -> None:
+    """Post each line to the server, and write what it answers, until the input ends.
+
+    Each message has a thread of its own: a slow tool keeps none of the others back.
+    """
+    send = sender(url, environ)
+    writing = threading.Lock()
+
+    def pass_on(line: bytes) -> None:
+        answer = _answer(send, line, url)
+        if answer:
+            with writing:
+                out.write(answer.replace(b"\n", b" ").strip() + b"\n")
+                out.flush()
+
+    threads: list[threading.Thread] = []
+    for line in lines:
+        if line.strip():
+            threads = [thread for thread in threads if thread.is_alive()]
+            threads.append(threading.Thread(target=pass_on, args=(line,), daemon=True))
+            threads[-1].start()
+    for thread in threads:  # what was asked is answered, also where the input ends at once
+        thread.join(_GRACE_S)
+
+
+def sender(url: str, environ: Mapping[str, str]) -> Send:
+    """What posts to a URL, with the trace that we are started in."""
+    parts = urlsplit(url)
+    connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json",
+        **{header: environ[name] for name, header in _CONTEXT.items() if environ.get(name)},
+    }
+
+    def send(message: bytes) -> bytes:
+        connection = connect(parts.hostname or "", parts.port)
+        try:
+            connection.request("POST", target, message, headers)
+            return connection.getresponse().read()
+        finally:
+            connection.close()
+
+    return send
+
+
+def _answer(send: Send, line: bytes, url: str) -> bytes:
+    try:
+        answer = send(line)
+    except (OSError, HTTPException) as error:
+        problem = f"the mock server at {url} cannot be reached: {error}"
+    else:
+        if answer.lstrip()[:1] in (b"", b"{", b"["):
+            return answer
+        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
+    tell(f"agentest: {problem}")
+    return _refusal(line, problem)
+
+
+def _refusal(line: bytes, problem: str) -> bytes:
+    """The error that the client of a request gets; nothing for what waits for no answer."""
+    try:
+        message: Any = json.loads(line)
+    except ValueError:
+        return b""
+    asked = message if isinstance(message, list) else [message]
+    errors = [
+        {"jsonrpc": "2.0", "id": each["id"], "error": {"code": _UNREACHABLE, "message": problem}}
+        for each in asked
+        if isinstance(each, dict) and "id" in each and "method" in each
+    ]
+    if not errors:
+        return b""
+    return json.dumps(errors if isinstance(message, list) else errors[0]).encode()
+
+
+def url_of(given: str | None) -> str:
+    """The server's URL. Raises ValueError where it is not known, or is none."""
+    url = given or os.environ.get(VARIABLE)
+    if not url:
+        raise ValueError(
+            f"nobody says where the mock server is: {VARIABLE} is not set, as it is for what the agent's "
+            "`server` starts. Pass it on to this program, or name the URL: agentest mcp-stdio URL"
+        )
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise ValueError(
+            f"{url!r} is not the URL of a mock server: it starts with http://, like {{{{mcp_url}}}}"
+        )
+    return url
+
+
+def mcp_tools(request: Request, *, check: bool) -> ExitCode:
+    """Bring the files up to date, or say what they lack. Raises UsageError."""
+    loaded = configure(request)
+
+    async def look() -> list[RealTools]:
+        return await look_at_real_tools(loaded, request.root, request.options.agent, write=not check)
+
+    found = in_event_loop(look)
+    for tools in found:
+        for line in _lines(tools, check=check):
+            say(clean(loaded.redact(line)))
+    return ExitCode.FAILED if check and any(tools.changes for tools in found) else ExitCode.PASSED
+
+
+def _lines(tools: RealTools, *, check: bool) -> list[str]:
+    head = f"{tools.file}: {count(tools.number, 'tool')} of {tools.server}"
+    changes = tools.changes or ()
+    if tools.changes is None:
+        return [f"{head}, written"]
+    if not changes:
+        return [f"{head}, as recorded"]
+    told = [f"  the real server's {change}" for change in changes]
+    changed = count(len(changes), "difference")
+    if check:
+        return [f"{head}, {changed}:", *told, "agentest mcp-tools writes the file anew"]
+    return [f"{head}, written anew, {changed}:", *told]

@@ -1,0 +1,344 @@
+"""`--resume`: a run that goes on with what an earlier one had finished."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agentest.cli.run_output import ANSWERS
+from agentest.domain.events import ConversationFinished
+from agentest.domain.forecast import Earlier, Took
+from agentest.domain.results import ConversationResult, ScenarioResult, Status
+from agentest.domain.shards import Part, Shard, split
+from agentest.domain.verdict import metric_verdicts
+from agentest.runner.environment import output_dir
+from agentest.runner.fingerprints import with_fingerprints
+from agentest.runner.plan import KeptPart, KeptRun, Plan, Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.selection import Entry, cut, with_units
+from agentest.runner.warnings import slimmed
+from agentest.store.last_run import earlier_run
+from agentest.store.runs import folder as finding
+from agentest.store.runs.finished import FinishedPart, FinishedParts, Place, read_finished
+from agentest.store.runs.folder import JOURNAL, latest_whole_run, run_file
+from agentest.store.runs.record import RunKind
+from agentest.support.errors import UsageError
+from agentest.support.files import path_from
+from agentest.support.text import count
+
+_OPTION = "--resume"
+_SHOWN = 3
+
+
+def resumed(
+    prepared: Prepared,
+    reference: str,
+    kind: RunKind,
+    shard: Shard | None = None,
+    sharded: Callable[[Prepared, RunKind], Prepared] = lambda prepared, _: prepared,
+) -> Prepared:
+    """The run, going on with an earlier one. What has changed since is run anew, and a note says so.
+
+    Args:
+        reference: a run; "": the latest of this kind that was interrupted or killed.
+        shard: which part of the run is run here; None: that of the earlier run, if it was a shard.
+        sharded: chooses the scenarios of that part where the earlier run was no shard.
+
+    Raises UsageError where there is no such run, or it is still under way.
+    """
+    run = _named(prepared, reference, kind) if reference else _latest(prepared, kind, shard)
+    earlier_part = run.record.part if run and run.record else None
+    if earlier_part and shard not in (None, earlier_part.shard):
+        raise UsageError(
+            f"{_OPTION} {reference}: the run was shard {earlier_part.shard}, and {shard} is asked for; "
+            "leave --shard out, or name the run of that shard"
+        )
+    if earlier_part:
+        prepared = as_part(prepared, earlier_part.shard, earlier_part.scenarios, earlier_part.split_by)
+    else:
+        prepared = sharded(prepared, kind)
+    if run is None:
+        note = (
+            f"{_OPTION}: no run is kept that could be gone on with, so all run ({len(prepared.plan.units)})"
+        )
+        return replace(prepared, notes=(*prepared.notes, note))
+    prepared = with_fingerprints(prepared)
+    earlier = read_finished(run.path / JOURNAL)
+    if run.record and run.record.partial and not prepared.is_partial:
+        prepared = _only_planned(prepared, earlier)
+    slim = not prepared.request.verbose
+    plan = with_units(prepared.plan, lambda unit: replace(unit, kept=_kept(unit, earlier, slim=slim)))
+    going_on = _GoingOn(run=run, earlier=earlier, units=plan.units)
+    notes = (*prepared.notes, f"{_OPTION}: {going_on.note(prepared)}")
+    return replace(prepared, plan=plan, notes=notes, kept=going_on.kept_run)
+
+
+def _latest(prepared: Prepared, kind: RunKind, shard: Shard | None) -> finding.KeptRun | None:
+    run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
+    return run if run is None or (run.path / JOURNAL).is_file() else None
+
+
+def _named(prepared: Prepared, reference: str, kind: RunKind) -> finding.KeptRun:
+    here = prepared.request.here or prepared.request.root
+    run = finding.KeptRun(finding.run_file(reference, output_dir(prepared), here).parent)
+    if run.under_way:
+        raise UsageError(
+            f"{_OPTION} {reference}: the run is still under way; wait for its end, or interrupt it"
+        )
+    record = run.record
+    if record and record.kind != kind:
+        did = (
+            f"is one of agentest {record.kind}"
+            if record.kind is not RunKind.MERGE
+            else "was merged of several"
+        )
+        raise UsageError(f"{_OPTION} {reference}: the run {did}, so agentest {kind} cannot go on with it")
+    if not (run.path / JOURNAL).is_file():
+        folder = path_from(here, run.path)
+        raise UsageError(f"{_OPTION} {reference}: {folder} has no {JOURNAL}, which says what had finished")
+    return run
+
+
+def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
+    """The scenarios that filters had chosen for the earlier run, where none are given now."""
+
+    def is_kept(entry: Entry) -> bool:
+        if isinstance(entry, ScenarioResult):
+            return entry.verdict.status is not Status.SKIPPED
+        return _place(entry) in earlier.parts
+
+    return replace(prepared, plan=cut(prepared.plan, is_kept), narrowed=True)
+
+
+def _kept(unit: Unit, earlier: FinishedParts, *, slim: bool) -> KeptPart:
+    part = earlier.parts.get(_place(unit))
+    if part is None or not _is_same(unit, part):
+        return KeptPart()
+    place = _place(unit)
+    # A case's scores are shown with its messages.
+    slim = slim and unit.scenario.case is None
+    conversations = {
+        number: slimmed(result) if slim else result
+        for number, result in earlier.conversations(place).items()
+        if number <= unit.conversations
+    }
+    kept = KeptPart(conversations=conversations, usage=part.usage)
+    result = earlier.result(place) if part.decided else None
+    if result is None or not _is_whole(unit, part, result):
+        return kept
+    return replace(kept, result=_completed(result, unit, tuple(conversations.values())))
+
+
+def _is_same(unit: Unit, part: FinishedPart) -> bool:
+    return bool(unit.fingerprint) and unit.fingerprint == part.planned.fingerprint
+
+
+def _is_whole(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
+    """Whether all conversations that are wanted now had been held when the verdict was made."""
+    if unit.repeat != result.repeat:
+        return False
+    wanted = result.planned if unit.repeat else unit.conversations
+    return set(part.lines) == set(range(1, wanted + 1))
+
+
+def _completed(
+    result: ScenarioResult, unit: Unit, conversations: Sequence[ConversationResult]
+) -> ScenarioResult:
+    """A stored result with what is not stored of it."""
+    exact = unit.scenario.case is not None
+    return replace(
+        result,
+        line=unit.scenario.line,
+        case=unit.scenario.case,
+        conversations=conversations,
+        metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=exact),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GoingOn:
+    """What is kept of a run, and what is not."""
+
+    run: finding.KeptRun
+    earlier: FinishedParts
+    units: Sequence[Unit]
+
+    @property
+    def kept_run(self) -> KeptRun:
+        kept = {_place(unit): tuple(unit.kept.conversations) for unit in self.units}
+        return KeptRun(
+            id=self.run.id,
+            answers=answers if (answers := self.run.path / ANSWERS).is_dir() else None,
+            conversations=_Conversations(self.earlier, kept),
+            unclaimed=self.earlier.unclaimed,
+        )
+
+    def note(self, prepared: Prepared) -> str:
+        kept = sum(len(unit.kept.conversations) for unit in self.units)
+        planned = sum(part.planned.conversations for part in self.earlier.parts.values())
+        of = count(planned, "conversation")
+        return "; ".join([f"{kept} of {of} of run {self.run.id} kept", *self._besides(prepared)])
+
+    def _besides(self, prepared: Prepared) -> Iterator[str]:
+        parts = self.earlier.parts
+        changed = [
+            unit for unit in self.units if _place(unit) in parts and not _is_same(unit, parts[_place(unit)])
+        ]
+        if changed:
+            what = f"{count(len(changed), 'scenario')} changed since, or what {_they(changed)} made of"
+            yield f"{what}: run anew"
+        new = [unit.scenario.name for unit in self.units if _place(unit) not in parts]
+        if new:
+            yield f"{count(len(new), 'scenario')} it had not: {_shown(new)}"
+        now = {_place(unit) for unit in self.units}
+        left_out = [name for name, agent in parts if (name, agent) not in now]
+        if left_out:
+            yield f"left out, as {_they(left_out)} {_why(prepared)}: {_shown(left_out)}"
+        if self.units and all(unit.kept.result for unit in self.units):
+            yield "nothing is left to run"
+
+
+def _they(several: Sequence[object]) -> str:
+    return "it is" if len(several) == 1 else "they are"
+
+
+def _why(prepared: Prepared) -> str:
+    return "not selected now" if prepared.is_partial else "gone"
+
+
+def _shown(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def _place(unit: Unit) -> Place:
+    return unit.scenario.name, unit.agent
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversations:
+    """Kept conversations, read from the earlier journal each time when they are gone through."""
+
+    earlier: FinishedParts
+    numbers: Mapping[Place, Sequence[int]]
+
+    def __iter__(self) -> Iterator[ConversationFinished]:
+        for place, numbers in self.numbers.items():
+            yield from self.earlier.events(place, iter(numbers))
+
+
+COUNTS = "counts"
+"""What `--shard-by` says for numbers of conversations, whatever run is kept."""
+_BY_COUNTS = "numbers of conversations"
+_NOTHING = Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """What scenarios took in an earlier run, to split others by."""
+
+    run: str
+    """What the earlier run is called."""
+    earlier: Earlier
+
+    def cost(self, unit: Unit) -> int:
+        """Milliseconds that the unit may take; one that is new as much as the average."""
+        took = self.earlier.took.get((unit.scenario.name, unit.agent)) or sum(
+            self.earlier.took.values(), _NOTHING
+        )
+        seconds = (took.talking_s + took.judging_s) / took.conversations
+        return round(1000 * seconds * unit.conversations)
+
+
+def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> Prepared:
+    """The run with the scenarios of a shard.
+
+    Args:
+        by: a run whose durations the scenarios are split by, or `counts`; None: the latest whole run that is
+            kept, or counts.
+
+    Raises UsageError where there is no such run.
+    """
+    durations = _durations(prepared, by, kind)
+    costs = _costs(prepared.plan, durations)
+    numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
+    # What does not run costs nothing: it is all in the first shard, which has something to do if any has.
+    mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
+    return as_part(prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS)
+
+
+def as_part(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
+    """The run as a shard that has some of its scenarios."""
+    plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
+    part = Part(
+        shard=shard,
+        split_by=split_by,
+        scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},
+        whole=len(_places(prepared.plan)),
+        filtered=prepared.is_partial,
+        **_fingerprints(prepared),
+    )
+    note = f"--shard {shard}: {len(_places(plan))} of {_what(prepared.plan)}, split by {split_by}"
+    if not plan.entries:
+        note += "; there is nothing to do in this part"
+    return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
+
+
+def name_of(entry: Entry) -> str:
+    """The name of a scenario, whether it runs or not."""
+    return entry.scenario.name if isinstance(entry, Unit) else entry.name
+
+
+def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations | None:
+    if by == COUNTS:
+        return None
+    if by is None:
+        latest = latest_whole_run(output_dir(prepared), kind)
+        earlier = earlier_run(latest.file) if latest and latest.file else None
+        return Durations(run=latest.id, earlier=earlier) if latest and earlier else None
+    file = run_file(by, output_dir(prepared), prepared.request.here or prepared.request.root)
+    earlier = earlier_run(file)
+    if earlier is None:
+        raise UsageError(
+            f"--shard-by {by}: {file} tells of no conversation's duration; name another run or results.json, "
+            f"or split by numbers of conversations: --shard-by {COUNTS}"
+        )
+    return Durations(run=earlier.started_at, earlier=earlier)
+
+
+def _costs(plan: Plan, durations: Durations | None) -> dict[str, int]:
+    """What each scenario that runs may take, with all its agents."""
+    costs: dict[str, int] = {}
+    for entry in plan.entries:
+        if isinstance(entry, Unit):
+            cost = durations.cost(entry) if durations else entry.conversations
+            costs[name_of(entry)] = costs.get(name_of(entry), 0) + cost
+    return costs
+
+
+def _places(plan: Plan) -> dict[str, int]:
+    return {name: at for at, name in enumerate(dict.fromkeys(map(name_of, plan.entries)))}
+
+
+def _what(plan: Plan) -> str:
+    return count(len(_places(plan)), "scenario")
+
+
+def _fingerprints(prepared: Prepared) -> Mapping[str, str]:
+    plan = with_fingerprints(prepared).plan
+    made_of = [unit.fingerprint for unit in plan.units]
+    return {"plan": _hash(map(_told, plan.entries)), "made_of": _hash(sorted(made_of))}
+
+
+def _told(entry: Entry) -> str:
+    """What says that an entry is the same in another part."""
+    if isinstance(entry, ScenarioResult):
+        return repr((entry.name, entry.agent, entry.file, str(entry.verdict.status)))
+    return repr((entry.scenario.name, entry.agent, entry.file, entry.conversations, str(entry.repeat)))
+
+
+def _hash(texts: Iterable[str]) -> str:
+    text = "\n".join(texts)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

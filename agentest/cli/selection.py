@@ -1,0 +1,130 @@
+"""Which scenarios of a prepared run are run, and in which order, by what became of them earlier."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from agentest.domain.results import ScenarioResult, Status
+from agentest.domain.shards import Shard
+from agentest.runner.environment import output_dir
+from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.selection import Entry, cut, first, shuffled
+from agentest.store.runs.record import RunKind
+from agentest.store.runs.verdicts import LatestVerdicts, Tried, latest_verdicts
+from agentest.support.text import count
+
+_SEEDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choosing:
+    """What the command line says of that."""
+
+    last_failed: bool = False
+    failed_first: bool = False
+    shuffle: str | None = None
+    """A seed; "": any."""
+    resume: str | None = None
+    """A run; "": the latest that was interrupted or killed."""
+    shard: Shard | None = None
+    """Which part of the run is run here."""
+    shard_by: str | None = None
+    """A run whose durations it is split by, or `counts`."""
+
+    def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
+        """The run with the scenarios that are chosen, in the order that is asked for. Raises UsageError."""
+        failed = None
+        if self.last_failed or self.failed_first:
+            failed = LastFailed.of(prepared)
+            prepared = failed.alone(prepared) if self.last_failed else prepared
+        if self.shuffle is not None:
+            prepared = _shuffled(prepared, int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS))
+        if failed and self.failed_first:
+            prepared = failed.first(prepared)
+        if self.resume is not None:
+            from agentest.cli.resume import resumed
+
+            return resumed(prepared, self.resume, kind, self.shard, self._sharded)
+        return self._sharded(prepared, kind)
+
+    def _sharded(self, prepared: Prepared, kind: RunKind) -> Prepared:
+        if self.shard is None:
+            return prepared
+        from agentest.cli.resume import sharded
+
+        return sharded(prepared, self.shard, self.shard_by, kind)
+
+
+def _shuffled(prepared: Prepared, seed: int) -> Prepared:
+    note = f"--shuffle {seed}: this seed gives the same order again"
+    return replace(prepared, plan=shuffled(prepared.plan, seed), notes=(*prepared.notes, note))
+
+
+_SHOWN = 3
+_OPTION = "--last-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LastFailed:
+    """What became of the scenarios of a run when they last ran."""
+
+    verdicts: LatestVerdicts
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> LastFailed:
+        """Of all that is prepared. Raises UsageError."""
+        return cls(latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries))))
+
+    def alone(self, prepared: Prepared) -> Prepared:
+        """The run with those that failed; with all where none did."""
+        failed = sum(map(self._is_kept, prepared.plan.units))
+        plan = cut(prepared.plan, self._is_kept) if failed else prepared.plan
+        parts = [_what_runs(prepared, self.verdicts, failed), *_besides(prepared, self.verdicts, failed)]
+        notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
+        return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
+
+    def _is_kept(self, entry: Entry) -> bool:
+        if isinstance(entry, ScenarioResult):  # what cannot be loaded may have failed
+            return entry.verdict.status is not Status.SKIPPED
+        return self.verdicts.has_failed(_tried(entry))
+
+    def first(self, prepared: Prepared) -> Prepared:
+        """The run with those that failed before all others."""
+        plan = first(prepared.plan, lambda unit: self.verdicts.has_failed(_tried(unit)))
+        return replace(prepared, plan=plan)
+
+
+def _what_runs(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
+    units = len(prepared.plan.units)
+    if failed:
+        which = "which failed or errored when it last ran" if failed == 1 else "which failed or errored last"
+        return f"{failed} of {count(units, 'scenario')} {'runs' if failed == 1 else 'run'}, {which}"
+    selected = " selected" if prepared.request.options.filtered else ""
+    why = f"none of the{selected} scenarios failed or errored when it last ran"
+    return f"{why if verdicts.runs else 'no earlier run is kept'}, so all{selected} run ({units})"
+
+
+def _besides(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> Iterator[str]:
+    """What is left out though nobody knows that it passes, and what failed and is not there any more."""
+    tried = set(map(_tried, prepared.plan.entries))
+    new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
+    if new and failed:
+        yield f"left out: {_named(new)}, which no kept run has tried"
+    options = prepared.request.options
+    gone = [each.name for each in verdicts.failed if each not in tried]
+    if gone and not options.filtered and options.agent is None:
+        yield f"gone since {'it' if len(gone) == 1 else 'they'} failed: {_named(gone)}"
+
+
+def _named(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def _tried(entry: Unit | ScenarioResult) -> Tried:
+    name = entry.scenario.name if isinstance(entry, Unit) else entry.name
+    return Tried(entry.file, name, entry.agent)

@@ -1,0 +1,179 @@
+"""Kept runs, as commands name and show them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agentest.config.fields import wanted_reports
+from agentest.domain.events import WantedReport
+from agentest.domain.results import RunResult
+from agentest.report.registry import Setting, make_reporters
+from agentest.runner.environment import Place, check_can_be_written
+from agentest.store.reader import events_of, read_results
+from agentest.store.run_results import run_of
+from agentest.store.runs.folder import FILES, RUNS, KeptRun, check_readable, kept_runs
+from agentest.store.runs.record import Ended, RunRecord, read_record
+from agentest.support.errors import ExitCode, UsageError
+from agentest.support.files import contains_any
+from agentest.support.spelling import did_you_mean
+from agentest.support.terminal import say
+from agentest.support.text import duration
+
+if TYPE_CHECKING:
+    from agentest.cli.comparison import Against
+
+_COMMIT_CHARS = 7
+_HEADINGS = ("RUN", "STARTED", "STATUS", "PASSED", "FAILED", "ERRORED", "COST", "TIME", "MODEL", "COMMIT")
+_NUMBERS = range(3, 8)
+"""Columns whose cells end at the right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be shown of a run."""
+
+    scenarios: tuple[str, ...] = ()
+    verbose: bool = False
+    reporters: tuple[str, ...] = ()
+
+
+def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.environ) -> ExitCode:
+    """Report a past run as it was reported when it ran. Raises UsageError."""
+    record = read_record(path.parent)
+    result = replace(run_of(read_results(path)), addresses=record.agents if record else {})
+    result = _only(result, wish.scenarios, path)
+    against = _between_agents(result)
+    setting = Setting(
+        root=place.root,
+        folder=path.parent,
+        run_id=record.id if record else "",
+        environ={**environ, "CI": "true"},
+        verbose=wish.verbose,
+        record=record,
+        compared=against,
+    )
+    reporters = make_reporters(_reports(wish.reporters, place.here), setting)
+    if against:
+        reporters = [against, *reporters]
+    for event in events_of(result):
+        for reporter in reporters:
+            reporter.on_event(event)
+    return ExitCode.PASSED
+
+
+def _between_agents(result: RunResult) -> Against | None:
+    """What compares the agents of a run while it is told again; None: it was no comparison."""
+    if not result.comparison or len(result.agents) < 2:
+        return None
+    from agentest.cli.comparison import Against
+
+    return Against(None)
+
+
+def _reports(given: tuple[str, ...], here: Path) -> tuple[WantedReport, ...]:
+    """The reports of a past run; a file of one never takes the place of what the run has written."""
+    try:
+        reports = wanted_reports(given or ("console",), here)
+    except ValueError as error:
+        raise UsageError(f"--reporter: {error}") from None
+    for report in reports:
+        if report.path is None and report.name in FILES:
+            raise UsageError(f"--reporter {report.name}: say where to: {report.name}=PATH")
+    check_can_be_written(reports)
+    return reports
+
+
+def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
+    """The run with the scenarios whose names contain one of the texts; `=` begins a whole name."""
+    if not wanted:
+        return result
+    exact = {text[1:] for text in wanted if text.startswith("=")}
+    parts = [text for text in wanted if not text.startswith("=")]
+    kept = [s for s in result.scenarios if s.name in exact or contains_any(s.name, parts)]
+    if not kept:
+        names = [scenario.name for scenario in result.scenarios]
+        raise UsageError(
+            f"--scenario: {path} has no scenario of that name; "
+            + did_you_mean(wanted[0].removeprefix("="), names)
+        )
+    return replace(result, scenarios=tuple(kept))
+
+
+def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
+    """List the kept runs, the latest first. Raises UsageError where their folder cannot be read."""
+    check_readable(folder)
+    runs = list(reversed(kept_runs(folder)))
+    shown = runs[:most]
+    if form == "json":
+        say(json.dumps([_as_json(run) for run in shown], indent=2))
+    elif not runs:
+        say(f"no run is kept in {folder / RUNS}")
+    else:
+        for row in _table([_HEADINGS, *map(_row, shown)]):
+            say(row)
+        if len(runs) > len(shown):
+            say(f"and {len(runs) - len(shown)} older ones (--all)")
+    return ExitCode.PASSED
+
+
+def _as_json(run: KeptRun) -> dict[str, object]:
+    record = run.record
+    known = asdict(record) if record else {"id": run.id}
+    return {**known, "state": run.state_of(record), "folder": str(run.path)}
+
+
+def _row(run: KeptRun) -> tuple[str, ...]:
+    record = run.record
+    if record is None:
+        return (run.id, "", "unknown", *[""] * 7)
+    status = run.state_of(record)
+    besides = ", ".join(_besides(record))
+    what = f"{status} ({besides})" if besides else status
+    models = dict.fromkeys(model for model in record.models.values() if model)
+    return (
+        run.id,
+        _local(record.started_at),
+        what,
+        *_numbers(record.ended),
+        ", ".join(models) or "offline",
+        (record.commit or "")[:_COMMIT_CHARS],
+    )
+
+
+def _besides(record: RunRecord) -> Iterator[str]:
+    """What else there is to say of a run beside how it ended."""
+    if record.kind != "run":
+        yield record.kind
+    if record.shard:
+        yield f"shard {record.shard}"
+
+
+def _numbers(ended: Ended | None) -> tuple[str, ...]:
+    if ended is None:
+        return ("",) * 5
+    cost = "" if not ended.cost else f"${ended.cost:.2f}" if ended.cost >= 0.005 else "<$0.01"
+    return (str(ended.passed), str(ended.failed), str(ended.errored), cost, duration(ended.duration_ms))
+
+
+def _local(moment: str) -> str:
+    """A moment in the user's time zone."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return moment
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if i in _NUMBERS else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

@@ -1,1 +1,0 @@
-"""Conversations as scripted scenarios: Python source that says the same again."""

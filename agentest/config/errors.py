@@ -1,0 +1,150 @@
+"""What is wrong with a configuration, in words: file, key, line, what was found and what was expected."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from agentest.config.agent_types import AGENT_TYPES, agent_keys, no_such_type
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.server import IN_A_LIST, NAMED
+from agentest.config.config import Config
+from agentest.config.fields import Section
+from agentest.support.redaction import (
+    HIDDEN,
+    Redactor,
+    looks_secret,
+)
+from agentest.support.spelling import did_you_mean, snake_case
+
+Path_ = tuple[str | int, ...]
+"""Where a value stands in the file: keys and list indices from the top."""
+
+
+_OURS = re.compile(r" or instance of \w+")
+
+
+_FEW_TYPES = 4
+
+
+_OF_SCENARIOS = frozenset({"criteria", "expected_outcome", "goal", "knowledge", "patience", "profile"})
+"""What one looks for at the top of the configuration, and is an option of each scenario."""
+_OTHER_ROLE = {"user": "judge", "judge": "user"}
+
+
+_UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
+
+
+def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
+    problems: dict[str, str] = {}
+    for details in error.errors(include_url=False):
+        at = _place_of(details)
+        # A value that may be of two types fails as both of them: once is enough.
+        problems.setdefault(place(path, at, lines), _problem(details, at, redact))
+    return "\n".join(f"{place}: {problem}" for place, problem in problems.items())
+
+
+def _problem(details: Any, at: Path_, redact: Redactor) -> str:
+    kind, value = details["type"], details["input"]
+    if kind == "extra_forbidden":
+        return _unknown_key(details["loc"])
+    if kind == "union_tag_invalid":
+        return no_such_type(details["ctx"]["tag"])
+    if kind == "missing":
+        return "the key is missing"
+    message = _OURS.sub("", details["msg"].removeprefix("Value error, "))
+    shown = _shown(value, at, redact)
+    if kind == "value_error" or shown is None:
+        return redact(message)
+    return f"found {shown}; {message[0].lower()}{message[1:]}"
+
+
+def _shown(value: Any, at: Path_, redact: Redactor) -> str | None:
+    if isinstance(value, str | int | float | bool) or value is None:
+        secret = value is not None and any(looks_secret(str(part)) for part in at)
+        return HIDDEN if secret else redact.error(repr(value))
+    return None
+
+
+def _place_of(details: Any) -> Path_:
+    """Where the problem is, without the levels that pydantic puts in and the user's file does not have."""
+    loc, kind = details["loc"], details["type"]
+    tag_at = {"agent": 1, "agents": 2, "compare": 2, "servers": 1}.get(loc[0] if loc else "")
+    if kind == "union_tag_invalid":
+        return (*loc, "type")
+    if loc and loc[0] == "servers" and loc[1:2] not in ((NAMED,), (IN_A_LIST,)):
+        tag_at = None
+    if tag_at and len(loc) > tag_at:
+        loc = (*loc[:tag_at], *loc[tag_at + 1 :])
+    if loc and kind not in ("extra_forbidden", "missing") and loc[-1] in _UNION_MEMBERS:
+        loc = loc[:-1]
+    return tuple(loc)
+
+
+def _unknown_key(loc: Path_) -> str:
+    """The message for an unknown key and what is valid there; `loc` is pydantic's, with an agent's type."""
+    key, section = str(loc[-1]), _section_at(loc[:-1])
+    hint = _belongs_elsewhere(snake_case(key), loc[:-1]) or did_you_mean(key, section.model_fields)
+    if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
+        names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
+        hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
+    return f"unknown key `{key}`; {hint}"
+
+
+def _belongs_elsewhere(key: str, holder: Path_) -> str | None:
+    """Where a key that is right has its place, instead of the one that looks like it here."""
+    if not holder and key in _OF_SCENARIOS:
+        return f"it is an option of scenarios: scenario(…, {key}=…)"
+    if not holder and key == "server":
+        return "it is a key of `agent`; what is started besides stands in `servers`, a list"
+    other = _OTHER_ROLE.get(str(holder[0])) if len(holder) == 1 else None
+    if other and key in _section_at((other,)).model_fields:
+        return f"it is a key of `{other}`"
+    return None
+
+
+def _types_with(key: str) -> str:
+    """Which types have a key, where that tells anything: few of them."""
+    types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings.model_fields]
+    return f"it is one of type: {', '.join(types)}; " if len(types) <= _FEW_TYPES else ""
+
+
+def _section_at(loc: Path_) -> type[BaseModel]:
+    """The section in which a key stands."""
+    section: type[BaseModel] = Config
+    parts = loc
+    if parts and parts[0] in ("agent", "agents", "compare"):
+        tag_at = 1 if parts[0] == "agent" else 2
+        section, parts = AGENT_TYPES[str(parts[tag_at])].settings, parts[tag_at + 1 :]
+    for part in parts:
+        info = section.model_fields.get(str(part))
+        section = _section_of(info.annotation if info else None) or section
+    return section
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    """The section that a key holds: itself, in a list, or perhaps."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    found = map(_section_of, getattr(annotation, "__args__", ()))
+    return next((section for section in found if section), None)
+
+
+def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
+    """`file:line: key`, with the line of the nearest key that stands in the file."""
+    spelt = tuple(snake_case(part) if isinstance(part, str) else part for part in at)
+    key = f": {dotted(at)}" if at else ""
+    for depth in range(len(at), -1, -1):
+        if spelt[:depth] in lines:
+            return f"{path}:{lines[spelt[:depth]]}{key}"
+    return f"{path}{key}"
+
+
+def dotted(at: Path_) -> str:
+    text = ""
+    for part in at:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")

@@ -1,0 +1,165 @@
+"""The calls that an agent in this process hands to us while it answers: `ctx.resolve_tool`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall, Usage
+from agentest.mocks.calls import RealCall
+from agentest.mocks.resolver import MockResolver
+from agentest.support.errors import AgentError, AgentestError, MockError
+from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.source_location import called_at
+
+
+class HandedCalls:
+    """The calls of one request, and what became of them: the agent may swallow that."""
+
+    def __init__(self, turn_index: int, mocks: MockResolver) -> None:
+        self._turn_index = turn_index
+        self._mocks = mocks
+        self._ended: list[AgentestError] = []
+        self._waiting: list[str] = []
+        self._made: list[tuple[Coroutine[Any, Any, Any], str, str]] = []
+        """Each call, with the tool's name and where the agent made it."""
+
+    def resolve(self, name: str, args: Any = None) -> Coroutine[Any, Any, Any]:
+        """Answer a call by its mock when it is awaited (`agents.port.ResolveTool`)."""
+        call = self._answer(name, args)
+        self._made.append((call, name, called_at()))
+        return call
+
+    async def _answer(self, name: str, args: Any) -> Any:
+        self._waiting.append(name)
+        try:
+            result = await self._mocks.resolve(name, {} if args is None else args, self._turn_index)
+        except AgentestError as error:
+            self._ended.append(error)
+            raise
+        self._waiting.remove(name)
+        return result
+
+    def check(self) -> None:
+        """Raise what ended the conversation: a handler may have caught it, but it does end it.
+
+        Raises AgentError for a call that the handler did not await: no tool ran.
+        """
+        missed = self._not_awaited()
+        if self._ended:
+            raise self._ended[0]
+        if missed:
+            raise AgentError(missed)
+
+    def check_answered(self, error: AgentError) -> None:
+        """Raise what lies behind an error of the agent: a call without an answer, or one not awaited.
+
+        Raises MockError for the first and AgentError for the second.
+        """
+        missed = self._not_awaited()
+        if self._waiting and not self._ended:
+            raise MockError(f"the mock of tool {self._waiting[0]!r} did not answer: {error}") from error
+        if missed:
+            raise AgentError(f"{error}; {missed}") from error
+
+    def _not_awaited(self) -> str:
+        """What to say of the first call that was made and not awaited; "": there is none. Closes them all."""
+        found = [each for each in self._made if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
+        for call, _, _ in found:
+            call.close()
+        if not found:
+            return ""
+        _, name, place = found[0]
+        where = f"{place}: " if place else ""
+        return (
+            f"{where}the handler did not await ctx.resolve_tool({name!r}), so no tool ran: "
+            f"write `await ctx.resolve_tool({name!r}, …)`"
+        )
+
+
+class Recording:
+    """Takes what the agent records while it answers one request. Bad values are its own error."""
+
+    def __init__(self, turn_index: int, mocks: MockResolver) -> None:
+        self.usage = Usage()
+        self._turn_index = turn_index
+        self._mocks = mocks
+        self._closed = False
+
+    def close(self) -> None:
+        """Take nothing more: the agent has answered."""
+        self._closed = True
+
+    def record_tool(self, name: str, args: Mapping[str, Any] | None = None, result: Any = None) -> None:
+        """Record a call that the agent has made and answered itself. Raises AgentError.
+
+        Args:
+            args: the argument object; None is one without keys.
+            result: what JSON or pydantic can write.
+        """
+        if not isinstance(name, str) or not name:
+            raise AgentError(f"record_tool: `name` must be the tool's name, found {safe_repr(name)}")
+        self._check_open(f"record_tool({name!r})")
+        if args is not None and not isinstance(args, Mapping):
+            raise AgentError(
+                f"record_tool({name!r}): `args` must be a mapping of arguments, found {safe_repr(args)}"
+            )
+        call = ToolCall(
+            name,
+            _plain(name, "args", dict(args or {})),
+            _plain(name, "result", result),
+            False,
+            self._turn_index,
+            seen_by=SeenBy.AGENT,
+        )
+        self._mocks.observe((call,))
+
+    def real_call(self, name: str, args: Any) -> RealCall | None:
+        """Begin a call that the agent's own tool may answer; None: mocks must. Raises AgentError.
+
+        It may come when the agent has answered, from work that goes on: it is one of the turn all the same.
+        """
+        return self._mocks.real_call(name, args, self._turn_index)
+
+    def record_usage(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+        """Add tokens to those of the turn. Raises AgentError."""
+        self._check_open("record_usage")
+        prompt = _tokens("prompt_tokens", prompt_tokens)
+        self.usage += Usage(prompt, _tokens("completion_tokens", completion_tokens))
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise AgentError(f"{what}: the agent has answered already; record before the handler returns")
+
+
+def _plain(name: str, what: str, value: Any) -> Any:
+    """The value as JSON has it, so that the record cannot change later."""
+    try:
+        return json.loads(json_text(value))
+    except NotJson as error:
+        call = _not_awaited(value)
+        if call is None:
+            problem = f"`{what}` cannot be written as JSON: {error}"
+        else:
+            problem = f"`{what}` is a call that was not awaited: write `await {call}(…)`"
+        place = called_at()
+        at = f"{place}: " if place else ""
+        raise AgentError(f"{at}record_tool({name!r}): {problem}") from None
+
+
+def _not_awaited(value: Any) -> str | None:
+    """The name of the function that made a coroutine which a value is or has; None: there is none."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return next((found for found in map(_not_awaited, value) if found), None)
+    return str(value.__name__) if inspect.iscoroutine(value) else None
+
+
+def _tokens(name: str, count: Any) -> int:
+    if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+        return count
+    raise AgentError(f"record_usage: `{name}` must be a whole number of at least 0, found {safe_repr(count)}")

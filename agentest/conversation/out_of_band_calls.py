@@ -1,0 +1,402 @@
+"""The calls of a conversation that do not come through its agent's protocol.
+
+Tools within the agent ask at gates in this process or at mock servers, and spans tell of those that asked
+nobody. The agent may swallow what ends the conversation there, so the turn loop asks for it here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from agentest.agents.bypassed_tools import named_tools
+from agentest.agents.in_process.tool_gate import Gate, to_be_asked_for
+from agentest.agents.port import MockBypassed, TurnContext
+from agentest.conversation.turn_progress import TurnProgress
+from agentest.domain.messages import ToolSpec
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall, Turn, arguments_untold
+from agentest.mock_servers.port import (
+    REFUSED,
+    Addresses,
+    AskedTurn,
+    How,
+    Identity,
+    ServedAnswer,
+    ServedCall,
+    TellsSpans,
+    TurnTraces,
+)
+from agentest.mocks.calls import RecordedCall, tool_called
+from agentest.mocks.resolver import MockResolver
+from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
+from agentest.support.json_schema import schema_validator
+from agentest.support.json_text import NotJson, json_text
+from agentest.support.replacing import replace
+from agentest.support.trace_context import TraceContext, in_turn
+
+_SERVED = (
+    "give all tools of the agent the address of the mock server ({{mcp_url}}, {{rest_url}}; google-adk's "
+    "server takes the plugin agentest_adk.MockTools)"
+)
+_IN_PROCESS = "lead all tools of the agent to the mocks (agentest.mocks)"
+_HANDED_OVER = "have the agent hand the call to its caller (a handler: ctx.resolve_tool)"
+"""How mocks answer calls that an agent would run itself."""
+
+
+class CallsElsewhere:
+    """The calls of one conversation that come to gates and servers, and those that spans tell of."""
+
+    def __init__(self, agent: str, mocks: MockResolver, served: Served | None, *, mocks_inside: bool) -> None:
+        """The parameters are as in `TurnLoop`; `agent` is its name."""
+        self._agent = agent
+        self._way = _SERVED if served else _IN_PROCESS if mocks_inside else _HANDED_OVER
+        self._mocks = mocks
+        self._tools = mocks.specs()
+        self._served = served
+        self._mocks_inside = mocks_inside or served is not None
+        self._gates: list[Gate] = []
+        self._mended: Mapping[int, str] = {}
+        """Turn → why its calls were hidden when it closed; they are known by now."""
+
+    def begin_turn(self, turn_index: int) -> None:
+        """Calls that come to servers are of this turn from now on."""
+        if self._served:
+            self._served.turn_index = turn_index
+
+    def reaching(self, ctx: TurnContext) -> TurnContext:
+        """The context of a request, with what leads tools within the agent to us: addresses, and a gate."""
+        ctx = replace(
+            ctx,
+            mocks_inside=self._mocks_inside,
+            servers=self._served.addresses if self._served else None,
+        )
+        self._gates.append(Gate(ctx))
+        return replace(ctx, gate=self._gates[-1])
+
+    @contextmanager
+    def asking(self, turn: TurnProgress) -> Iterator[None]:
+        """While the agent is asked: requests name the turn, and are counted, and tools find the last gate."""
+        with in_turn(self._served.trace if self._served else None) as sent, to_be_asked_for(self._gates[-1]):
+            try:
+                yield
+            finally:
+                turn.named += sent.requests
+                turn.stays_open |= sent.stays_open
+
+    def check_gates(self) -> None:
+        """Raise what has ended the conversation at a gate."""
+        for gate in self._gates:
+            if gate.ended is not None:
+                raise gate.ended
+
+    def check(self) -> None:
+        """Raise what has ended the conversation, wherever that call was made."""
+        if self._served:
+            self._served.check()
+        self.check_gates()
+
+    def check_told(self, turn_index: int) -> None:
+        """Raise MockBypassed where the agent's protocol tells of a call that a mock should have answered."""
+        self._check_no_bypass(turn_index)
+
+    def _check_no_bypass(self, turn_index: int) -> None:
+        own = self._served.own if self._served else ()
+        calls = self._mocks.calls_of(turn_index)
+        if not self._mocks_inside:  # a longer name is of another tool where no framework makes names
+            mocked = {tool.name for tool in self._tools}
+            calls = tuple(call for call in calls if call.name in mocked)
+        check_no_bypass(self._agent, self._tools, calls, own, way=self._way)
+
+    async def see_spans(self, turn: TurnProgress) -> None:
+        """Wait for the spans of a turn that was answered, and note what they tell. Raises MockBypassed."""
+        if self._served is None or self._served.traced is None:
+            return
+        turn.note_traces(await self._served.traced.see(turn.asked(self._served.who.key)))
+        self._check_no_bypass(turn.turn_index)
+
+    async def see_late_spans(self, turns: tuple[Turn, ...]) -> None:
+        """Note what came when its turn had closed; what stays open to the end ends a span by now.
+
+        Raises MockBypassed.
+        """
+        if self._served is None or self._served.traced is None:
+            return
+        self._mended = await self._served.traced.see_late()
+        for turn in turns:
+            self._check_no_bypass(turn.turn_index)
+
+    def close(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        """Answer no more calls at gates. Returns the turns, with the calls that are known of only now."""
+        for gate in self._gates:
+            gate.close()
+        return tuple(map(self._with_late_calls, turns))
+
+    def _with_late_calls(self, turn: Turn) -> Turn:
+        mended = turn.calls_hidden == self._mended.get(turn.turn_index)
+        return replace(
+            turn,
+            tool_calls=self._mocks.calls_of(turn.turn_index),
+            asked_calls=self._mocks.asked_in(turn.turn_index),
+            calls_hidden=None if mended else turn.calls_hidden,
+            call_refused=self.doubt_of(turn.turn_index),
+        )
+
+    def doubt_of(self, turn_index: int) -> str | None:
+        """Why calls of a turn may be lacking that we refused; None: none were."""
+        return self._served.doubt_of(turn_index) if self._served else None
+
+
+class Served:
+    """A conversation's part of the servers: it answers their calls, and knows in which turn it is."""
+
+    def __init__(self, who: Identity, mocks: MockResolver, own: Container[str] = ()) -> None:
+        self.who = who
+        self.addresses = Addresses()
+        self.turn_index = 0
+        """The turn under way, else the last one: a call that comes after the reply is one of its turn."""
+        self.traced: Traced | None = None
+        """What its agent's spans tell; None: nobody receives any."""
+        self._mocks = mocks
+        self.own = own
+        """Names of tools that the agent is known to have, as its calls have them."""
+        self._doubts: dict[int, str] = {}
+        """Turn → why a call of it may be lacking."""
+        self._ended: list[AgentestError] = []
+        self._real: list[tuple[RecordedCall, bool]] = []
+        """Calls that were left to the real tool, each with whether there is one."""
+
+    @property
+    def trace(self) -> TraceContext:
+        """The turn as requests name it."""
+        return TraceContext(self.who.key, self.turn_index)
+
+    def check(self) -> None:
+        """Raise what a call has ended the conversation with: the agent was told, and may have gone on."""
+        if self._ended:
+            raise self._ended[0]
+
+    async def answer(self, call: ServedCall) -> ServedAnswer:
+        """Record a call and answer it by the mocks. What it raises ends the conversation (`check`)."""
+        try:
+            recorded, result = await self._mocks.serve(
+                call.tool, call.arguments, self.turn_index, call.call_id, call.problem
+            )
+        except AgentestError as error:
+            self._ended.append(_ends(error, call))
+            return ServedAnswer(how=How.UNMOCKED, message=str(self._ended[-1]))
+        known = recorded.call
+        if known.invalid_arguments:
+            return ServedAnswer(how=How.INVALID, message=known.invalid_arguments)
+        if not known.mocked:
+            self._real.append((recorded, call.caller_runs or call.would_run))
+            return ServedAnswer(how=How.REAL, number=len(self._real) - 1)
+        if (http := recorded.http) is not None:
+            how = How.FAILED if http.failed else How.ANSWERED
+            headers = tuple(http.headers.items())
+            return ServedAnswer(
+                how=how, result=result, message=str(http), status=http.status, headers=headers
+            )
+        if known.error is not None:
+            return ServedAnswer(how=How.FAILED, message=result["error"])
+        if call.check and (problem := call.check(result)):
+            return self._wrongly_mocked(call, problem)
+        return ServedAnswer(how=How.ANSWERED, result=result)
+
+    def _wrongly_mocked(self, call: ServedCall, problem: str) -> ServedAnswer:
+        """End the conversation: what an agent makes of an answer that cannot be says nothing of it."""
+        error = MockError(
+            f"the mock of tool {call.tool!r} answered what the real tool cannot answer: {problem}. Correct "
+            "the mock (a tool that fails is a mock that raises); or, where the tool has changed, what was "
+            "recorded of it"
+        )
+        self._ended.append(error)
+        return ServedAnswer(how=How.UNMOCKED, message=str(error))
+
+    async def answered(self, number: int, result: object, *, failed: bool, status: int | None = None) -> None:
+        """Note what the real tool answered to a call that was left to it."""
+        if 0 <= number < len(self._real):  # it may come from outside
+            call, ran = self._real[number]
+            self._mocks.note_real(call, result, failed=failed, status=status, ran=ran)
+
+    async def refused(self, why: str) -> None:
+        """Note that a call was refused that may have been of the turn."""
+        self._doubts.setdefault(self.turn_index, why)
+
+    def doubt_of(self, turn_index: int) -> str | None:
+        """Why calls of a turn may be lacking: one was refused in it, or before, of which the rest comes."""
+        return next((why for turn, why in self._doubts.items() if turn <= turn_index), None)
+
+
+def check_no_bypass(
+    agent: str,
+    mocks: Sequence[ToolSpec],
+    calls: Sequence[ToolCall],
+    own: Container[str] = (),
+    *,
+    way: str = "",
+) -> None:
+    """Raise MockBypassed where mocks should have answered calls of a turn, and did not.
+
+    A call that no tool has run, as the agent's framework refused it, is none of those.
+
+    Args:
+        own: names of tools that the agent has, whose calls are of no mock with a name alike.
+        way: how mocks answer such an agent's calls, as an instruction.
+    """
+    mocked = {tool.name: tool.parameters for tool in mocks}
+    names: dict[str, str] = {}
+    for call in filter(_called_past_mocks, calls):
+        tool = tool_called(call.name, mocked, own)
+        if tool is None:
+            continue
+        if told := refused_by_us(call):
+            raise MockBypassed(_refused(agent, call.name, told))
+        if not refused_by_framework(call, mocked[tool]):
+            names[call.name] = tool
+    if names:
+        raise MockBypassed(_bypassed(agent, names, way), tools=tuple(names))
+
+
+def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
+    """What ends the conversation, with what would happen to the tool otherwise."""
+    if isinstance(error, UnmockedToolError) and (call.would_run or call.caller_runs):
+        return UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+    return error
+
+
+def _called_past_mocks(call: ToolCall) -> bool:
+    """Whether the agent was seen to make a call itself that we were not asked for."""
+    return call.ran and not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
+
+
+def _refused(agent: str, name: str, told: str) -> str:
+    return (
+        f"agent {agent!r} called {name!r}, and got no answer of a mock: it was told {told!r}. What it would "
+        "have done with an answer is not known"
+    )
+
+
+def _bypassed(agent: str, names: Mapping[str, str], way: str) -> str:
+    """`names`: what the agent calls a tool → the mock that should have answered."""
+    other = next((name for name, mock in names.items() if name != mock), None)
+    allowed = f"it may run, remove its mock; otherwise {way}"
+    if other is not None:
+        allowed = (
+            f"{other!r} is not the tool of mock {names[other]!r}, list it in the agent's `tools`; " + way
+        )
+    return (
+        f"agent {agent!r} ran {named_tools(tuple(names))} itself: no mock was asked, and the real tool ran. "
+        f"If {allowed}"
+    )
+
+
+class Traced:
+    """A conversation whose agent sends traces."""
+
+    def __init__(self, mocks: MockResolver, source: TellsSpans, *, alone: bool) -> None:
+        """`alone`: whether nobody else tells of the agent's calls: missing spans hide them then."""
+        self._mocks = mocks
+        self._source = source
+        self._alone = alone
+        self._asked: dict[int, AskedTurn] = {}
+        self._missing: dict[int, str] = {}
+        """Turn → why it was not complete when it closed."""
+        self._stays_open = False
+        """Whether the spans of all turns end with the conversation."""
+        self._told: set[str] = set()
+        """The spans whose calls are in the record."""
+
+    async def see(self, asked: AskedTurn) -> TurnTraces:
+        """Wait for the spans of a turn, and record their calls. Raises AgentError for a name that is none."""
+        self._stays_open |= asked.stays_open
+        self._asked[asked.turn_index] = asked
+        told = await self._source.spans_of(replace(asked, wait=asked.wait and not self._stays_open))
+        if told.missing:
+            self._missing[asked.turn_index] = told.missing
+        self._observe(told)
+        return told if self._alone else replace(told, missing=None)
+
+    async def see_late(self) -> Mapping[int, str]:
+        """Record the calls of spans that came after their turns had closed. Raises as `see`.
+
+        Returns:
+            Turn → why its calls were hidden, for the turns whose calls are known by now.
+        """
+        mended: dict[int, str] = {}
+        for turn_index, asked in self._asked.items():
+            missing = turn_index in self._missing
+            # What was asked for in its turn has been waited for.
+            wait = self._stays_open and missing and not mended
+            told = await self._source.spans_of(replace(asked, wait=wait))
+            self._observe(told)
+            if missing and not told.missing:
+                mended[turn_index] = self._missing[turn_index]
+        return mended
+
+    def _observe(self, told: TurnTraces) -> None:
+        new = [each for each in told.calls if not each.spans & self._told]
+        self._mocks.observe([each.call for each in new])
+        self._told.update(*(each.spans for each in told.calls))
+
+
+_FRAMEWORKS_WORDS = re.compile(
+    r"validation errors? for|field required|input should be|invalid_type|is a required property"
+    r"|is not of type|additional properties are not allowed|mandatory input parameters"
+    r"|invalid (?:input|arguments|tool call|tool parameters)|did not match (?:expected )?schema"
+    r"|does not match (?:expected )?schema|unknown tool|no such tool|not a valid tool|tool \S+ not found"
+    r"|unexpected keyword argument|fix the errors and try again",
+    re.IGNORECASE,
+)
+"""How frameworks say that they refused a call: of pydantic-ai, LangGraph, google-adk, the AI SDK, FastMCP and
+the libraries by which they check arguments."""
+_OPENS_WRONG = re.compile(
+    r"error|invalid|unknown tool|no such tool|not found|not a valid|not match|unexpected", re.IGNORECASE
+)
+_OPENING_CHARS = 100
+"""Within which a refusal says that it is one: what a tool answers may have a framework's words as well."""
+_SOUNDS_WRONG = re.compile(r"error|invalid|required|missing|expected|fail|not allowed", re.IGNORECASE)
+_SHOWN_CHARS = 4000
+
+
+def refused_by_us(call: ToolCall) -> str | None:
+    """What a mock server told the agent in place of an answer, as the agent tells it; None: it told none."""
+    text = _text(call)
+    at = text.find(REFUSED)
+    return text[at:].splitlines()[0].rstrip('"}] ') if at >= 0 else None
+
+
+def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:
+    """Whether a framework seems to have refused a call before any tool ran: its arguments do not fit.
+
+    Args:
+        parameters: the JSON Schema of the tool's arguments, as far as we know it.
+    """
+    text = _text(call)
+    opens_wrong = call.error is not None or _OPENS_WRONG.search(text[:_OPENING_CHARS])
+    if opens_wrong and _FRAMEWORKS_WORDS.search(text):
+        return True
+    if arguments_untold(call):
+        return False  # whether they fit is not known
+    sounds_wrong = call.error is not None or call.result is None or _SOUNDS_WRONG.search(text) is not None
+    return sounds_wrong and not _fits(call.args, parameters)
+
+
+def _text(call: ToolCall) -> str:
+    """What the agent tells of the answer, as text."""
+    result = call.result
+    if not isinstance(result, str):
+        try:
+            result = json_text(result)
+        except NotJson:
+            result = repr(result)
+    return f"{call.error or ''} {result}"[:_SHOWN_CHARS]
+
+
+def _fits(args: Any, parameters: Mapping[str, Any]) -> bool:
+    try:
+        return bool(schema_validator(parameters, lambda *_: True).is_valid(args))
+    except Exception:  # noqa: BLE001 - a schema with errors, of which jsonschema raises many: nothing is known
+        return True

@@ -1,0 +1,214 @@
+"""Who talks to the agent: a script, a model, or, without a model, the scenario's own facts.
+
+A user holds nothing of a conversation: what it says next depends on the turns so far, and on what it did with
+tools of its own (`user_tools`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agentest.conversation.user_prompts import (
+    MAX_ROUNDS,
+    OPENING,
+    STOP_MARK,
+    ActingMessage,
+    ActingOpening,
+    OpeningMessage,
+    UserMessage,
+    reply_seen,
+    reply_shown,
+    user_prompt,
+)
+from agentest.conversation.user_tools import UserTools
+from agentest.domain.end_reason import Ending
+from agentest.domain.messages import Attachment, UserText
+from agentest.domain.transcript import Turn
+from agentest.models.port import CallKey, Message, Model
+from agentest.scenarios.model import Scenario
+from agentest.support.errors import ModelError
+from agentest.support.replacing import replace as replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A user's message. `ends`: how the conversation ends with the agent's reply to it; None: it goes on."""
+
+    text: str
+    ends: Ending | None = None
+    attachments: tuple[Attachment, ...] = ()
+    """Files that go with the text."""
+
+
+class User(Protocol):
+    """Someone who talks to the agent."""
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        """The next message, or how the conversation ends. Raises ModelError."""
+        ...
+
+
+class ScriptedUser:
+    """Says the messages of a script, whatever the agent replies."""
+
+    def __init__(self, messages: Sequence[str | UserText]) -> None:
+        self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        at = len(turns)
+        if at >= len(self._messages):
+            return Ending.SCRIPT
+        message, is_last = self._messages[at], at == len(self._messages) - 1
+        return Said(message.text, Ending.SCRIPT if is_last else None, message.attachments)
+
+
+class SimulatedUser:
+    """A user played by a model."""
+
+    def __init__(
+        self,
+        model: Model,
+        scenario: Scenario,
+        scope: str,
+        conversation: int,
+        *,
+        attempt: int = 0,
+        tools: UserTools | None = None,
+    ) -> None:
+        """`attempt`: how often this conversation was held before (`user.check`). `tools`: its own, if any."""
+        self._model = model
+        self._prompt = user_prompt(scenario)
+        self._patience = scenario.patience
+        self._key = CallKey("user", scope, conversation, sample=attempt)
+        self._tools = tools
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        if out_of_patience(self._patience, turns):
+            return Ending.GAVE_UP
+        key = replace(self._key, turn=len(turns))
+        answer = await (self._acted(turns, key, self._tools) if self._tools else self._answer(turns, key))
+        return (answer.ending or Said(answer.message)) if turns else _first(answer)
+
+    async def _answer(self, turns: Sequence[Turn], key: CallKey) -> UserMessage:
+        shape = UserMessage if turns else OpeningMessage
+        return await self._model.ask(self._messages(turns), shape, key)
+
+    async def _acted(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
+        """What the user says when it has done with its tools. Raises ModelError where it never has."""
+        shape = ActingMessage if turns else ActingOpening
+        for used in range(MAX_ROUNDS + 1):
+            answer = await self._model.ask(self._messages(turns), shape, key)
+            if not answer.tool_calls:
+                return answer
+            if used < MAX_ROUNDS:
+                await tools.use(answer, len(turns))
+        raise ModelError(
+            f"the simulated user used its own tools more than {MAX_ROUNDS} times before its message of turn "
+            f"{len(turns)} without writing one (inference failure)"
+        )
+
+    def _messages(self, turns: Sequence[Turn]) -> list[Message]:
+        """The conversation as the user sees it: its own lines are the model's, the agent's the other's."""
+        seen = reply_shown if self._tools else reply_seen
+        messages: list[Message] = [
+            {"role": "system", "content": self._prompt},
+            {"role": "user", "content": OPENING},
+        ]
+        for turn in turns:
+            messages += self._done_before(turn.turn_index)
+            messages.append({"role": "assistant", "content": turn.user_message})
+            messages.append({"role": "user", "content": seen(turn)})
+        return messages + self._done_before(len(turns))
+
+    def _done_before(self, turn_index: int) -> list[Message]:
+        return self._tools.messages(turn_index) if self._tools else []
+
+
+class UntoldUser:
+    """A user whose model is told the agent's replies without secrets; its own messages stay as they are."""
+
+    def __init__(self, user: User, hide: Callable[[str], str]) -> None:
+        self._user = user
+        self._hide = hide
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        told = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
+        return await self._user.next_message(told)
+
+
+def _first(answer: UserMessage) -> Said:
+    return Said(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
+
+
+def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
+    """Whether the agent's last replies are one text as often as a scenario's `patience` allows.
+
+    Without a tool call in any of these turns, and whatever the case, the spaces and the punctuation. A reply
+    that nothing repeats tells nothing: with a patience of 1 the user's model alone decides.
+    """
+    if patience is None or not 1 < patience <= len(turns):
+        return False
+    last = turns[-patience:]
+    return (
+        not any(turn.tool_calls for turn in last) and len({_bare(turn.agent_message) for turn in last}) == 1
+    )
+
+
+def _bare(text: str) -> str:
+    """A text without what does not count when two are compared."""
+    return " ".join(_WORD.findall(text.casefold())) or text.strip()
+
+
+_WORD = re.compile(r"\w+")
+_QUESTION_MARKS = "?？؟"
+# A full stop inside a number or an abbreviation does not end a sentence; a space after it does.
+_SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "؟ ", "？", "。", "！")
+_SAY_NOTHING = frozenset(
+    _WORD.findall(
+        "a an and any are as at be by can could d did do does for from had has have how i if in is it ll m "
+        "may me my of on or our please re s shall should so t that the then there this to us ve was we were "
+        "what when where which who whom whose why will with would you your"
+    )
+)
+
+
+class OfflineUser:
+    """A user without a model: says the goal, then answers with what it knows, each fact once.
+
+    Deterministic: the fact that shares most words of meaning with the agent's last question comes next, the
+    earliest listed where several share as many. It stops when no fact is left, or the agent has given the
+    same reply as often as the scenario's `patience` allows.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._goal = scenario.goal
+        self._patience = scenario.patience
+        self._knowledge = scenario.knowledge
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        if not turns:
+            return Said(self._goal)
+        if out_of_patience(self._patience, turns):
+            return Ending.GAVE_UP
+        left = list(self._knowledge)
+        for turn in turns[1:]:
+            left.remove(turn.user_message)
+        if not left:
+            return Ending.SATISFIED
+        asked = _words(_last_question(turns[-1].agent_message))
+        return Said(max(left, key=lambda fact: len(asked & _words(fact))))
+
+
+def _last_question(text: str) -> str:
+    end = max(text.rfind(mark) for mark in _QUESTION_MARKS)
+    if end < 0:
+        return text
+    question = text[:end].rstrip(_QUESTION_MARKS + "!")
+    return question[max(question.rfind(mark) for mark in _SENTENCE_ENDS) + 1 :]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORD.findall(text)) - _SAY_NOTHING

@@ -1,0 +1,380 @@
+"""The turn loop: one conversation between a user and an agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
+from time import perf_counter
+from typing import Any
+
+from agentest.agents.port import (
+    Agent,
+    AgentReply,
+    MockBypassed,
+    NoReply,
+    TurnContext,
+    in_conversation,
+    takes_attachments,
+    well_formed_reply,
+)
+from agentest.agents.server_output import NO_SERVERS, AgentServers
+from agentest.conversation.handler_calls import HandedCalls, Recording
+from agentest.conversation.out_of_band_calls import CallsElsewhere, Served
+from agentest.conversation.simulated_user import Said, User
+from agentest.conversation.turn_progress import TurnProgress, failure_of
+from agentest.conversation.user_tools import UserTools
+from agentest.domain.end_reason import Ending
+from agentest.domain.messages import (
+    AgentMessage,
+    Attachment,
+    Message,
+    Session,
+    ToolRequest,
+    ToolResult,
+    UserText,
+)
+from agentest.domain.transcript import (
+    Attached,
+    Blame,
+    Conversation,
+    Failure,
+    ServerOutput,
+    TimeSpent,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+    with_mentions,
+)
+from agentest.mocks.resolver import MockResolver
+from agentest.mocks.state import EndState
+from agentest.support.dates import today
+from agentest.support.errors import AgentError, AgentestError, CannotSend
+from agentest.support.json_text import copied, well_formed
+from agentest.support.replacing import replace
+from agentest.support.text import shortened
+
+MAX_TOOL_ROUNDS = 50
+
+OnTurn = Callable[[tuple[Turn, ...]], None]
+"""Receives every closed turn, with those before it."""
+
+
+class TurnLoop:
+    """One conversation under way. Whatever ends it early becomes part of the transcript."""
+
+    def __init__(
+        self,
+        conversation_id: str,
+        scenario: str,
+        agent: Agent,
+        user: User,
+        mocks: MockResolver,
+        *,
+        max_turns: int,
+        session: Session | None = None,
+        session_id: str | None = None,
+        date: str | None = None,
+        served: Served | None = None,
+        mocks_inside: bool = False,
+        keeps_state: bool = False,
+        on_turn: OnTurn = lambda _: None,
+        redact: Callable[[str], str] = str,
+        servers: AgentServers = NO_SERVERS,
+        user_tools: UserTools | None = None,
+    ) -> None:
+        """`session_id` (default: that of `session`, else a new one) is the one that the agent receives.
+
+        `date`: when the conversation takes place, in ISO 8601 (default: today).
+        `served`: the conversation's part of the servers beside the agent, where there are any.
+        `mocks_inside`: whether mocks answer calls within the agent, which it may tell of all the same.
+        `keeps_state`: whether the state of the mocks at the end is part of the transcript.
+        `servers`: those that were started for the agent. `user_tools`: the user's own, whose calls are kept.
+        """
+        self._id = conversation_id
+        self._scenario = scenario
+        self._agent = agent
+        self._partner = agent
+        """Who answers: the agent, or what it has opened for this conversation."""
+        self._user = user
+        self._mocks = mocks
+        self._tools = mocks.specs()
+        self._max_turns = max_turns
+        # Of its own: handlers may keep in the state what they like.
+        self._session = session and replace(session, state=copied(dict(session.state)))
+        self._session_id = session_id or session_id_of(session, conversation_id)
+        self._date = date or today()
+        self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
+        self._keeps_state = keeps_state
+        self._on_turn = on_turn
+        self._redact = redact
+        self._servers = servers
+        self._user_tools = user_tools
+        self._turns: tuple[Turn, ...] = ()
+        self._initial_state: Mapping[str, Any] | None = None
+        self._messages: list[Message] = []
+        self._current: TurnProgress | None = None
+        self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
+
+    async def run(self) -> Conversation:
+        """Lead the conversation to its end. Never raises but for cancellation."""
+        try:
+            self._mocks.begin()
+            async with in_conversation(self._agent) as self._partner:
+                ending = await self._talk()
+            await self._see_late_spans()
+            self._elsewhere.check()
+            return self._finished(ending)
+        except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
+            failure = failure_of(error, self._redact)
+        current = self._current
+        try:
+            await (self._see_spans(current) if current else self._see_late_spans())
+            if current:
+                self._elsewhere.check_told(current.turn_index)
+        except MockBypassed as bypassed:  # that a real tool has run must not be lost
+            failure = self._bypassed(failure, bypassed)
+        except AgentestError:
+            pass  # it has ended with another error already
+        if current is None:
+            return self._finished(Ending.ERROR, self._in_doubt(failure))
+        calls = self._mocks.calls_of(current.turn_index)
+        of_agent = failure.blame is Blame.AGENT
+        printed = await self._servers.since(current.printed) if of_agent else ()
+        failure = _with_ended(failure, printed)
+        unfinished = current.unfinished(calls, printed, self._waited)
+        return self._finished(Ending.ERROR, self._in_doubt(failure), unfinished)
+
+    def _bypassed(self, ended: Failure, bypassed: MockBypassed) -> Failure:
+        """The failure of a conversation that had ended with another when it was seen that a real tool ran."""
+        found = failure_of(bypassed, self._redact)
+        if ended.bypassed or ended.message.startswith(found.message):
+            return ended
+        return replace(found, message=f"{found.message}. Besides, {ended.message}")
+
+    def _in_doubt(self, failure: Failure) -> Failure:
+        """The failure; not the agent's where a call may have been refused: what it did may come of that."""
+        why = self._elsewhere.doubt_of(len(self._turns))
+        if why is None or failure.blame is not Blame.AGENT:
+            return failure
+        return Failure(Blame.INTERNAL, f"{failure.message} (which may come of what we did: {why})")
+
+    def _finished(
+        self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
+    ) -> Conversation:
+        held = Conversation(
+            self._id,
+            self._elsewhere.close(self._turns),
+            ending,
+            failure,
+            unfinished,
+            self._time(),
+            self._session_id,
+            initial_state=self._initial_state,
+            user_calls=self._user_tools.calls if self._user_tools else (),
+        )
+        return with_state(held, self._mocks.end_state()) if self._keeps_state else held
+
+    async def _see_spans(self, turn: TurnProgress) -> None:
+        with self._waiting_for("agent"):
+            await self._elsewhere.see_spans(turn)
+
+    async def _see_late_spans(self) -> None:
+        with self._waiting_for("agent"):
+            await self._elsewhere.see_late_spans(self._turns)
+
+    def _time(self) -> TimeSpent:
+        waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
+        return TimeSpent(total_ms=sum(waited.values()), **waited)
+
+    @contextmanager
+    def _waiting_for(self, who: str) -> Iterator[None]:
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self._waited[who] += perf_counter() - began
+
+    async def _talk(self) -> Ending:
+        while len(self._turns) < self._max_turns:
+            waited = dict(self._waited)
+            with self._waiting_for("user"):
+                said = await self._user.next_message(self._turns)
+            if isinstance(said, Ending):
+                return said
+            await self._take_turn(said, waited)
+            if said.ends is not None:
+                return said.ends
+        return Ending.MAX_TURNS
+
+    async def _take_turn(self, said: Said, waited: Mapping[str, float]) -> None:
+        text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
+        message = with_mentions(text, attached)
+        self._current = TurnProgress(len(self._turns), message, attached, waited=waited)
+        self._current.printed = self._servers.positions()
+        self._elsewhere.begin_turn(self._current.turn_index)
+        if said.attachments and not takes_attachments(self._agent):
+            raise CannotSend(
+                f"{said.attachments[0].origin} sends a file along, and agent {self._agent.name!r} is of a "
+                "type that is sent text alone; leave the case out for this agent"
+            )
+        self._messages.append(UserText(text, said.attachments))
+        reply = await self._text_reply(self._current)
+        self._messages.append(AgentMessage(reply))
+        calls = self._mocks.calls_of(self._current.turn_index)
+        closed = self._current.closed(reply, calls, self._waited)
+        doubt = self._elsewhere.doubt_of(closed.turn_index)
+        self._turns = (*self._turns, replace(closed, call_refused=doubt) if doubt is not None else closed)
+        self._current = None
+        self._on_turn(self._turns)
+
+    async def _text_reply(self, turn: TurnProgress) -> str:
+        """Ask the agent, answer its tool calls, and ask again, until it asks for no more of them.
+
+        Without text, the reply is empty where the agent called a tool in this turn: it has handed over.
+        """
+        for answered in range(MAX_TOOL_ROUNDS + 1):
+            reply = await self._ask(turn)
+            if not reply.tool_requests:
+                await self._see_spans(turn)
+                if reply.text and reply.text.strip():
+                    return reply.text
+                if self._mocks.calls_of(turn.turn_index):
+                    return ""
+                raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
+            if answered < MAX_TOOL_ROUNDS:
+                await self._answer_tools(reply, turn)
+        raise AgentError(
+            f"the agent asked for tools more than {MAX_TOOL_ROUNDS} times in turn {turn.turn_index} "
+            "without replying to the user"
+        )
+
+    async def _ask(self, turn: TurnProgress) -> AgentReply:
+        turn.requests += 1
+        handed, recording = HandedCalls(turn.turn_index, self._mocks), Recording(turn.turn_index, self._mocks)
+        try:
+            reply = await self._reply(turn, handed, recording)
+        except NoReply as error:
+            turn.count_retries(error.retries)
+            self._mocks.observe(turn.in_rounds(error.observed), retold=error.retells)
+            self._check_cause(error)
+            raise
+        except MockBypassed as error:
+            self._mocks.observe(error.observed)
+            raise
+        except RecursionError:
+            raise AgentError("the agent's answer is nested too deeply to be read") from None
+        except AgentError as error:
+            self._check_cause(error)
+            handed.check_answered(error)
+            raise
+        finally:
+            recording.close()
+        self._elsewhere.check_gates()
+        handed.check()
+        self._note(turn, reply, recording.usage)
+        self._elsewhere.check()
+        return reply
+
+    async def _reply(self, turn: TurnProgress, handed: HandedCalls, recording: Recording) -> AgentReply:
+        ctx = self._elsewhere.reaching(self._context(turn.turn_index, handed, recording))
+        with self._waiting_for("agent"), self._elsewhere.asking(turn):
+            reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
+        turn.asks += 1
+        return reply
+
+    def _check_cause(self, error: AgentError) -> None:
+        """Raise in the place of an agent's error what it comes from: frameworks pack what a tool raises."""
+        try:
+            self._elsewhere.check()
+        except AgentestError as known:
+            raise known from error
+
+    def _note(self, turn: TurnProgress, reply: AgentReply, recorded: Usage) -> None:
+        """Keep what a reply tells besides its text."""
+        self._mocks.observe(turn.in_rounds(reply.observed), retold=reply.retells)
+        self._elsewhere.check_told(turn.turn_index)
+        turn.note_remarks(reply, self._agent.name)
+        turn.note_session(reply, self._redact)
+        if self._initial_state is None:
+            self._initial_state = reply.state_before
+        turn.note_times(reply)
+        turn.tells_calls = turn.tells_calls or reply.tells_calls
+        turn.calls_hidden = turn.calls_hidden or reply.calls_hidden
+        turn.usage += reply.usage + recorded
+        if reply.model_calls:  # an agent that has counted none does not tell
+            turn.model_calls = (turn.model_calls or 0) + reply.model_calls
+        turn.count_retries(reply.retries)
+
+    def _context(self, turn_index: int, handed: HandedCalls, recording: Recording) -> TurnContext:
+        return TurnContext(
+            self._id,
+            self._scenario,
+            turn_index,
+            handed.resolve,
+            self._session,
+            session_id=self._session_id,
+            record_tool=recording.record_tool,
+            record_usage=recording.record_usage,
+            date=self._date,
+            tools=self._tools,
+            real_call=recording.real_call,
+        )
+
+    async def _answer_tools(self, reply: AgentReply, turn: TurnProgress) -> None:
+        requests = _with_ids(reply.tool_requests, turn)
+        results: list[ToolResult] = []
+        round, turn.messages = turn.messages, turn.messages + 1
+        for request in requests:
+            with self._waiting_for("tools"):
+                text = await self._mocks.resolve_json(
+                    request.name, request.arguments, turn.turn_index, request.id, round=round
+                )
+            results.append(ToolResult(request.id, request.name, well_formed(text)))
+        self._messages.append(AgentMessage(reply.text, requests))
+        self._messages.extend(results)
+
+
+def with_state(conversation: Conversation, end: EndState) -> Conversation:
+    """The conversation with the state of its mocks at the end."""
+    return replace(conversation, mock_state=end.told, inexact_state=end.inexact, live_state=end.live)
+
+
+def _with_ended(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
+    """The failure of a turn; it names the servers that had ended by then."""
+    ended = [
+        f"server {each.server!r} had exited with status {each.exit_status}"
+        for each in printed
+        if each.exit_status is not None
+    ]
+    return replace(failure, message=f"{failure.message} ({'; '.join(ended)})") if ended else failure
+
+
+def _attached(file: Attachment) -> Attached:
+    return Attached(file.mime_type, file.name, file.size, shortened(file.uri))
+
+
+def _with_ids(requests: Sequence[ToolRequest], turn: TurnProgress) -> tuple[ToolRequest, ...]:
+    """The requests, each with an id: results are told apart by it."""
+    return tuple(
+        request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
+        for i, request in enumerate(requests)
+    )
+
+
+_WORDS_CHARS = 24
+
+
+def session_id_of(session: Session | None, conversation_id: str) -> str:
+    """The id that the user has given to the session, else a new one."""
+    return (session and session.session_id) or new_session_id(conversation_id)
+
+
+def new_session_id(conversation_id: str) -> str:
+    """An id that no conversation of any run had before; it shows which conversation it is of.
+
+    At most 63 lower-case letters, digits and hyphens: what URLs and the session services of ADK take.
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", conversation_id.lower())[:_WORDS_CHARS].strip("-")
+    return "-".join(part for part in ("agentest", words, token_hex(8)) if part)

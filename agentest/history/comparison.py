@@ -1,0 +1,320 @@
+"""From two runs to what regressed, improved, or changed within noise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agentest.domain.results import Status
+from agentest.history.compared_runs import (
+    MeasuredRun,
+    MeasuredScenario,
+    Pair,
+    check_common,
+    counts_failures,
+    did_not_load,
+    paired,
+    selected,
+)
+from agentest.history.comparison_result import PASS_RATE, Change, Comparison, Row, ScenarioChange, Verdicts
+from agentest.support.statistics.mean_difference import Cluster, Stratum, mean_difference
+from agentest.support.statistics.paired import holm, holm_of_testable, mcnemar, newcombe, shares_differ
+from agentest.support.text import count
+
+LEVEL = 0.05
+"""In how many comparisons something is found falsely, at most: among scenarios, and over all of them."""
+_ROUNDING = 1e-9
+_DECIDED = (Status.PASSED, Status.FAILED)
+_MOST_ASKED = 50
+
+
+def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
+    """The new run against the base. Raises UsageError where they have no scenario in common."""
+    check_common(base, new)
+    every = paired(base, new)
+    pairs = selected(every, base, new)
+    random = agents_random_in_scripts(pairs)
+    drafts = [_draft(pair, base, new, random) for pair in pairs]
+    decided = [draft for draft in drafts if draft.decided]
+    verdicts, overall = _overall(decided)
+    return Comparison(
+        base=base,
+        new=new,
+        notes=tuple(conditions(base, new, pairs, left_out=len(every) - len(pairs))),
+        verdicts=verdicts,
+        overall=overall,
+        scenarios=tuple(_with_changes(drafts)),
+        enough=_enough(decided),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """A scenario before it is known how much is compared besides it."""
+
+    pair: Pair
+    change: Change | None = None
+    """Set where no figure decides."""
+    why: str = ""
+    rows: tuple[Row, ...] = ()
+    tests: tuple[tuple[float, float], ...] = ()
+    """Of each row, how likely it is by chance, and how likely it could be at least."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether it passed or failed in both runs."""
+        return self.change not in (Change.NEW, Change.GONE, Change.NOT_COMPARED)
+
+    @property
+    def sides(self) -> tuple[MeasuredScenario, MeasuredScenario]:
+        assert self.pair.base
+        assert self.pair.new
+        return self.pair.base, self.pair.new
+
+
+def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]) -> _Draft:
+    if pair.base is None or pair.new is None:
+        return _one_sided(pair, base, new)
+    for label, side in (("base", pair.base), ("new", pair.new)):
+        if side.status in _DECIDED and not side.conversations:
+            return _Draft(pair=pair, change=Change.NOT_COMPARED, why=f"no conversation in the {label} run")
+    unknown = [
+        f"{side.state} in the {label} run"
+        for label, side in (("base", pair.base), ("new", pair.new))
+        if side.status not in _DECIDED
+    ]
+    if unknown:
+        return _Draft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
+    rows, tests = _rows(pair.base, pair.new)
+    certain = None if pair.shown.agent in random else came_out_otherwise(pair.base, pair.new)
+    return _Draft(pair=pair, change=certain, rows=rows, tests=tests)
+
+
+def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _Draft:
+    if did_not_load(pair, new):
+        return _Draft(pair=pair, change=Change.NOT_COMPARED, why="its file did not load in the new run")
+    lacking, label = (new, "new") if pair.new is None else (base, "base")
+    if lacking.stopped:
+        why = f"the {label} run ended before it"
+        return _Draft(pair=pair, change=Change.NOT_COMPARED, why=why)
+    return _Draft(pair=pair, change=Change.GONE if pair.new is None else Change.NEW)
+
+
+def _rows(
+    base: MeasuredScenario, new: MeasuredScenario
+) -> tuple[tuple[Row, ...], tuple[tuple[float, float], ...]]:
+    rows: list[Row] = []
+    tests: list[tuple[float, float]] = []
+    if base.known and new.known:
+        shares = (base.passed, base.known), (new.passed, new.known)
+        low, high = newcombe(*shares)
+        often = _times_by_chance(base, new)
+        p = min(1.0, often * shares_differ(*shares))
+        rows.append(
+            Row(
+                name=PASS_RATE,
+                base=base.passed / base.known,
+                new=new.passed / new.known,
+                n_base=base.known,
+                n_new=new.known,
+                low=low,
+                high=high,
+                p=p,
+            )
+        )
+        tests.append((p, min(1.0, often * shares_differ((base.known, base.known), (0, new.known)))))
+    for row, least in _metric_rows([(base, new)]):
+        rows.append(row)
+        tests.append((row.p, least))
+    return tuple(rows), tuple(tests)
+
+
+def _times_by_chance(*scenarios: MeasuredScenario) -> int:
+    """How much more is explained by chance: who stops when a verdict is decided stops at an extreme."""
+    return 2 if any(each.repeated for each in scenarios) else 1
+
+
+def _metric_rows(
+    sides: Sequence[tuple[MeasuredScenario, MeasuredScenario]],
+) -> Iterator[tuple[Row, float]]:
+    """Each metric over these scenarios, and how likely its difference could be at least."""
+    names = {
+        name: None for both in sides for side in both for each in side.conversations for name in each.sums
+    }
+    for name in names:
+        strata = [Stratum(before=_clusters(base, name), after=_clusters(new, name)) for base, new in sides]
+        if found := _row(name, strata):
+            yield found
+
+
+def _row(name: str, strata: Sequence[Stratum]) -> tuple[Row, float] | None:
+    found = mean_difference(strata)
+    if found is None:
+        return None
+    row = Row(
+        name=name,
+        base=found.before,
+        new=found.after,
+        n_base=found.n_before,
+        n_new=found.n_after,
+        low=found.low,
+        high=found.high,
+        p=found.p,
+    )
+    return row, found.least
+
+
+def _clusters(scenario: MeasuredScenario, metric: str) -> list[Cluster]:
+    return [each.sums[metric] for each in scenario.conversations if metric in each.sums]
+
+
+def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
+    return [(float(each.passed), 1) for each in scenario.conversations if each.passed is not None]
+
+
+def _overall(decided: Sequence[_Draft]) -> tuple[Verdicts, tuple[Row, ...]]:
+    """All scenarios that passed or failed in both runs, together."""
+    sides = [draft.sides for draft in decided]
+    statuses = [(base.status, new.status) for base, new in sides]
+    worse = statuses.count((Status.PASSED, Status.FAILED))
+    better = statuses.count((Status.FAILED, Status.PASSED))
+    p = mcnemar(worse, better)
+    outcomes = [Stratum(before=_outcomes(base), after=_outcomes(new)) for base, new in sides]
+    rate = _row(PASS_RATE, outcomes)
+    often = _times_by_chance(*(side for both in sides for side in both))
+    rows = [replace(rate[0], p=min(1.0, often * rate[0].p))] if rate else []
+    rows += [row for row, _ in _metric_rows(sides)]
+    adjusted = holm([p, *(row.p for row in rows)])
+    verdicts = Verdicts(regressed=worse, improved=better, p=p, adjusted=adjusted[0])
+    return verdicts, tuple(map(_judged, rows, adjusted[1:]))
+
+
+def _with_changes(drafts: Iterable[_Draft]) -> Iterator[ScenarioChange]:
+    drafts = list(drafts)
+    adjusted = iter(holm_of_testable([test for draft in drafts for test in draft.tests], LEVEL))
+    for draft in drafts:
+        rows = tuple(_judged(row, next(adjusted)) for row in draft.rows)
+        certain = draft.decided and draft.change is not None
+        if certain and draft.change:
+            rows = tuple(replace(row, change=draft.change) if row.name == PASS_RATE else row for row in rows)
+        yield ScenarioChange(
+            pair=draft.pair,
+            change=draft.change or _worst(draft, rows),
+            why=draft.why,
+            certain=certain,
+            rows=rows,
+        )
+
+
+def _judged(row: Row, adjusted: float) -> Row:
+    return replace(row, adjusted=adjusted, change=_change(row, adjusted))
+
+
+def _change(row: Row, adjusted: float) -> Change:
+    """What became of a figure. Both test and interval must speak for a difference."""
+    if abs(row.difference) <= _ROUNDING:
+        return Change.UNCHANGED
+    inside = row.low is not None and row.high is not None and row.low <= 0 <= row.high
+    if adjusted > LEVEL or inside:
+        return Change.WITHIN_NOISE
+    worse = (row.difference < 0) is not counts_failures(row.name)
+    return Change.REGRESSED if worse else Change.IMPROVED
+
+
+def _worst(draft: _Draft, rows: Iterable[Row]) -> Change:
+    changes = {row.change for row in rows}
+    for change in (Change.REGRESSED, Change.IMPROVED, Change.WITHIN_NOISE):
+        if change in changes:
+            return change
+    base, new = draft.sides
+    return Change.UNCHANGED if base.status is new.status else Change.WITHIN_NOISE
+
+
+def _enough(decided: Sequence[_Draft]) -> int | None:
+    """From how many conversations on a scenario that always passed and never does now would count."""
+    by_chance = [draft for draft in decided if draft.tests and not played_once(*draft.sides)]
+    if not by_chance:
+        return None
+    enough = next((n for n in range(2, _MOST_ASKED) if _told(n, len(by_chance))), None)
+    most = min(min(side.known for side in draft.sides) for draft in by_chance)
+    return enough if enough and most < enough else None
+
+
+def _told(n: int, family: int) -> bool:
+    return shares_differ((n, n), (0, n)) * family <= LEVEL
+
+
+def conditions(
+    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair], left_out: int = 0
+) -> Iterator[str]:
+    """A sentence for each. `left_out`: how many scenarios one of the runs had not selected."""
+    for label, run in (("base", base), ("new", new)):
+        if run.stopped:
+            yield f"the {label} run ended early ({run.stopped}): what had finished is compared"
+    if base.version != new.version:
+        yield f"Agentest: {base.version}, now {new.version}; judges may have been asked in other words"
+    if base.agents != new.agents:
+        yield f"agents: {', '.join(base.agents)}, now {', '.join(new.agents)}"
+    for role in dict.fromkeys((*base.models, *new.models)):
+        before, now = base.models.get(role), new.models.get(role)
+        if before != now:
+            yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
+    if left_out:
+        yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
+    yield from _conversations(pairs)
+    yield from _repeated(pairs)
+
+
+def _conversations(pairs: Sequence[Pair]) -> Iterator[str]:
+    both = [
+        (p.base, p.new) for p in pairs if p.base and p.new and p.base.conversations and p.new.conversations
+    ]
+    other = [(b, n) for b, n in both if len(b.conversations) != len(n.conversations)]
+    if other:
+        first, second = other[0]
+        yield (
+            f"conversations: other numbers in {count(len(other), 'scenario')}, "
+            f"{len(first.conversations)} and now {len(second.conversations)} in {second.name!r}"
+        )
+
+
+def _repeated(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Those of which a run held conversations until the verdict was decided: their pass rates are shifted."""
+    ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
+    if ended:
+        yield (
+            f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
+            "bad ones worse; chance counts twice there"
+        )
+
+
+_LEAST_DISAGREEING = 2
+"""One may be known to be flaky for reasons of its own."""
+_ONE_IN = 20
+"""Of how many scripts one must disagree with itself, for all of an agent's scripts to be drawn by chance."""
+
+
+def agents_random_in_scripts(pairs: Iterable[Pair]) -> frozenset[str]:
+    """The agents whose scripts show that they answer at random: then nothing is certain of them."""
+    scripts, disagreeing = Counter[str](), Counter[str]()
+    for pair in pairs:
+        sides = [side for side in (pair.base, pair.new) if side and side.scripted]
+        scripts[pair.shown.agent] += bool(sides)
+        disagreeing[pair.shown.agent] += any(side.disagrees for side in sides)
+    return frozenset(
+        agent for agent, n in disagreeing.items() if n >= max(_LEAST_DISAGREEING, scripts[agent] / _ONE_IN)
+    )
+
+
+def came_out_otherwise(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
+    """What became of a script that always passed and never does now, or the other way."""
+    if not (base.scripted or new.scripted) or not base.known or not new.known:
+        return None
+    shares = base.passed / base.known, new.passed / new.known
+    return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
+
+
+def played_once(base: MeasuredScenario, new: MeasuredScenario) -> bool:
+    """Whether there is one conversation of a script in each run, so that nobody knows how it varies."""
+    return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1

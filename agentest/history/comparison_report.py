@@ -1,0 +1,303 @@
+"""Figures and scenarios of a comparison in words, for the console and for Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from agentest.domain.results import Status
+from agentest.history.compared_runs import MeasuredRun, MeasuredScenario, counts_failures
+from agentest.history.comparison import played_once
+from agentest.history.comparison_result import PASS_RATE, Change, Comparison, Row, ScenarioChange
+from agentest.report.console.text import BLANK, Line, Part, Printer, line
+from agentest.report.github_markdown import inline, table_row
+from agentest.support.text import count
+
+HEAD = ("", "base", "new", "difference", "95 % interval", "p", "")
+_LEAST_P = 0.001
+_ALWAYS = {
+    Change.REGRESSED: "passed before, fails now",
+    Change.IMPROVED: "failed before, passes now",
+}
+"""What became of a script."""
+
+
+def headline(comparison: Comparison) -> str:
+    """How many of what; the worst first."""
+    counts = ((len(comparison.of(change)), change) for change in Change)
+    return ", ".join(f"{number:,} {change}" for number, change in counts if number)
+
+
+def regressions_overall(comparison: Comparison) -> str:
+    """What regressed over all scenarios together; "" where nothing did."""
+    names = comparison.overall_regressions
+    return f"regressed over all scenarios: {', '.join(names)}" if names else ""
+
+
+def run_line(run: MeasuredRun) -> str:
+    """Which run it is."""
+    held = sum(len(each.conversations) for each in run.scenarios)
+    size = f"{count(len(run.scenarios), 'scenario')}, {count(held, 'conversation')}"
+    begun = run.started_at[:16].replace("T", " ")
+    return f"{run.label}  {size}{f', begun {begun} UTC' if begun else ''}"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A figure in both runs, as the columns of `HEAD` want it."""
+    return (
+        f"{row.name} (failures)" if counts_failures(row.name) else row.name,
+        f"{row.base:.2f}",
+        f"{row.new:.2f}",
+        f"{row.difference:+.2f}",
+        interval(row),
+        likelihood(row.adjusted),
+        "" if row.change is Change.UNCHANGED else _short(row.change),
+    )
+
+
+def interval(row: Row) -> str:
+    if row.low is None or row.high is None:
+        return "unknown" if row.difference else ""
+    return f"{row.low:+.2f} to {row.high:+.2f}"
+
+
+def likelihood(p: float) -> str:
+    return f"< {_LEAST_P}" if p < _LEAST_P else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def verdict_line(comparison: Comparison) -> str:
+    """How many verdicts changed, and how likely that is by chance."""
+    verdicts = comparison.verdicts
+    if not verdicts.regressed + verdicts.improved:
+        return "no verdict changed"
+    return (
+        f"verdicts: {verdicts.regressed} from passed to failed, {verdicts.improved} from failed to passed, "
+        f"p {likelihood(verdicts.adjusted)}"
+    )
+
+
+def story(change: ScenarioChange) -> str:
+    """What became of a scenario, in a row."""
+    pair = change.pair
+    if change.why or pair.base is None or pair.new is None:
+        return change.why or _state(pair.shown)
+    base, new = pair.base, pair.new
+    if change.certain:
+        return f"{_ALWAYS[change.change]} ({_of(base)} → {_of(new)})"
+    status = f"{base.status} → {new.status}" if base.status is not new.status else str(new.status)
+    passed = _passed(base), _passed(new)
+    # Where nothing but scores changed, how many passed is said once.
+    held = passed[0] if passed[0] == passed[1] else " → ".join(passed)
+    return f"{status}, {held} conversations passed"
+
+
+def changed_rows(change: ScenarioChange) -> Iterator[Row]:
+    """The figures that make a scenario what it is; of those within noise none but the pass rate."""
+    if change.certain:
+        return
+    wanted = change.change if change.change is not Change.UNCHANGED else None
+    for row in change.rows:
+        if row.change is wanted and (wanted is not Change.WITHIN_NOISE or row.name == PASS_RATE):
+            yield row
+
+
+def footnotes(comparison: Comparison) -> Iterator[str]:
+    """What a reader must know to take the words rightly."""
+    unknown = len(comparison.of(Change.NOT_COMPARED))
+    if unknown:
+        verb = "was" if unknown == 1 else "were"
+        yield f"{count(unknown, 'scenario')} {verb} not compared: nothing is known of what became of them"
+    once = [each for each in comparison.scenarios if each.certain and _once(each)]
+    if once:
+        verb = "was" if len(once) == 1 else "were"
+        yield (
+            f"{count(len(once), 'script')} that changed {verb} played once in each run: an agent "
+            "that does not answer alike each time looks the same (`--conversations 3` shows whether it does)"
+        )
+    if comparison.enough:
+        yield (
+            "within noise is not unchanged: by its conversations alone a scenario counts as regressed only "
+            f"from {comparison.enough} in each run on, even if all passed before and none does now "
+            f"(`--conversations {comparison.enough}`)"
+        )
+
+
+def _once(change: ScenarioChange) -> bool:
+    base, new = change.pair.base, change.pair.new
+    return bool(base and new) and played_once(base, new)  # type: ignore[arg-type]
+
+
+def in_order(comparison: Comparison) -> list[ScenarioChange]:
+    """The scenarios to tell of, the worst first; those within noise by how near they are to a finding."""
+    told = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
+    order = list(Change)
+    return sorted(told, key=lambda each: (order.index(each.change), not each.verdict_changed, _nearest(each)))
+
+
+def _nearest(change: ScenarioChange) -> float:
+    return min((row.p for row in change.rows), default=1.0)
+
+
+def _short(change: Change) -> str:
+    return "within noise" if change is Change.WITHIN_NOISE else str(change)
+
+
+def _state(scenario: MeasuredScenario) -> str:
+    held = f", {_passed(scenario)} conversations passed" if scenario.known else ""
+    return f"{scenario.state}{held}"
+
+
+def _of(scenario: MeasuredScenario) -> str:
+    return f"{scenario.passed} of {scenario.known}"
+
+
+def _passed(scenario: MeasuredScenario) -> str:
+    unknown = len(scenario.conversations) - scenario.known
+    errored = f" ({unknown} errored)" if unknown and scenario.status is not Status.SKIPPED else ""
+    return f"{scenario.passed}/{scenario.known}{errored}"
+
+
+_MOST, _MOST_REGRESSED = 10, 100
+"""Scenarios of each kind; the rest is counted."""
+_STYLES = {
+    Change.REGRESSED: "red",
+    Change.NOT_COMPARED: "yellow",
+    Change.IMPROVED: "green",
+    Change.WITHIN_NOISE: "dim",
+}
+
+
+def print_text(comparison: Comparison, console: Console) -> None:
+    """Tables and lists for people."""
+    printer = Printer(console)
+    printer.write(list(_head(comparison)))
+    printer.write_table(_table(comparison.overall, printer))
+    printer.write([line(0, verdict_line(comparison)), BLANK])
+    several = len(comparison.new.agents) > 1
+    for change in reversed(Change):
+        printer.write(list(_group(change, comparison, several)))
+    printer.write(list(_foot(comparison)))
+
+
+def _head(comparison: Comparison) -> Iterator[Line]:
+    yield line(0, ("Compared", "bold"))
+    yield line(0, run_line(comparison.base), lead=(("base  ", "dim"),))
+    yield line(0, run_line(comparison.new), lead=(("new   ", "dim"),))
+    for note in comparison.notes:
+        yield line(0, (note, "yellow"), lead=(("note  ", "dim"),))
+    yield BLANK
+
+
+def _table(rows: Sequence[Row], printer: Printer) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, name in enumerate(HEAD):
+        justify = "right" if 0 < i < len(HEAD) - 1 else "left"
+        table.add_column(name or ("over all" if i == 0 else ""), justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        *figures, change = cells(row)
+        parts: list[Part] = [*figures, (change, _STYLES.get(row.change, ""))]
+        table.add_row(*(printer.text([part]) for part in parts))
+    return table
+
+
+def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Line]:
+    if change is Change.UNCHANGED or not comparison.of(change):
+        return
+    found = [each for each in in_order(comparison) if each.change is change]
+    shown = found[: _MOST_REGRESSED if change is Change.REGRESSED else _MOST]
+    yield line(0, (str(change).capitalize(), f"bold {_STYLES.get(change, '')}".strip()))
+    for each in shown:
+        yield from _scenario(each, several)
+    if len(found) > len(shown):
+        yield line(2, (f"and {count(len(found) - len(shown), 'more', 'more')}", "dim"))
+    yield BLANK
+
+
+def _scenario(each: ScenarioChange, several: bool) -> Iterator[Line]:
+    shown = each.pair.shown
+    agent = f"  [{shown.agent}]" if several else ""
+    yield Line(
+        ("  ",), ((shown.name + agent,), ((f"{shown.file}:{shown.line}", "dim"),), (story(each),)), gap="  "
+    )
+    for row in changed_rows(each):
+        what, before, after, *_ = cells(row)
+        sure = interval(row)
+        between = f" (95 % {sure})" if sure not in ("", "unknown") else ""
+        yield line(6, f"{what} {before} → {after}{between}, p {likelihood(row.adjusted)}")
+
+
+def _foot(comparison: Comparison) -> Iterator[Line]:
+    for text in footnotes(comparison):
+        yield line(0, (text, "dim"))
+    if overall := regressions_overall(comparison):
+        yield line(0, (overall, "red"))
+    style = "red" if comparison.regressed else "yellow" if comparison.of(Change.NOT_COMPARED) else "green"
+    yield line(0, (headline(comparison), f"bold {style}"))
+
+
+_ICONS = {
+    Change.REGRESSED: "❌",
+    Change.NOT_COMPARED: "⚠️",
+    Change.GONE: "➖",
+    Change.NEW: "➕",
+    Change.IMPROVED: "✅",
+    Change.WITHIN_NOISE: "〰️",
+}
+_markdown_MOST = 50
+"""Scenarios in the table: a job's summary has room for 1 MiB."""
+
+
+def as_markdown(comparison: Comparison, heading: str = "##") -> str:
+    """Headline, scenarios that changed, figures over all, and what to know of them."""
+    return "".join(_parts(comparison, heading))
+
+
+def _parts(comparison: Comparison, heading: str) -> Iterator[str]:
+    bad = comparison.regressed
+    icon = "❌" if bad else "⚠️" if comparison.of(Change.NOT_COMPARED) else "✅"
+    yield f"{heading} {icon} Agentest, compared: {inline(headline(comparison))}\n\n"
+    if overall := regressions_overall(comparison):
+        yield f"**{inline(overall)}**\n\n"
+    yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"
+    yield from _list(comparison.notes)
+    yield from _scenarios(in_order(comparison), several=len(comparison.new.agents) > 1)
+    if comparison.overall:
+        yield f"\n{table_row(name or 'over all' if not i else name for i, name in enumerate(HEAD))}"
+        yield table_row(["---", *["---:"] * (len(HEAD) - 2), "---"])
+        yield from (table_row(map(inline, cells(row))) for row in comparison.overall)
+    yield f"\n{inline(verdict_line(comparison))}\n"
+    yield from _list(tuple(footnotes(comparison)))
+
+
+def _list(texts: Sequence[str]) -> Iterator[str]:
+    if texts:
+        yield "\n" + "".join(f"- {inline(text)}\n" for text in texts)
+
+
+def _scenarios(changes: Sequence[ScenarioChange], several: bool) -> Iterator[str]:
+    if not changes:
+        return
+    yield "\n" + table_row(["", "scenario", *(["agent"] if several else []), "what became of it"])
+    yield table_row(["---"] * (4 if several else 3))
+    for each in changes[:_markdown_MOST]:
+        shown = each.pair.shown
+        details = "".join(f"<br>{inline(_figure(row))}" for row in map(cells, changed_rows(each)))
+        agent = [inline(shown.agent)] if several else []
+        yield table_row(
+            [
+                f"{_ICONS[each.change]} {each.change}",
+                inline(shown.name),
+                *agent,
+                inline(story(each)) + details,
+            ]
+        )
+    if len(changes) > _markdown_MOST:
+        yield f"\n_{len(changes) - _markdown_MOST} of {len(changes)} scenarios left out._\n"
+
+
+def _figure(row: Sequence[str]) -> str:
+    name, base, new, _, interval, p, _ = row
+    return f"{name} {base} → {new} (95 % {interval or 'unknown'}), p {p}"

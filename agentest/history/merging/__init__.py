@@ -1,1 +1,0 @@
-"""One run made of several: their parts found, checked and put together."""

@@ -1,0 +1,211 @@
+"""Users' own metrics.
+
+Subclass one of three, give it a `name` (default: the class name in snake_case), and name it in
+`custom_metrics`. Methods may be plain or async and may ask the judges' model through `self.llm`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
+from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.models.port import CallKey, Model
+from agentest.support.calling import ends_the_run, result_of, words_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import ModelError
+from agentest.support.json_text import copied, copied_quickly
+from agentest.support.replacing import replace
+from agentest.support.spelling import snake_case
+
+_TIMEOUT_S = 300.0
+Answer = TypeVar("Answer", bound=BaseModel)
+Given = Score | Mapping[str, Any] | tuple[Any, str] | float | str
+"""What a metric may return: a value, `(value, reason)`, `{"value": …, "reason": …}` or a Score."""
+
+
+class NoModel(ModelError):
+    """A metric asked for the judges' model in an offline run."""
+
+
+class _Text(BaseModel, defer_build=True):
+    text: str
+
+
+class MetricModel:
+    """`self.llm` of a custom metric: the judges' model, with the calls counted as the judges'."""
+
+    def __init__(self, model: Model | None, key: CallKey) -> None:
+        self._model = model
+        self._key = key
+        self.refused = False
+        """Whether an answer was asked for although there is no model."""
+        self.failed = False
+        """Whether the model had no answer after all retries."""
+
+    async def ask(self, prompt: str, answer: type[Answer], *, system: str | None = None) -> Answer:
+        """An answer of the shape of a pydantic model. Raises ModelError."""
+        if self._model is None:
+            self.refused = True
+            raise NoModel(NO_MODEL)
+        messages = [{"role": "system", "content": system}] if system else []
+        try:
+            return await self._model.ask([*messages, {"role": "user", "content": prompt}], answer, self._key)
+        except ModelError:
+            self.failed = True
+            raise
+
+    async def text(self, prompt: str, *, system: str | None = None) -> str:
+        """An answer in words. Raises ModelError."""
+        return (await self.ask(prompt, _Text, system=system)).text
+
+
+class Metric(ABC):
+    """Base of custom metrics; use one of the three below."""
+
+    name: str = ""
+    llm: MetricModel
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__dict__.get("name"):
+            cls.name = snake_case(cls.__name__)
+
+
+class QuantitativeMetric(Metric):
+    """A number for each turn."""
+
+    @abstractmethod
+    def score(self, input: TurnInput) -> Any:
+        """The turn's value; any form of `Given` with a number, or an awaitable of one."""
+
+
+class QualitativeMetric(Metric):
+    """A label for each turn; every label other than `no failure` is a failure."""
+
+    @abstractmethod
+    def evaluate(self, input: TurnInput) -> Any:
+        """The turn's label; any form of `Given` with a text, or an awaitable of one."""
+
+
+class ConversationMetric(Metric):
+    """A number for each conversation."""
+
+    @abstractmethod
+    def score(self, input: ConversationInput) -> Any:
+        """The conversation's value; any form of `Given` with a number, or an awaitable of one."""
+
+
+async def evaluate_metric(
+    metric: Metric,
+    data: TurnInput | ConversationInput,
+    model: Model | None,
+    key: CallKey,
+    timeout_s: float = _TIMEOUT_S,
+) -> MetricResult:
+    """The metric's value. Whatever its code raises makes it Unscored; asking a missing model, Skipped."""
+    llm, limit = MetricModel(model, key), TimeLimit(timeout_s)
+    try:
+        # A copy for each call: `self.llm` knows its conversation, and nothing set on `self` is shared.
+        bound: Any = copy.copy(metric)
+        bound.llm = llm
+        method = bound.evaluate if isinstance(metric, QualitativeMetric) else bound.score
+        return _score(metric, await result_of(method, data.copied(), limit=limit))
+    except BaseException as error:
+        if ends_the_run(error):
+            raise
+        if limit.expired and isinstance(error, TimeoutError):
+            return Unscored(f"the metric gave no value within {timeout_s:g} s", own_code=True)
+        # A task group or a wrapper may have hidden ModelError: what became of its calls counts.
+        if llm.refused:
+            return Skipped(NO_MODEL)
+        return Unscored(f"{type(error).__name__}: {words_of(error)}", own_code=not llm.failed)
+
+
+def _score(metric: Metric, returned: Any) -> Score:
+    value, reason = _value_and_reason(returned)
+    reason = "" if reason is None else str(reason)
+    if isinstance(metric, QualitativeMetric):
+        if not isinstance(value, str) or not value.strip():
+            raise TypeError(f"evaluate() must give a label, but gave {value!r}")
+        return Score(value, reason)
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise TypeError(f"score() must give a number, but gave {value!r}")
+    if isinstance(value, bool):
+        return Score(int(value), reason)
+    return Score(value if isinstance(value, int | float) else float(value), reason)
+
+
+def _value_and_reason(returned: Any) -> tuple[Any, Any]:
+    if isinstance(returned, Score):
+        return returned.value, returned.reason
+    if isinstance(returned, Mapping):
+        return returned.get("value"), returned.get("reason")
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned[0], returned[1]
+    return returned, None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """One turn to be judged. `history` are the turns before it."""
+
+    goal: str
+    profile: str
+    knowledge: tuple[str, ...]
+    user_message: str
+    agent_message: str
+    tool_calls: tuple[ToolCall, ...]
+    history: tuple[Turn, ...]
+    turn_index: int
+
+    def copied(self) -> TurnInput:
+        """The same for code of the user's own, which may change its input."""
+        calls = tuple(map(copied_call, self.tool_calls))
+        return replace(self, tool_calls=calls, history=tuple(map(copied_turn, self.history)))
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationInput:
+    """A whole conversation to be judged."""
+
+    goal: str
+    profile: str
+    knowledge: tuple[str, ...]
+    turns: tuple[Turn, ...]
+
+    def copied(self) -> ConversationInput:
+        """The same for code of the user's own, which may change its input."""
+        return replace(self, turns=tuple(map(copied_turn, self.turns)))
+
+
+def copied_conversation(conversation: Conversation) -> Conversation:
+    """The conversation for code of the user's own: with calls and a state of its own, as they are told."""
+    unfinished = conversation.unfinished
+    return replace(
+        conversation,
+        turns=tuple(map(copied_turn, conversation.turns)),
+        unfinished=unfinished
+        and replace(unfinished, tool_calls=tuple(map(copied_call, unfinished.tool_calls))),
+        mock_state=copied_quickly(conversation.mock_state),
+        user_calls=tuple(map(copied_call, conversation.user_calls)),
+        live_state=None,
+    )
+
+
+def copied_turn(turn: Turn) -> Turn:
+    """The turn with calls of its own."""
+    return replace(turn, tool_calls=tuple(map(copied_call, turn.tool_calls))) if turn.tool_calls else turn
+
+
+def copied_call(call: ToolCall) -> ToolCall:
+    """The call with arguments and a result of its own."""
+    return replace(call, args=copied(call.args), result=copied(call.result))

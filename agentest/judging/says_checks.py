@@ -1,0 +1,219 @@
+"""What an agent must say, or never: `says` and `never_says` of a turn, and of a whole conversation."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import CheckResult
+from agentest.domain.transcript import NO_TEXT, Conversation, Turn
+from agentest.judging.custom_metrics import copied_conversation, copied_turn
+from agentest.judging.judge import at_once
+from agentest.scenarios.expectations import REPLY, Saying
+from agentest.scenarios.matchers.comparison import PredicateFailed, any_holds, asked, equal, is_plain
+from agentest.scenarios.matchers.display import FUNCTIONS, shown
+from agentest.scenarios.matchers.numbers import Approx, Number, numbers_in
+from agentest.scenarios.matchers.values import OneOf, Text
+from agentest.support.calling import result_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.functions import taken_by
+from agentest.support.patterns import PatternTimeout, found_in, searches
+from agentest.support.text import count, shortened
+
+_SHOWN_CHARS = 200
+_TIMEOUT_S = 60.0
+
+
+async def checked_sayings(
+    sayings: Sequence[Saying],
+    turns: Sequence[Turn],
+    conversation: Conversation,
+    timeout_s: float = _TIMEOUT_S,
+) -> tuple[CheckResult, ...]:
+    """A result for each, in their order.
+
+    Args:
+        turns: those of which it is said; `in_turn` counts among them.
+        conversation: what functions receive.
+    """
+    each = [partial(_checked, saying, turns, conversation, timeout_s) for saying in sayings]
+    return tuple(await at_once(each))
+
+
+async def checked_in_turn(
+    sayings: Sequence[Saying], turns: Sequence[Turn], timeout_s: float = _TIMEOUT_S
+) -> tuple[CheckResult, ...]:
+    """A result for each, of the reply of the last turn; functions receive the conversation up to it."""
+    if not sayings:
+        return ()
+    so_far = Conversation("", tuple(turns), Ending.SCRIPT)
+    results = await checked_sayings(sayings, turns[-1:], so_far, timeout_s)
+    return tuple(replace(result, turn_index=None) for result in results)
+
+
+async def _checked(
+    saying: Saying, turns: Sequence[Turn], conversation: Conversation, timeout_s: float
+) -> CheckResult:
+    """The result, found in a thread where code of the user's decides, or a pattern: they may hang."""
+    decide = partial(_decided, saying, turns, conversation)
+    if is_plain(saying.wanted):
+        return decide()
+    try:
+        result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s))
+    except TimeoutError:
+        return _untold(saying, f"{_shown(saying.wanted)} gave no answer within {timeout_s:g} s")
+    return result
+
+
+def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) -> CheckResult:
+    looked_at = _looked_at(saying, turns)
+    untold: PredicateFailed | None = None
+    for turn in looked_at:
+        try:
+            if is_said(saying.wanted, turn, conversation):
+                return _found(saying, turn)
+        except PredicateFailed as error:
+            untold = untold or error
+    if untold:
+        return _untold(saying, str(untold))
+    return _not_found(saying, looked_at, len(turns))
+
+
+def _looked_at(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
+    """The turns in which it is looked for: none where the conversation did not come that far."""
+    if saying.in_turn is None:
+        return turns
+    index = saying.in_turn + (len(turns) if saying.in_turn < 0 else 0)
+    return turns[index : index + 1] if index >= 0 else ()
+
+
+def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
+    """Whether the reply of a turn says what is wanted. May block; raises PredicateFailed."""
+    reply = turn.agent_message
+    if isinstance(wanted, str):
+        return wanted in reply
+    if isinstance(wanted, Text):
+        return wanted.is_in(reply)
+    if isinstance(wanted, OneOf):
+        pairs = ((value, turn) for value in wanted.values)
+        return any_holds(lambda value, turn: is_said(value, turn, conversation), pairs)
+    if isinstance(wanted, Number | Approx):
+        return any(equal(wanted, number) for number in numbers_in(reply))
+    if isinstance(wanted, re.Pattern):
+        return asked(wanted, lambda: searches(wanted, reply))
+    if isinstance(wanted, FUNCTIONS):
+        return asked(wanted, lambda: _answer(wanted, turn, conversation))
+    return equal(wanted, reply)
+
+
+def _answer(function: Callable[..., Any], turn: Turn, conversation: Conversation) -> Any:
+    """What a function says of a turn: it gets what it takes, of which each is its own."""
+    offered: dict[str, Callable[[], Any]] = {
+        "reply": lambda: turn.agent_message,
+        "turn": lambda: copied_turn(turn),
+        "conversation": lambda: copied_conversation(conversation),
+    }
+    return taken_by(function, REPLY).given(function, lambda name: offered[name]())()
+
+
+def _found(saying: Saying, turn: Turn) -> CheckResult:
+    place = f"the reply of turn {turn.turn_index}"
+    told = f"it holds for {place}" if _asks(saying) else f"{place} has it"
+    if not saying.never:
+        return _result(saying, passed=True, summary=f"expected {_wanted(saying)}; {told}", turn=turn)
+    part = _part(saying.wanted, turn.agent_message)
+    which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
+    summary = f"expected {_wanted(saying)}, but {told}{which}"
+    reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
+    return replace(_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
+
+
+def _part(wanted: Any, reply: str) -> str:
+    """The part of a reply that should not be there; "": it is not known which that is."""
+    if isinstance(wanted, str):
+        return wanted if wanted in reply else ""
+    if isinstance(wanted, Text):
+        return _part_like(wanted, reply)
+    if isinstance(wanted, OneOf):
+        return next(filter(None, (_part(each, reply) for each in wanted.values)), "")
+    if isinstance(wanted, re.Pattern):
+        with suppress(PatternTimeout):
+            return found_in(wanted, reply) or ""
+    return ""
+
+
+def _part_like(wanted: Text, reply: str) -> str:
+    """The first part of a reply that is the text, but for what makes no difference."""
+    if not wanted.is_in(reply):
+        return ""
+    places = range(len(reply) + 1)
+    end = bisect_left(places, True, key=lambda at: wanted.is_in(reply[:at]))
+    begin = bisect_left(places[: end + 1], True, key=lambda at: not wanted.is_in(reply[at:end])) - 1
+    return reply[begin:end]
+
+
+def _not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResult:
+    result = _result(saying, passed=saying.never, summary=f"expected {_wanted(saying)}")
+    if saying.never:
+        return result
+    if not looked_at:
+        return replace(result, summary=f"{result.summary}, but the conversation has {count(of, 'turn')}")
+    if len(looked_at) > 1:
+        none = f"none of {len(looked_at)} replies"
+        told = f"it holds for {none}" if _asks(saying) else f"{none} has it"
+        return replace(result, summary=f"{result.summary}; {told}")
+    (turn,) = looked_at
+    reply = _quoted(turn.agent_message, 0)
+    return replace(result, reply=reply, turn_index=turn.turn_index)
+
+
+def _untold(saying: Saying, why: str) -> CheckResult:
+    result = _result(saying, passed=False, summary=f"could not be told: {why}; expected {_wanted(saying)}")
+    return replace(result, error=why)
+
+
+def _result(saying: Saying, *, passed: bool, summary: str, turn: Turn | None = None) -> CheckResult:
+    check = "never_says" if saying.never else "says"
+    return CheckResult(
+        check=check, passed=passed, summary=summary, turn_index=turn.turn_index if turn else None
+    )
+
+
+def _wanted(saying: Saying) -> str:
+    """What is looked for, and where: `'refunded' in a reply`."""
+    where = _place(saying.in_turn) or ("any reply" if saying.never else "a reply")
+    if _asks(saying):
+        return f"{_shown(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
+    return f"{'no ' if saying.never else ''}{_shown(saying.wanted)} in {where}"
+
+
+def _asks(saying: Saying) -> bool:
+    """Whether a function decides, which is no part of a reply."""
+    return isinstance(saying.wanted, FUNCTIONS)
+
+
+def _place(index: int | None) -> str:
+    """In which reply it is looked for; "": in all."""
+    if index is None:
+        return ""
+    if index >= 0:
+        return f"the reply of turn {index}"
+    return "the last reply" if index == -1 else f"reply {-index} from the end"
+
+
+def _shown(wanted: Any) -> str:
+    return shortened(shown(wanted), _SHOWN_CHARS)
+
+
+def _quoted(reply: str, at: int) -> str:
+    if not reply:
+        return NO_TEXT
+    begin = max(0, at - _SHOWN_CHARS // 2) if at > _SHOWN_CHARS // 2 else 0
+    part = reply[begin : begin + _SHOWN_CHARS]
+    return repr(("…" if begin else "") + part + ("…" if begin + _SHOWN_CHARS < len(reply) else ""))

@@ -1,0 +1,294 @@
+"""The tools that the server has: as clients are told of them, and what is checked of their calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from agentest.domain.messages import ToolSpec
+from agentest.mock_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError
+from agentest.support.function_threads import in_thread
+from agentest.support.json_schema import check_references, draft_of, schema_validator
+from agentest.support.json_text import json_text
+from agentest.support.patterns import PatternTimeout, searches
+from agentest.support.spelling import did_you_mean
+from agentest.support.text import shortened
+
+_SHOWN = 3
+_SHOWN_CHARS = 200
+
+
+class Schema:
+    """A schema of a tool, ready to be compared with values."""
+
+    def __init__(self, schema: Mapping[str, Any], on_unread: Callable[[str], None]) -> None:
+        """Raises ValueError for what is no JSON Schema, or refers to another document.
+
+        Args:
+            on_unread: receives each `pattern` that Python cannot read, as those of JavaScript may be; it is
+                taken to match.
+        """
+        try:
+            readable = _readable(schema, on_unread)
+            _check(readable)
+        except RecursionError:
+            raise ValueError("is nested too deeply") from None
+        self.text = schema
+        self.has_patterns = '"pattern":' in json.dumps(readable)
+        self._validator = schema_validator(readable, _found)
+
+    def misfit(self, value: Any) -> str | None:
+        """What is wrong with a value, in words; None where it fits."""
+        try:
+            found = list(self._validator.iter_errors(value))
+        except (
+            re.error,
+            RecursionError,
+        ):  # unreadable `patternProperties`, endless `$ref`s
+            return None
+        except PatternTimeout as error:
+            return f"cannot be compared with a pattern: {error}"
+        errors = sorted(found, key=lambda error: list(map(str, error.path)))
+        if not errors:
+            return None
+        more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+        return "; ".join(map(_in_words, errors[:_SHOWN])) + more
+
+
+def _check(schema: Mapping[str, Any]) -> None:
+    from jsonschema import SchemaError
+
+    try:
+        draft_of(schema).check_schema(schema)
+        check_references(schema)
+    except SchemaError as error:
+        raise ValueError(f"is not a valid JSON Schema: {_in_words(error)}") from None
+
+
+def _in_words(error: Any) -> str:
+    at = ".".join(str(part) for part in error.path)
+    message = shortened(error.message, _SHOWN_CHARS)
+    return f"`{at}`: {message}" if at else message
+
+
+def _readable(schema: Any, on_unread: Callable[[str], None]) -> Any:
+    """The schema without the patterns that Python cannot read."""
+    if isinstance(schema, list):
+        return [_readable(each, on_unread) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {key: _readable(value, on_unread) for key, value in schema.items()}
+    pattern = kept.get("pattern")
+    if isinstance(pattern, str) and not _compiles(pattern):
+        on_unread(pattern)
+        del kept["pattern"]
+    return kept
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+def _found(pattern: str, text: str) -> bool:
+    return searches(re.compile(pattern), text)
+
+
+class Misfit(Exception):
+    """An answer is not what the tool's `outputSchema` says; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """What a tool has promised to answer. It may go to another process, where conversations are held."""
+
+    schema: str
+    """The JSON text of a valid `outputSchema`."""
+
+    def __call__(self, result: Any) -> str | None:
+        """Why a mock's answer is none of this tool's; None: it is one."""
+        try:
+            self.structured(result)
+        except Misfit as error:
+            return str(error)
+        return None
+
+    def structured(self, result: Any) -> Any:
+        """The `structuredContent` of an answer; None: it needs none. Raises Misfit."""
+        if is_ready(result) and result.get("isError"):
+            return None
+        schema = _read(self.schema)
+        value = _value(result, schema)
+        if problem := schema.misfit(value):
+            raise Misfit(problem)
+        return value
+
+
+def _value(result: Any, schema: Schema) -> Any:
+    if is_ready(result):
+        return result.get("structuredContent")
+    return {"result": result} if _wraps(schema.text) and schema.misfit(result) else result
+
+
+def _wraps(schema: Mapping[str, Any]) -> bool:
+    """Whether it is that of a value that is no object, which servers in Python put into one."""
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and properties.keys() == {"result"}
+
+
+@lru_cache(maxsize=256)
+def _read(schema: str) -> Schema:
+    return Schema(json.loads(schema), on_unread=lambda _: None)  # that was told when the server opened
+
+
+Entry = Mapping[str, Any]
+"""A tool as `tools/list` tells of it: `name`, `inputSchema`, and what there is besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTool:
+    """One tool."""
+
+    entry: Entry
+    arguments: Schema | None = None
+    """None: nobody has recorded what they must be, and the mock itself checks them."""
+    answer: Promised | None = None
+    """What a client expects in `structuredContent`; None: nothing."""
+
+
+class Catalog:
+    """All tools by name, and their listing."""
+
+    def __init__(self, tools: Iterable[ServedTool]) -> None:
+        self._tools = {tool.entry["name"]: tool for tool in tools}
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._tools)
+
+    def listing(self, names: frozenset[str] | None = None) -> list[Entry]:
+        """What `tools/list` tells. Raises RpcError for a name of no tool.
+
+        Args:
+            names: of those alone; None: of all.
+        """
+        for name in sorted((names or frozenset()) - self._tools.keys()):
+            near = did_you_mean(name, self._tools)
+            raise RpcError(
+                INVALID_PARAMS, f"the address names the tool {name!r}, which is not served; {near}"
+            )
+        return [tool.entry for name, tool in self._tools.items() if names is None or name in names]
+
+    async def argument_problem(self, name: str, arguments: Any) -> str | None:
+        """Why arguments do not fit what was recorded of the tool; None: they do, or nothing was."""
+        tool = self._tools.get(name)
+        schema = tool.arguments if tool else None
+        if schema is None:
+            return None
+        if schema.has_patterns:  # they may take long: the other conversations go on meanwhile
+            problem: str | None = await in_thread(schema.misfit, arguments)
+            return problem
+        return schema.misfit(arguments)
+
+    def promised(self, name: str) -> Promised | None:
+        """What the tool has promised to answer; None: nothing."""
+        tool = self._tools.get(name)
+        return tool.answer if tool else None
+
+
+def catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], on_note: Callable[[str], None]) -> Catalog:
+    """The tools of the real server, and mocks of which it does not tell.
+
+    Clients ask for tools once, at their start, so they are told of those of all scenarios.
+
+    Raises ValueError for a schema that is none.
+    """
+    known = {entry["name"] for entry in recorded}
+    of_mocks = (ServedTool(entry=_told(mock)) for mock in mocks if mock.name not in known)
+    return Catalog([*(_recorded(entry, on_note) for entry in recorded), *of_mocks])
+
+
+def _recorded(entry: Entry, on_note: Callable[[str], None]) -> ServedTool:
+    arguments = _schema(entry, "inputSchema", on_note)
+    if "outputSchema" not in entry:
+        return ServedTool(entry=entry, arguments=arguments)
+    answer = _schema(entry, "outputSchema", on_note)
+    return ServedTool(entry=entry, arguments=arguments, answer=Promised(json.dumps(answer.text)))
+
+
+def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> Schema:
+    def unread(pattern: str) -> None:
+        on_note(
+            f"the {key} of tool {entry['name']!r} has the pattern {pattern!r}, which Python cannot read: it "
+            "was not checked"
+        )
+
+    try:
+        return Schema(entry[key], unread)
+    except ValueError as error:
+        raise ValueError(f"the {key} of tool {entry['name']!r}: {error}") from None
+
+
+def _told(mock: ToolSpec) -> dict[str, Any]:
+    """A mock, told of by its signature."""
+    described = {"description": mock.description} if mock.description else {}
+    schema = {"properties": {}, **mock.parameters}  # models refuse an object without them
+    return {"name": mock.name, **described, "inputSchema": schema}
+
+
+_READY_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
+
+
+def is_ready(result: Any) -> bool:
+    """Whether a mock has answered with MCP's own form: a list `content` of typed parts."""
+    if not isinstance(result, Mapping) or not result.keys() <= _READY_KEYS:
+        return False
+    parts = result.get("content")
+    return isinstance(parts, list) and bool(parts) and all(map(_is_part, parts))
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in _PARTS
+
+
+def answered(result: Any, structured: Any = None) -> dict[str, Any]:
+    """The result of a call that was answered.
+
+    Args:
+        structured: the `structuredContent`, where the tool promises one.
+    """
+    if is_ready(result):
+        return {"isError": False, **result}
+    text = result if isinstance(result, str) else json_text(result)
+    told = {} if structured is None else {"structuredContent": structured}
+    return {"content": [{"type": "text", "text": text}], **told, "isError": False}
+
+
+def failed(message: str) -> dict[str, Any]:
+    """The result of a call that failed: the model reads it, as it reads the error of any tool."""
+    return {"content": [{"type": "text", "text": message}], "isError": True}
+
+
+def value_of(result: Mapping[str, Any]) -> Any:
+    """What a real tool answered, as it is recorded: the value itself, where the content is nothing else."""
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    parts = result.get("content")
+    if not isinstance(parts, list) or len(parts) != 1 or not _is_text(parts[0]):
+        return parts
+    try:
+        return json.loads(parts[0]["text"])
+    except (ValueError, RecursionError):
+        return parts[0]["text"]
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)

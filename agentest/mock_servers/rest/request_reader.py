@@ -1,0 +1,256 @@
+"""A request read as a tool's call: its arguments, and what in it does not fit the document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import unquote
+
+from agentest.mock_servers.rest.operations import Api, Operation, Parameter
+from agentest.mock_servers.rest.request_values import (
+    MISSING,
+    BadBody,
+    Pairs,
+    names_of_query,
+    read_body,
+    value_of,
+)
+from agentest.mock_servers.rest.schema import Problem
+from agentest.support.spelling import did_you_mean, nearest
+
+BODY = "body"
+"""The argument that a body is which is no object."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request, as far as it counts for a call."""
+
+    query: Pairs
+    headers: Mapping[str, str]
+    """By lower-case name."""
+    body: bytes
+    values: Mapping[str, str]
+    """What stands in the path for its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What a request says."""
+
+    arguments: Mapping[str, Any]
+    problems: tuple[Problem, ...] = ()
+    status: int | None = None
+    """What is answered where something does not fit; None: what the document says."""
+    strangers: tuple[str, ...] = field(default=())
+    """What the operation does not know, in words: names in the query, a body. Servers leave it out."""
+
+    @property
+    def problem(self) -> str | None:
+        """What does not fit, in a sentence."""
+        shown = [str(problem) for problem in self.problems[:_SHOWN]]
+        return "; ".join(shown) or None
+
+
+def read_request(operation: Operation, asked: Asked, keys_in_query: frozenset[str]) -> Read:
+    """Read a request. It never raises: what does not fit is told.
+
+    Args:
+        keys_in_query: names in queries that are credentials.
+    """
+    arguments: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for parameter in operation.parameters:
+        value = _value(parameter, asked, problems)
+        if value is not MISSING and parameter.where in ("path", "query"):
+            arguments[parameter.argument] = value
+    status = _read_body(operation, asked, arguments, problems)
+    return Read(
+        arguments=arguments,
+        problems=tuple(problems),
+        status=status,
+        strangers=tuple(_strangers(operation, asked, keys_in_query)),
+    )
+
+
+def _value(parameter: Parameter, asked: Asked, problems: list[Problem]) -> Any:
+    """The value of a parameter, MISSING where it has none; what is wrong with it is added."""
+    at = (parameter.where, parameter.name)
+    try:
+        value = value_of(parameter, _pairs(parameter, asked))
+    except (ValueError, RecursionError) as error:
+        problems.append(Problem(at=at, text=str(error)))
+        return MISSING
+    if value is not MISSING:
+        problems += parameter.schema.problems(value, *at)
+    elif parameter.required:
+        problems.append(Problem(at=at, text="is missing"))
+    return value
+
+
+def _pairs(parameter: Parameter, asked: Asked) -> Pairs:
+    match parameter.where:
+        case "path":
+            return list(asked.values.items())
+        case "query":
+            return asked.query
+        case "cookie":
+            return _cookies(asked.headers.get("cookie", ""))
+    told = asked.headers.get(parameter.name.lower())
+    return [] if told is None else [(parameter.name, told)]
+
+
+def _cookies(header: str) -> Pairs:
+    try:
+        return [(name, morsel.value) for name, morsel in SimpleCookie(header).items()]
+    except CookieError:
+        return []
+
+
+def _read_body(
+    operation: Operation, asked: Asked, arguments: dict[str, Any], problems: list[Problem]
+) -> int | None:
+    """Add what the body says to the arguments. Returns the status that its fault has."""
+    content = operation.body
+    if not asked.body:
+        if content and content.required:
+            problems.append(Problem(at=(BODY,), text="is missing"))
+        return None
+    if content is None:
+        return None  # nobody reads it
+    try:
+        value, schema = read_body(asked.body, asked.headers.get("content-type", ""), content)
+    except BadBody as error:
+        problems.append(Problem(at=(BODY,), text=str(error)))
+        return error.status
+    if schema:
+        problems += schema.problems(value, BODY)
+    if not isinstance(value, Mapping):
+        arguments[BODY] = value
+        return None
+    for name, item in value.items():
+        arguments[f"{BODY}_{name}" if name in arguments else name] = item
+    return None
+
+
+def _strangers(operation: Operation, asked: Asked, keys_in_query: frozenset[str]) -> Iterator[str]:
+    mine = [each for each in operation.parameters if each.where == "query"]
+    known = {name for each in mine for name in names_of_query(each)} | keys_in_query
+    deep = tuple(f"{each.name}[" for each in mine if each.style == "deepObject")
+    if asked.body and operation.body is None:
+        yield f"a body of {len(asked.body)} bytes"
+    for name in dict.fromkeys(name for name, _ in asked.query):
+        if name not in known and not (deep and name.startswith(deep)):
+            yield f"`{name}` ({did_you_mean(name, known)})" if known else f"`{name}`"
+
+
+_TEMPLATE = re.compile(r"\{([^{}/]+)\}")
+_CONVERSATION = re.compile(r"/c/([^/]+)(/.*)?")
+_KEY = re.compile(r"[0-9a-f]{24}")
+_routing_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a request asks for."""
+
+    conversation: str | None
+    """What its path names as the conversation."""
+    path: str
+    """The path of the document, without conversation and base."""
+    operation: Operation | None = None
+    values: Mapping[str, str]
+    """What stands in the path for its parameters."""
+    methods: tuple[str, ...] = ()
+    """Where the method is none of the path's: those that are."""
+
+
+class Routes:
+    """The paths of an API."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        by_path: dict[str, list[Operation]] = {}
+        for operation in api.operations:
+            by_path.setdefault(operation.path, []).append(operation)
+        self._paths = [(_pattern(path), by_path[path]) for path in sorted(by_path, key=_specific)]
+
+    def find(self, method: str, raw_path: str) -> Found:
+        """What a request asks for.
+
+        Args:
+            raw_path: as it is sent, with `%2F` for a slash that is none.
+        """
+        path = re.sub("/{2,}", "/", raw_path)
+        match = _CONVERSATION.fullmatch(path)
+        if match is None:
+            return self._found(method, path, None)
+        inside = self._found(method, match[2] or "/", unquote(match[1]))
+        if inside.operation or _KEY.fullmatch(match[1]):
+            return inside
+        whole = self._found(method, path, None)
+        return whole if whole.operation or whole.methods else inside
+
+    def shown(self, path: str) -> str:
+        """What there is, for whoever asked for something else."""
+        known = [str(operation) for operation in self._api.operations]
+        close = nearest(path, [operation.path for operation in self._api.operations])
+        there = ", ".join(known[:_routing_SHOWN]) + (
+            f" and {len(known) - _routing_SHOWN} more" if len(known) > _routing_SHOWN else ""
+        )
+        return (f"the nearest path is {close}; " if close else "") + f"there are {there}"
+
+    def _found(self, method: str, path: str, conversation: str | None) -> Found:
+        methods: tuple[str, ...] = ()
+        for each in self._without_base(path):
+            for pattern, operations in self._paths:
+                match = pattern.fullmatch(each) or pattern.fullmatch(_other_end(each))
+                if match is None:
+                    continue
+                operation = next((one for one in operations if one.method == method), None)
+                if operation:
+                    values = dict(zip(_TEMPLATE.findall(operation.path), match.groups(), strict=True))
+                    return Found(
+                        conversation=conversation,
+                        path=each,
+                        operation=operation,
+                        values={name: unquote(value) for name, value in values.items()},
+                    )
+                methods = methods or tuple(one.method for one in operations)
+        return Found(conversation=conversation, path=path, values={}, methods=methods)
+
+    def _without_base(self, path: str) -> Iterator[str]:
+        """The paths that may be meant: clients have the base path of the real API in theirs, or not."""
+        for base in self._api.bases:
+            if path == base or path.startswith(base + "/"):
+                yield path[len(base) :] or "/"
+        yield path
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    parts = _TEMPLATE.split(path)
+    return re.compile("".join("([^/]+?)" if i % 2 else re.escape(part) for i, part in enumerate(parts)))
+
+
+def _specific(path: str) -> tuple[tuple[int, str], ...]:
+    """Before others stands, part by part, what has more of it written out."""
+    return tuple((_openness(part), part) for part in path.split("/"))
+
+
+def _openness(part: str) -> int:
+    if "{" not in part:
+        return 0
+    return 2 if _TEMPLATE.fullmatch(part) else 1
+
+
+def _other_end(path: str) -> str:
+    return path[:-1] if path.endswith("/") else path + "/"
+
+
+def allowed(methods: Iterable[str]) -> str:
+    """The header `Allow`."""
+    return ", ".join(sorted(methods))

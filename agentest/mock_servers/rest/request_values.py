@@ -1,0 +1,382 @@
+"""The values of parameters: texts of a URL, as the JSON values that their schemas say they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.message import Message
+from email.parser import HeaderParser
+from email.utils import collapse_rfc2231_value
+from typing import Any
+from urllib.parse import parse_qsl
+
+from agentest.mock_servers.rest.operations import Content, Parameter, is_json
+from agentest.mock_servers.rest.schema import Schema
+from agentest.support.json_text import json_of_others
+
+MISSING: Any = object()
+_INTEGER = re.compile(r"[-+]?[0-9]{1,4000}")
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
+_BETWEEN = {
+    "form": ",",
+    "simple": ",",
+    "spaceDelimited": " ",
+    "pipeDelimited": "|",
+    "label": ",",
+    "matrix": ",",
+}
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+
+Pairs = Sequence[tuple[str, str]]
+"""Names and values of a query, a form or cookies, in their order."""
+
+
+def value_of(parameter: Parameter, pairs: Pairs) -> Any:
+    """The value of a parameter, or MISSING. Raises ValueError where its form cannot be read.
+
+    Args:
+        pairs: those of the parameter's place; of a path and of headers, one for each name.
+    """
+    schema, name = parameter.schema, parameter.name
+    if parameter.style == "deepObject":
+        return deep(name, schema, pairs)
+    if _is_spread(parameter):
+        return _spread(schema, pairs)
+    texts = [value for key, value in pairs if key == name]
+    if not texts:
+        return MISSING
+    if parameter.is_json:
+        return json.loads(_only(texts))
+    if parameter.explode and parameter.style == "form" and _is(schema, "array"):
+        return _typed_all(texts, schema)
+    text = _bare(parameter, _only(texts))
+    if _is(schema, "array"):
+        between = text.split(_separator(parameter)) if text else []
+        return _typed_all([_after_name(parameter, each) for each in between], schema)
+    if _is(schema, "object"):
+        return _object(parameter, text)
+    return typed(text, schema)
+
+
+def names_of_query(parameter: Parameter) -> tuple[str, ...]:
+    """The names by which a parameter stands in a query; that of a deep object is the beginning of them."""
+    return parameter.schema.properties if _is_spread(parameter) else (parameter.name,)
+
+
+def _is_spread(parameter: Parameter) -> bool:
+    """Whether it is an object whose properties are parameters of their own."""
+    told = parameter.explode and parameter.style == "form" and not parameter.is_json
+    return told and _is(parameter.schema, "object")
+
+
+def typed(text: str, schema: Schema | None) -> Any:
+    """A text as the value that its schema says it is; the text itself where it can be none."""
+    types = schema.types if schema else frozenset()
+    if not types or "string" in types:
+        return text
+    if types & {"integer", "number"} and _INTEGER.fullmatch(text):
+        return int(text)
+    if "number" in types and _NUMBER.fullmatch(text):
+        return _number(text)
+    if "boolean" in types and text.lower() in _BOOLEANS:
+        return _BOOLEANS[text.lower()]
+    if "null" in types and text in ("", "null"):
+        return None
+    return text
+
+
+def typed_field(texts: Sequence[str], schema: Schema | None) -> Any:
+    """A field of a form as the value that its schema says it is."""
+    if schema and _is(schema, "array"):
+        return _typed_all(texts, schema)
+    if schema and _is(schema, "object"):
+        return _as_json(_only(texts))
+    return typed(texts[0], schema) if len(texts) == 1 else list(texts)
+
+
+def _number(text: str) -> Any:
+    value = float(text)
+    return text if value in (float("inf"), float("-inf")) else value
+
+
+def _as_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _is(schema: Schema, kind: str) -> bool:
+    return kind in schema.types and "string" not in schema.types
+
+
+def _only(texts: Sequence[str]) -> str:
+    if len(texts) > 1:
+        raise ValueError(f"is given {len(texts)} times, and is no list")
+    return texts[0]
+
+
+def _typed_all(texts: Sequence[str], schema: Schema) -> list[Any]:
+    return [typed(text, schema.items) for text in texts]
+
+
+def _separator(parameter: Parameter) -> str:
+    if parameter.explode and parameter.style in ("label", "matrix"):
+        return "." if parameter.style == "label" else ";"
+    return _BETWEEN[parameter.style]
+
+
+def _bare(parameter: Parameter, text: str) -> str:
+    """The text of a path without what its style puts before it: `.` or `;name=`."""
+    if parameter.style == "label":
+        return text.removeprefix(".")
+    if parameter.style == "matrix":
+        bare = text.removeprefix(";")
+        return bare if parameter.explode and _is(parameter.schema, "object") else _after_name(parameter, bare)
+    return text
+
+
+def _after_name(parameter: Parameter, text: str) -> str:
+    return text.removeprefix(f"{parameter.name}=") if parameter.style == "matrix" else text
+
+
+def _object(parameter: Parameter, text: str) -> dict[str, Any]:
+    parts = text.split(_separator(parameter)) if text else []
+    if parameter.explode:
+        pairs = [part.partition("=")[::2] for part in parts]
+    elif len(parts) % 2:
+        raise ValueError(f"has {len(parts)} parts; names and values come in twos")
+    else:
+        pairs = list(zip(parts[::2], parts[1::2], strict=True))
+    return {name: typed(value, parameter.schema.property(name)) for name, value in pairs}
+
+
+def _spread(schema: Schema, pairs: Pairs) -> Any:
+    """The properties that the query has."""
+    known = {key: [v for k, v in pairs if k == key] for key in schema.properties}
+    made = {key: typed_field(texts, schema.property(key)) for key, texts in known.items() if texts}
+    return made or MISSING
+
+
+def deep(name: str, schema: Schema | None, pairs: Pairs) -> Any:
+    """What `name[key]=value`, `name[key][inner]=value` and `name[]=value` say; MISSING: nothing.
+
+    Raises ValueError.
+    """
+    texts: dict[str, Any] = {}
+    for key, value in pairs:
+        if key.startswith(f"{name}["):
+            _put(texts, re.findall(r"\[([^\[\]]*)\]", key[len(name) :]), value)
+    return _typed_deep(texts, schema) if texts else MISSING
+
+
+def _put(into: dict[str, Any], keys: list[str], value: str) -> None:
+    if not keys:
+        raise ValueError("has a name with unequal brackets")
+    for key in keys[:-1]:
+        into = into.setdefault(key, {})
+        if not isinstance(into, dict):
+            raise ValueError(f"is both a value and an object at [{key}]")
+    told = into.setdefault(keys[-1], [])
+    if not isinstance(told, list):
+        raise ValueError(f"is both a value and an object at [{keys[-1]}]")
+    told.append(value)
+
+
+def _typed_deep(texts: Any, schema: Schema | None) -> Any:
+    if isinstance(texts, list):
+        return typed_field(texts, schema)
+    if schema and _is(schema, "array"):
+        return _listed(texts, schema)
+    return {key: _typed_deep(value, schema and schema.property(key)) for key, value in texts.items()}
+
+
+def _listed(texts: Mapping[str, Any], schema: Schema) -> list[Any]:
+    """`[]` has all texts of a list, `[0]` and `[1]` one each."""
+    if texts.keys() == {""} and isinstance(texts[""], list):
+        return _typed_all(texts[""], schema)
+    if not all(key.isdecimal() for key in texts):
+        raise ValueError(f"is a list, and has names in it: {', '.join(texts)}")
+    return [_typed_deep(texts[key], schema.items) for key in sorted(texts, key=int)]
+
+
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+_MOST_FIELDS = 10_000
+_MOST_HEAD_BYTES = 8192
+"""Of a part of a form: its name, and what its content is."""
+_HEADER = re.compile(
+    r"""[^\s;"()]+(?:\s*;\s*[^\s;="()]+=(?:"(?:[^"\\]|\\.)*+"|[^\s;"()]*+))*+\s*;?\s*""", re.S
+)
+"""A value with parameters, and without comments."""
+_HEAD_END = re.compile(rb"(?:\A|\r?\n)\r?\n")
+
+
+class BadBody(ValueError):
+    """The body cannot be read. `status` says it to who sent it."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def read_body(body: bytes, content_type: str, content: Content) -> tuple[Any, Schema | None]:
+    """What a body says, and the schema that it must fit. Raises BadBody.
+
+    Args:
+        content_type: the request's header; empty: it says none.
+    """
+    kind, charset = _kind_of(content_type)
+    kind = kind or _usual(content)
+    declared = _declared(kind, content)
+    if declared is None:
+        expected = ", ".join(content.kinds)
+        raise BadBody(f"is {kind}, expected {expected}: the header Content-Type says what it is", 415)
+    schema = content.kinds[declared]
+    if is_json(kind):
+        return _json(body, charset), schema
+    if kind == FORM:
+        return _form(_text(body, charset), schema), schema
+    if kind == MULTIPART:
+        return _multipart(body, content_type, schema), schema
+    return _text_or_size(body, charset), schema
+
+
+def _kind_of(content_type: str) -> tuple[str, str | None]:
+    message = Message()
+    message["content-type"] = content_type
+    return (message.get_content_type() if content_type else "", message.get_content_charset())
+
+
+def _boundary_of(content_type: str) -> bytes:
+    message = Message()
+    message["content-type"] = content_type
+    return (message.get_boundary() or "").encode("latin-1", "replace")
+
+
+def _usual(content: Content) -> str:
+    """What a body is that says nothing of itself."""
+    kinds = [kind for kind in content.kinds if "*" not in kind]
+    return next((kind for kind in kinds if is_json(kind)), kinds[0] if kinds else "application/json")
+
+
+def _declared(kind: str, content: Content) -> str | None:
+    """The media type of the document that a body is of: itself, else a range like `text/*`."""
+    plain = {each.partition(";")[0].strip(): each for each in content.kinds}
+    for each in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+        if each in plain:
+            return plain[each]
+    return next((each for each in content.kinds if is_json(each)), None) if is_json(kind) else None
+
+
+def _json(body: bytes, charset: str | None) -> Any:
+    try:
+        text = body.decode(charset) if charset else body.decode(json.detect_encoding(body))
+        return json_of_others(text)
+    except RecursionError:
+        raise BadBody("is nested too deeply") from None
+    except (ValueError, LookupError) as error:
+        raise BadBody(f"is not valid JSON: {error}") from None
+
+
+def _text(body: bytes, charset: str | None) -> str:
+    try:
+        return body.decode(charset or "utf-8")
+    except (ValueError, LookupError) as error:
+        raise BadBody(f"is no text: {error}") from None
+
+
+def _text_or_size(body: bytes, charset: str | None) -> str:
+    try:
+        return body.decode(charset or "utf-8")
+    except (ValueError, LookupError):
+        return f"<{len(body)} bytes>"
+
+
+def _form(text: str, schema: Schema | None) -> dict[str, Any]:
+    fields: dict[str, list[str]] = {}
+    try:
+        for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS):
+            fields.setdefault(name, []).append(value)
+    except ValueError as error:
+        raise BadBody(f"is no form: {error}") from None
+    return _typed(fields, schema)
+
+
+def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
+    """The fields of a form; a file is its text, or a word on its name and size."""
+    boundary = b"--" + _boundary_of(content_type)
+    if body.count(boundary) > _MOST_FIELDS + 1:  # the last one ends the form
+        raise BadBody(f"is a form of more than {_MOST_FIELDS:,} parts")
+    fields: dict[str, list[str]] = {}
+    for head, content in _parts(body, boundary):
+        name = head.get_param("name", header="content-disposition")
+        if name is not None:
+            fields.setdefault(collapse_rfc2231_value(name), []).append(_of_part(head, content))
+    if not fields:
+        raise BadBody("is no form: not one field was found between its boundaries")
+    return _typed(fields, schema)
+
+
+def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[Message, bytes]]:
+    """Head and content of each part; what is within a part is its content, whatever it says of itself."""
+    line = re.compile(rb"(?:\A|\r?\n)" + re.escape(boundary) + rb"(?P<last>--)?[ \t]*(?=\r?\n|\Z)")
+    begins: int | None = None
+    for found in line.finditer(body):
+        if begins is not None:
+            yield _part(body[begins : found.start()])
+        if found["last"]:
+            return
+        begins = found.end()
+    if begins is not None:  # it was cut
+        yield _part(body[begins:])
+
+
+def _part(text: bytes) -> tuple[Message, bytes]:
+    text = text.removeprefix(b"\r").removeprefix(b"\n")
+    end = _HEAD_END.search(text, 0, _MOST_HEAD_BYTES)
+    if end is None:
+        raise BadBody(f"is a form with a part whose head does not end within {_MOST_HEAD_BYTES:,} bytes")
+    head = HeaderParser().parsestr(text[: end.start()].decode("utf-8", "replace"))
+    for name in ("content-disposition", "content-type"):
+        if name in head and not _HEADER.fullmatch(head[name]):
+            raise BadBody(f"is a form with a part whose header {name} cannot be read")
+    return head, text[end.end() :]
+
+
+def _of_part(head: Message, content: bytes) -> str:
+    head.set_payload(content.decode("ascii", "surrogateescape"))
+    data = head.get_payload(decode=True)  # packed as in mail, by clients of old
+    assert isinstance(data, bytes)
+    try:
+        return data.decode(head.get_content_charset() or "utf-8")
+    except (ValueError, LookupError):
+        name = head.get_filename() or "a file"
+        return f"<{name}, {head.get_content_type()}, {len(data)} bytes>"
+
+
+def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:
+    """The fields by their schemas. Names like `items[0][price]` are paths into a property that is known."""
+    made: dict[str, Any] = {}
+    try:
+        for name, keys in _by_property(fields).items():
+            inside = schema and schema.property(name)
+            if name in fields or inside is None:
+                made |= {key: typed_field(fields[key], inside) for key in keys}
+            else:
+                made[name] = deep(name, inside, [(key, text) for key in keys for text in fields[key]])
+    except ValueError as error:
+        raise BadBody(f"is a form in which something {error}") from None
+    return made
+
+
+def _by_property(names: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_property_of(name), []).append(name)
+    return found
+
+
+def _property_of(name: str) -> str:
+    return name.partition("[")[0]

@@ -1,1 +1,0 @@
-"""The protocols that models speak."""

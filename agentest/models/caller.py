@@ -1,0 +1,311 @@
+"""Answers from a model, whatever it takes: levels of form, retries, limits, accounting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from agentest.domain.results import ModelUsage
+from agentest.domain.transcript import Usage
+from agentest.models.budget import Price
+from agentest.models.gate import Attempt, Call, Gate, LocalGate
+from agentest.models.limits import estimate_tokens
+from agentest.models.port import (
+    Answered,
+    CallKey,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Ledger,
+    Level,
+    Message,
+    Question,
+    RequestRefused,
+    TransientError,
+)
+from agentest.models.structured_output import answer_schema
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import ModelError, ModelUnavailable
+from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
+
+_SIMPLE = ChatRequest(
+    [{"role": "user", "content": 'Answer with the JSON object {"ok": true} and nothing else.'}],
+    "Ok",
+    {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    },
+    Level.SCHEMA,
+    CallKey("judge", ""),
+)
+"""What any model answers that answers at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a model is waited for, and how often it is asked again."""
+
+    timeout_s: float = 120.0
+    """One attempt, from connect to the last byte."""
+    deadline_s: float = 600.0
+    """One answer with all its attempts and pauses. Standing in line for a place does not count."""
+    retries: int = 4
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+@dataclass(slots=True)
+class _Tries:
+    """What became of the attempts at one request, and whether the request itself is at fault.
+
+    Args:
+        retries: how often it may fail again while other requests are answered.
+        seen: how many answers there were at its gate when it failed last.
+    """
+
+    retries: int
+    seen: int
+    made: int = 0
+    own: int = 0
+    """Failed while others were answered."""
+    unclear: int = 0
+    """Failed while nobody was answered."""
+    was_check: bool = False
+    """Whether the last attempt was to find out if the model answers at all."""
+
+    def failed(self, answers: int, *, waits: bool) -> bool:
+        """Count an attempt that failed; whether the request is to be given up."""
+        others_were_answered = answers > self.seen or not waits
+        self.seen = answers
+        self.was_check = False
+        self.made += 1
+        self.own += others_were_answered
+        self.unclear += not others_were_answered
+        return others_were_answered and self.own > self.retries
+
+    def need_check(self, gate: Gate) -> bool:
+        """Whether to find out first if the model answers at all: nobody was answered since this failed."""
+        is_last = self.own + self.unclear >= max(1, self.retries)
+        nobody = gate.is_down or (is_last and gate.answers == self.seen)
+        # What was never answered may be at fault itself: it takes turns with the request.
+        may_tell = gate.known_good is not None or not self.was_check
+        return bool(self.made) and gate.waits and nobody and may_tell
+
+    def checked(self, *, is_up: bool) -> None:
+        """The model answered another request at once, or not even that."""
+        self.own += self.unclear if is_up else 0
+        self.unclear = 0
+        self.was_check = True
+
+
+class LiveAnswers:
+    """A chat model that is asked over and over until it answers, within bounds.
+
+    First with the JSON Schema as the answer's format; where the model refuses that, in JSON mode, then with
+    the schema in the prompt alone. The level that worked is remembered. Every attempt is counted in the
+    ledger and the budget. A model that answers nobody is waited for by all calls together. A request that
+    fails while others are answered is given up after its retries; where no other is under way, one that was
+    answered before is asked again to tell the two apart.
+    """
+
+    def __init__(
+        self,
+        chat: ChatModel,
+        ledger: Ledger,
+        gate: Gate | None = None,
+        *,
+        patience: Patience = Patience(),
+        price: Price | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = chat.name
+        self.parameters: Mapping[str, Any] = dict(parameters or {})
+        self._chat = chat
+        self._ledger = ledger
+        self._gate = gate or LocalGate(chat.name)
+        self._patience = patience
+        self._price = price
+        self._level = Level.SCHEMA
+
+    @property
+    def level(self) -> Level:
+        """How the form of an answer is asked for: the strictest that the model has taken so far."""
+        return self._level
+
+    async def answer(self, question: Question) -> Answered:
+        """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
+        try:
+            with TimeLimit(self._patience.deadline_s) as limit:
+                asker = question.key.scope, question.key.conversation
+                return await self._at_best_level(question, Call(limit, asker=asker))
+        except TimeoutError:
+            problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
+            if self._gate.is_down:
+                problem = f"{problem}: {self._gate.problem}"
+            failed = self._given_up(f"{problem}; more time: `deadline_ms`")
+        except ModelUnavailable as error:
+            failed = error
+        text = f"{_about(question.key)}: {failed}"
+        raise ModelUnavailable(text, permanent=failed.permanent) from None
+
+    async def _at_best_level(self, question: Question, call: Call) -> Answered:
+        name, schema = question.answer.__name__, answer_schema(question.answer)
+        level = self._level
+        while True:
+            # Who answered in another form may never have seen the schema: not every server passes it on.
+            needs_schema = question.repair or level is not Level.SCHEMA
+            shown = _with_schema(question.messages, schema) if needs_schema else question.messages
+            try:
+                request = ChatRequest(shown, name, schema, level, question.key)
+                reply = await self._with_retries(request, call, repair=question.repair > 0)
+            except RequestRefused as error:
+                if error.mended:
+                    continue
+                if level is Level.PROMPT:
+                    raise self._given_up(str(error)) from None
+                level = Level(level + 1)
+                continue
+            # Others may have learnt meanwhile; what one of them found to work is not forgotten.
+            self._level = max(self._level, level)
+            return Answered(reply.text, reply.refusal, reply.model)
+
+    async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
+        tries = _Tries(self._patience.retries, self._gate.answers)
+        while True:
+            before = self._gate.answers
+            reply = await self._once(request, call, tries, retry=repair or tries.made > 0)
+            if isinstance(reply, ChatReply):
+                self._gate.known_good = request
+                return reply
+            if reply:
+                if (reply.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
+                    await self._check_others(str(reply), request, call, before)
+                # No place is held meanwhile.
+                await self._patience.sleep(self._pause(reply, tries.made, call))
+
+    async def _once(
+        self, request: ChatRequest, call: Call, tries: _Tries, *, retry: bool
+    ) -> ChatReply | TransientError | None:
+        """One attempt, as soon as it may be made; None: another request was made, and answered.
+
+        Raises ModelUnavailable where this was the last one.
+        """
+        async with self._gate.attempt(call, self._tokens(request)) as attempt:
+            check = tries.need_check(self._gate)
+            before = self._gate.answers
+            try:
+                asked = self._answerable if check else request
+                reply = await self._make(asked, request.key, attempt, retry)
+            except TransientError as error:
+                if check:
+                    tries.checked(is_up=False)
+                elif tries.failed(self._gate.answers, waits=self._gate.waits):
+                    raise self._given_up(f"{error}{self._tried(tries)}") from None
+                return error
+            except RequestRefused:
+                if not check:
+                    raise
+                tries.checked(is_up=True)  # it takes other requests than this one, but is there
+                return None
+            except ModelUnavailable as error:
+                refused = error
+            else:
+                if check:
+                    tries.checked(is_up=True)
+                return None if check else reply
+        if refused.permanent:
+            await self._check_others(str(refused), request, call, before)
+            advice = "check the model's name, its key and the account"
+            if self._gate.answers > before:
+                advice = "other requests are answered, so the server refuses only this one"
+            raise self._given_up(f"{refused}; {advice}", permanent=True)
+        raise self._given_up(str(refused))
+
+    async def _check_others(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
+        """Find out whether all requests are refused or put off like this one, or others are answered."""
+        async with self._gate.checking:
+            if self._gate.answers > before or self._gate.is_down or not self._gate.waits:
+                return
+            with suppress(TransientError, RequestRefused):
+                try:
+                    async with self._gate.attempt(call, self._tokens(request)) as attempt:
+                        await self._make(self._answerable, request.key, attempt, retry=True)
+                except ModelUnavailable as error:
+                    if error.permanent:
+                        self._gate.refuse_all(problem)
+
+    @property
+    def _answerable(self) -> ChatRequest:
+        """A request that is answered if any is."""
+        return self._gate.known_good or _SIMPLE
+
+    async def _make(self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool) -> ChatReply:
+        """Make an attempt, on this question's account, and report what became of it."""
+        reply: ChatReply | None = None
+        try:
+            with TimeLimit(self._patience.timeout_s):
+                reply = await self._chat.complete(request)
+        except TimeoutError:
+            late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
+            attempt.failed(late, alone=False)
+            raise late from None
+        except ModelError as error:
+            known = self._gate.known_good
+            attempt.failed(error, alone=known is not None and request is not known)
+            raise
+        finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
+            attempt.spent(self._count(key, reply, retry))
+        attempt.succeeded(reply.usage.total_tokens, reply.hold_s or 0.0)
+        return reply
+
+    def _tokens(self, request: ChatRequest) -> int:
+        return estimate_tokens(request.messages) if self._gate.counts_tokens else 0
+
+    def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
+        """Seconds until the next attempt. Raises ModelUnavailable where the call has not got so many."""
+        if error.retry_after is None:
+            return 0.0 if self._gate.is_down else pause_before_retry(attempt)
+        asked_for = max(0.0, error.retry_after)
+        if asked_for > call.limit.ends_at - anyio.current_time():
+            problem = f"{error}; it asks to wait {asked_for:.0f} s, longer than `deadline_ms` leaves"
+            raise self._given_up(problem)
+        return asked_for
+
+    def _tried(self, tries: _Tries) -> str:
+        times = f" (tried {tries.made} times)" if tries.made > 1 else ""
+        advice = "; other requests were answered, so look in the server's log for what is wrong with this one"
+        return f"{times}{advice if self._gate.waits else ''}"
+
+    def _given_up(self, problem: str, *, permanent: bool = False) -> ModelUnavailable:
+        return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
+
+    def _count(self, key: CallKey, reply: ChatReply | None, retry: bool) -> float | None:
+        cost = None if self._price is None else 0.0
+        if reply is not None and self._price is not None:
+            # A server that reports no tokens leaves the cost unknown, not 0.
+            cost = self._price.cost(reply.usage) if reply.usage.total_tokens else None
+        used = ModelUsage(1, reply.usage if reply else Usage(), int(retry), cost)
+        self._ledger.add(key, used)
+        return cost
+
+
+def _about(key: CallKey) -> str:
+    """Which question it is, for errors: the same words in all conversations, so that equal ones are one."""
+    if key.role == "judge":
+        return f"judging {key.metric or 'with a model'}"
+    return "the simulated user" if key.role == "user" else "grouping errors"
+
+
+def _with_schema(messages: Sequence[Message], schema: Any) -> list[Message]:
+    last = messages[-1]
+    form = (
+        "\n\nAnswer with one JSON object and nothing else. It must validate against this JSON Schema:\n"
+        + json.dumps(schema, ensure_ascii=False)
+    )
+    return [*messages[:-1], {**last, "content": last["content"] + form}]

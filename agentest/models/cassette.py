@@ -1,0 +1,298 @@
+"""Models' answers, recorded and given again: a replay needs no model, no key and no network.
+
+A cassette is one file per scenario and agent, one JSON object a line: a header, the answers in the order of
+the conversations, and an end line that counts them. An answer's place is its question's `CallKey`, so that
+repeated conversations stay apart; the hash of what was asked says whether it still is the same question.
+While a run lasts, answers are added to `<name>.jsonl.partial`: whatever kills it, they are not lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentest.models.cassette_file import (
+    NO_HEADER,
+    VERSION,
+    Asked,
+    Entries,
+    Entry,
+    Header,
+    cassette_path,
+    dump,
+    read,
+    read_header,
+    salvage,
+    to_json,
+)
+from agentest.models.port import Question
+from agentest.models.tape import (
+    AskedTimes,
+    CassetteError,
+    Mode,
+    Page,
+    about_scenario,
+    as_kept,
+    found,
+    missing_from,
+)
+from agentest.support.files import write_atomically
+from agentest.support.redaction import Redactor
+
+Sheets = dict[int, Entries]
+"""The number of a conversation → its answers; 0: those that follow all conversations."""
+
+
+@dataclass(slots=True)
+class _Cassette:
+    """One file: what it holds, and what is to come into it."""
+
+    path: Path
+    header: Header = NO_HEADER
+    has_answers: bool = False
+    """Whether the file had any."""
+    recorded: Sheets = field(default_factory=dict)
+    salvaged: Sheets = field(default_factory=dict)
+    """What a run that did not finish has left, and this one completes."""
+    fresh: Sheets = field(default_factory=dict)
+    begun: bool = False
+    """Whether what the `.partial` file holds is this run's to keep."""
+
+    @property
+    def partial(self) -> Path:
+        return self.path.with_name(self.path.name + ".partial")
+
+    def layers(self, number: int) -> Iterator[Entries]:
+        """Where a conversation's answers may stand, first what was recorded last."""
+        return (sheets.get(number, {}) for sheets in (self.fresh, self.salvaged, self.recorded))
+
+    def page(self, number: int) -> Page:
+        _, salvaged, recorded = self.layers(number)
+        return Page(
+            str(self.path),
+            tuple(recorded.values()),
+            tuple(salvaged.values()),
+            has_answers=self.has_answers,
+            unfinished=self.partial.exists(),
+        )
+
+
+class Cassettes:
+    """The cassettes of one folder, during one run: a tape whose files are written here.
+
+    Args:
+        names: scope → the scenario's name as `--scenario` takes it; messages call it by that.
+        models: part (`user`, `judge`) → model of this run, also of parts that are never asked anything.
+        named: part → other models that this run may ask in its place.
+        on_failure: receives every CassetteError before it is raised, to stop the run at the first.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        mode: Mode,
+        redact: Redactor,
+        *,
+        names: Mapping[str, str] | None = None,
+        models: Mapping[str, str] | None = None,
+        named: Mapping[str, Collection[str]] | None = None,
+        on_failure: Callable[[CassetteError], None] = lambda _: None,
+    ) -> None:
+        self.mode = mode
+        self._folder = folder
+        self._redact = redact
+        self._names = names or {}
+        self.models = models or {}
+        self._named = {(part, name) for part, names in (named or {}).items() for name in names}
+        self._named -= set(self.models.items())
+        self._on_failure = on_failure
+        self._cassettes: dict[str, _Cassette] = {}
+        self._times = AskedTimes()
+
+    def check(self, scopes: Iterable[str]) -> None:
+        """Read what is recorded of these scopes, before the run. Raises CassetteError for damaged files."""
+        for scope in scopes:
+            self._load(scope)
+
+    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
+        return self._times.asked(question, model, parameters)
+
+    def find(self, asked: Asked) -> Entry | None:
+        cassette = self._load(asked.key.scope)
+        return found(cassette.layers(asked.key.conversation), asked, self.mode)
+
+    def page(self, scope: str, number: int) -> Page:
+        """What a conversation that is held in another process can need."""
+        return self._load(scope).page(number)
+
+    def keep(self, entry: Entry) -> Entry:
+        entry, line = as_kept(entry, self._redact)
+        self.write(entry, line)
+        return entry
+
+    def write(self, entry: Entry, line: bytes) -> None:
+        """Record the answer as it is kept, in this process or another one. Raises CassetteError."""
+        cassette = self._load(entry.asked.key.scope)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # The newline comes first: what is left of a line that was cut off spoils no other.
+            with cassette.partial.open("ab" if cassette.begun else "wb") as file:
+                file.write(b"\n" + line)
+        except OSError as error:
+            raise self._failed(CassetteError(f"the recording cannot be written: {error}")) from None
+        cassette.begun = True
+        cassette.fresh.setdefault(entry.asked.key.conversation, {})[entry.asked.slot] = entry
+
+    def missing(self, asked: Asked) -> CassetteError:
+        scope, number = asked.key.scope, asked.key.conversation
+        cassette = self._load(scope)
+        recorded = cassette.recorded.get(number, {})
+        return self._failed(missing_from(cassette.page(number), recorded, asked, self._name(scope)))
+
+    def done(self, scope: str, number: int) -> None:
+        """The conversation will ask nothing more: forget what nobody needs again."""
+        self._times.forget(scope, number)
+        if self.mode is Mode.REPLAY:
+            self._load(scope).recorded.pop(number, None)
+        elif self.mode is Mode.KEEP:
+            cassette = self._load(scope)
+            cassette.salvaged.pop(number, None)
+            cassette.fresh.pop(number, None)
+
+    def forget(self, scope: str, number: int) -> None:
+        """The conversation was lost with the process that held it: what it recorded is no part of the run.
+
+        What is kept because it was paid for is answered again when the conversation is held again.
+        """
+        self._times.forget(scope, number)
+        cassette = self._load(scope)
+        lost = cassette.fresh.pop(number, {})
+        if self.mode is Mode.KEEP:
+            cassette.salvaged.setdefault(number, {}).update(lost)
+
+    def close(self, *, finished: bool = True) -> None:
+        """Bring what was recorded into the files; a recording that did not finish replaces none."""
+        if self.mode is Mode.REPLAY or (self.mode is Mode.RECORD and not finished):
+            return
+        if self.mode is Mode.KEEP and finished:  # nothing is left that could need an answer again
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        problem: OSError | None = None
+        for scope, cassette in self._cassettes.items():
+            if self.mode is Mode.KEEP and not (cassette.fresh or cassette.salvaged):
+                cassette.path.unlink(missing_ok=True)
+                cassette.partial.unlink(missing_ok=True)
+            elif cassette.fresh or cassette.salvaged:
+                try:
+                    write_atomically(cassette.path, _document(scope, cassette, self.models, self._named))
+                    cassette.partial.unlink(missing_ok=True)
+                except OSError as error:
+                    problem = error
+        if problem:
+            raise self._failed(CassetteError(f"the recording cannot be written: {problem}"))
+
+    def _load(self, scope: str) -> _Cassette:
+        """The scope's cassette, read when it is first needed. Raises CassetteError when it is damaged."""
+        if scope not in self._cassettes:
+            cassette = _Cassette(cassette_path(self._folder, scope))
+            if self.mode is Mode.KEEP:  # what is damaged is paid for again
+                kept = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
+                cassette.salvaged, cassette.begun = _sheets(kept), True
+            elif self.mode is not Mode.RECORD:
+                try:
+                    cassette.header, recorded = read(cassette.path, scope)
+                    cassette.has_answers, cassette.recorded = bool(recorded), _sheets(recorded)
+                    if self.mode is Mode.FILL:
+                        cassette.salvaged, cassette.begun = _sheets(salvage(cassette.partial, scope)), True
+                except (OSError, ValueError) as error:
+                    problem = f"{error} (restore the file if you can)"
+                    raise self._failed(about_scenario(self._name(scope), problem)) from None
+            self._cassettes[scope] = cassette
+        return self._cassettes[scope]
+
+    def _name(self, scope: str) -> str:
+        return self._names.get(scope, scope)
+
+    def _failed(self, error: CassetteError) -> CassetteError:
+        self._on_failure(error)
+        return error
+
+
+def _sheets(entries: Entries) -> Sheets:
+    sheets: Sheets = {}
+    for slot, entry in entries.items():
+        sheets.setdefault(entry.asked.key.conversation, {})[slot] = entry
+    return sheets
+
+
+def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[str, str]:
+    """Part (`user`, `judge`) → the model that was recorded; all cassettes, or those of these scopes.
+
+    Raises CassetteError when there is none, one is damaged, or they disagree.
+    """
+    paths = _paths(folder, scopes)
+    if not paths:
+        raise CassetteError(f"nothing is recorded in {folder}. Record it first: agentest run --{Mode.RECORD}")
+    models: dict[str, tuple[str, Path]] = {}
+    for path in paths:
+        for part, model in _header_of(path).models.items():
+            known, first = models.setdefault(part, (model, path))
+            if known != model:
+                raise CassetteError(
+                    f"the cassettes disagree on the {part} model: {known} in {first}, {model} in {path}. "
+                    f"Configure the model, or record all with one: agentest run --{Mode.RECORD}"
+                )
+    return {part: model for part, (model, _) in models.items()}
+
+
+def recorded_named_models(folder: Path, scopes: Iterable[str] | None = None) -> frozenset[str]:
+    """The models that answered in place of a part's. Raises CassetteError for a damaged cassette."""
+    return frozenset(name for path in _paths(folder, scopes) for name in _header_of(path).named)
+
+
+def _paths(folder: Path, scopes: Iterable[str] | None) -> list[Path]:
+    every = folder.glob("*.jsonl") if scopes is None else (cassette_path(folder, s) for s in scopes)
+    return sorted(path for path in every if path.exists())
+
+
+def _header_of(path: Path) -> Header:
+    try:
+        with path.open("rb") as file:
+            return read_header(file.readline())
+    except (OSError, ValueError) as error:
+        advice = f"Restore the file, or record it again: agentest run --{Mode.RECORD}"
+        raise CassetteError(f"{path}:1: {error}. {advice}") from None
+
+
+def _document(
+    scope: str, cassette: _Cassette, configured: Mapping[str, str], named: Collection[tuple[str, str]]
+) -> bytes:
+    models = {**configured, **cassette.header.models}
+    fresh = _merged(cassette.salvaged, cassette.fresh)
+    models |= dict(entry.answers_for for entry in fresh if entry.answers_for not in named)
+    # A file is of one model a part, and of named ones: what others answered would never be found again.
+    merged = _merged(cassette.recorded, cassette.salvaged, cassette.fresh)
+    kept = {*models.items(), *named}
+    entries = [entry for entry in merged if entry.answers_for in kept]
+    header: dict[str, Any] = {
+        "cassette": VERSION,
+        "scenario": scope,
+        "models": dict(sorted(models.items())),
+    }
+    if others := {entry.asked.model for entry in entries if entry.answers_for in named}:
+        header["named"] = sorted(others)
+    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.asked.order)]
+    end = {"end": True, "answers": len(answers)}
+    return b"".join(dump(line) + b"\n" for line in (header, *answers, end))
+
+
+def _merged(*layers: Sheets) -> Collection[Entry]:
+    """All answers, of each request the last one."""
+    merged: Entries = {}
+    for layer in layers:
+        for entries in layer.values():
+            merged.update(entries)
+    return merged.values()

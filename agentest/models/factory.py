@@ -1,0 +1,144 @@
+"""Opens models from their resolved specifications."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from agentest.config.models import ModelWish
+from agentest.models import litellm_adapter
+from agentest.models.budget import Budget, price_of
+from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.gate import Gates, LocalGate, LocalGates
+from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
+from agentest.models.openai_adapter import OpenAIChatModel
+from agentest.models.port import Answers, ChatModel, Ledger, Model
+from agentest.models.providers import ModelSpec, parameters
+from agentest.models.structured_output import StructuredModel
+from agentest.models.tape import MeasuringLedger, Mode, Recorder, Replay, Tape
+from agentest.support.errors import ConfigError
+from agentest.support.http.client import Client, open_client, proxy_for
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of a run; None for a role that is offline."""
+
+    user: Model | None = None
+    judge: Model | None = None
+    named: Mapping[ModelWish, Model] = field(default_factory=dict)
+    """What files wish for, in place of the one of its role."""
+    confirm: Model | None = None
+    """Confirms what the judge answered, where that would fail a scenario."""
+
+    def user_for(self, wish: ModelWish | None) -> Model | None:
+        """Who plays a user for which a file wishes for this model."""
+        return (self.named.get(wish) if wish else None) or self.user
+
+
+@dataclass(slots=True)
+class ModelTerms:
+    """Limits, budget, recordings and ledger that all models of a run share."""
+
+    concurrency: int = 20
+    """Conversations under way at once; the requests to a model whose settings say nothing go by it."""
+    budget: Budget | None = None
+    tape: Tape | None = None
+    """Where answers are recorded, or found."""
+    announce: Callable[[str], None] = lambda _: None
+    """Receives what the user should know at once: that the run waits for a model."""
+    ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
+    gates: Gates | None = None
+    """Where limits, circuits and budget are not this process's own."""
+    hide: Callable[[str], str] = str
+    """Hides secrets in what judges are asked."""
+
+
+@asynccontextmanager
+async def open_models(
+    user: ModelSpec | None,
+    judge: ModelSpec | None,
+    terms: ModelTerms,
+    named: Mapping[ModelWish, ModelSpec] = MappingProxyType({}),
+    confirm: ModelSpec | None = None,
+) -> AsyncIterator[Models]:
+    """Open the models of the two roles, the same one for both where they are specified alike, and named ones.
+
+    Args:
+        confirm: the model that confirms the judge's answers.
+
+    Raises ConfigError for an unknown provider.
+    """
+    async with AsyncExitStack() as stack:
+        opener = _Opener(terms, stack)
+        user_model = StructuredModel(await opener.answers(user), terms.hide) if user else None
+        judge_model = user_model
+        if judge != user:
+            judge_model = StructuredModel(await opener.answers(judge), terms.hide) if judge else None
+        wishes = {wish: await _named(opener, wish, spec) for wish, spec in named.items()}
+        confirming = StructuredModel(await opener.answers(confirm), terms.hide) if confirm else None
+        yield Models(user_model, judge_model, wishes, confirming)
+
+
+async def _named(opener: _Opener, wish: ModelWish, spec: ModelSpec) -> Model:
+    try:
+        return StructuredModel(await opener.answers(spec), opener.hide)
+    except ConfigError as error:
+        raise ConfigError(f"{wish.place}: {error}") from None
+
+
+class _Opener:
+    """Opens models. Roles of the same model with the same settings share its limits."""
+
+    def __init__(self, terms: ModelTerms, stack: AsyncExitStack) -> None:
+        self._terms = terms
+        self._stack = stack
+        self._clients: dict[str, Client] = {}
+        self._gates = terms.gates or LocalGates(terms.concurrency, terms.budget, terms.announce)
+
+    @property
+    def hide(self) -> Callable[[str], str]:
+        return self._terms.hide
+
+    async def answers(self, spec: ModelSpec) -> Answers:
+        tape, ledger = self._terms.tape, self._terms.ledger
+        if tape is None:
+            return await self._live(spec)
+        if tape.mode is Mode.REPLAY:
+            return Replay(tape, ledger, spec.name, parameters(spec))
+        recorder = Recorder(await self._live(spec), tape, ledger)
+        if tape.mode is Mode.RECORD:
+            return recorder
+        return Replay(tape, ledger, spec.name, parameters(spec), recorder)
+
+    async def _live(self, spec: ModelSpec) -> LiveAnswers:
+        return LiveAnswers(
+            await self._chat_model(spec),
+            self._terms.ledger,
+            self._gates.of(spec),
+            patience=Patience(spec.timeout_s, spec.deadline_s, spec.retries),
+            price=price_of(spec.name) if spec.priced else None,
+            parameters=parameters(spec),
+        )
+
+    async def _chat_model(self, spec: ModelSpec) -> ChatModel:
+        if not spec.base_url:
+            litellm = await litellm_adapter.load()
+            litellm_adapter.check_provider(spec, litellm)
+            return litellm_adapter.LiteLLMChatModel(spec, litellm)
+        return OpenAIChatModel(spec, await self._client(spec.base_url))
+
+    async def _client(self, base_url: str) -> Client:
+        """The client for an endpoint, whose connections all models there share."""
+        if base_url not in self._clients:
+            opened = open_client(proxy=proxy_for(base_url))
+            self._clients[base_url] = await self._stack.enter_async_context(opened)
+        return self._clients[base_url]
+
+
+def scripted(chat: ChatModel, ledger: Ledger, patience: Patience) -> Model:
+    """A model without an endpoint: for tests."""
+    gate = LocalGate(chat.name, Limiter(4 * DEFAULT_CONCURRENCY))
+    return StructuredModel(LiveAnswers(chat, ledger, gate, patience=patience))

@@ -1,0 +1,203 @@
+"""Every model that does not speak OpenAI's protocol, through litellm: the only place that imports it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import anyio.to_thread
+
+from agentest.models.openai_adapter import (
+    HOPELESS,
+    REFUSED,
+    TRANSIENT,
+    response_format,
+    secrets_of,
+    usage_of,
+)
+from agentest.models.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
+from agentest.models.providers import ModelSpec, parameters
+from agentest.support.errors import ConfigError, ModelError, ModelUnavailable
+from agentest.support.http.retries import retry_after
+from agentest.support.redaction import Redactor
+from agentest.support.spelling import nearest
+
+_MODE = "LITELLM_MODE"
+# Gemini says in the body, not in a header, when to come back.
+_GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
+
+
+async def load() -> Any:
+    """The litellm module. Importing it takes seconds, so it is done in a thread, before the first call."""
+    return await anyio.to_thread.run_sync(_import)
+
+
+def _import() -> Any:
+    # Without these it asks the network: for prices when it is imported, for headers when Claude is asked.
+    for data in ("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS"):
+        os.environ[f"LITELLM_LOCAL_{data}"] = "True"
+    with _no_dotenv():
+        import litellm
+
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.drop_params = True  # parameters that a model does not take are left out, not fatal
+    logging.getLogger("LiteLLM").setLevel(logging.ERROR)
+    return litellm
+
+
+@contextmanager
+def _no_dotenv() -> Iterator[None]:
+    """In any other mode, importing litellm reads the next `.env` above it: somebody else's project, perhaps.
+
+    The mode is asked for at the import only, and is nothing for the programs that we start.
+    """
+    before = os.environ.get(_MODE)
+    os.environ[_MODE] = "PRODUCTION"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_MODE]
+        else:
+            os.environ[_MODE] = before
+
+
+def check_provider(spec: ModelSpec, litellm: Any) -> None:
+    """Raise ConfigError for a model whose provider litellm does not know."""
+    provider = spec.model.partition("/")[0]
+    known = {str(getattr(each, "value", each)) for each in litellm.provider_list}
+    # Asked for some of those that it knows, litellm would log in.
+    if provider in known or "custom_llm_provider" in spec.body:
+        return
+    try:
+        litellm.get_llm_provider(model=spec.model, api_base=spec.body.get("api_base"))
+    except Exception:  # noqa: BLE001 - litellm raises what it likes, and its text is for its own users
+        raise ConfigError(_unknown(spec.name, provider, known)) from None
+
+
+def _unknown(name: str, provider: str, known: Iterable[str]) -> str:
+    close = nearest(provider, sorted(known))
+    advice = (
+        f"did you mean `{close}/{name.partition('/')[2]}`?"
+        if close
+        else "write it as provider/model, like openai/gpt-5-mini, or set `provider: openai-compatible`"
+    )
+    return f"model {name}: there is no provider `{provider}`; {advice}"
+
+
+class LiteLLMChatModel:
+    """One model in litellm's spelling. A temperature that the model refuses is left out from then on."""
+
+    def __init__(self, spec: ModelSpec, litellm: Any) -> None:
+        self.name = spec.name
+        self._litellm = litellm
+        # Claude caches a prompt's beginning only up to a mark; the others find out by themselves.
+        self._mark_shared = spec.cache and "claude" in spec.model
+        self._redact = Redactor(secrets_of(spec))
+        self._arguments: dict[str, Any] = {
+            "model": spec.model,
+            "num_retries": 0,
+            "max_retries": 0,
+            "timeout": spec.timeout_s,
+            **{
+                key: value
+                for key, value in (
+                    ("api_key", spec.api_key),
+                    ("extra_headers", dict(spec.headers)),
+                )
+                if value
+            },
+            **_with_api_base(spec),
+        }
+        self._parameters = parameters(spec)
+
+    def _messages(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        if not self._mark_shared:
+            return [dict(message) for message in joined(messages)]
+        return _with_cache_marks(messages)
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
+        sent = {**self._parameters, **self._arguments}
+        try:
+            response = await self._litellm.acompletion(
+                messages=self._messages(request.messages), **response_format(request), **sent
+            )
+            choice = response.choices[0]
+            message = choice.message
+            usage = response.usage.model_dump() if getattr(response, "usage", None) else None
+        except Exception as error:  # noqa: BLE001 - litellm raises its own, openai's, httpx's and plain errors
+            translated = _translated(error, self._redact)
+            if isinstance(translated, RequestRefused):
+                translated.mended = self._leave_out(sent, str(translated))
+            raise translated from None
+        refused = "" if message.content else _refusal(choice)
+        return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
+
+    def _leave_out(self, sent: Mapping[str, Any], complaint: str) -> bool:
+        """Leave out the temperature where a refusal names it; False where it does not, or none was sent.
+
+        Claude with thinking takes none but 1, and other models may refuse it, too.
+        """
+        named = "temperature" in sent and re.search(r"\btemperature\b", complaint) is not None
+        if named:
+            self._parameters.pop("temperature", None)
+        return named and "temperature" not in self._arguments
+
+
+def _refusal(choice: Any) -> str:
+    """Why there is no text; empty where nothing was refused."""
+    said = getattr(choice.message, "refusal", None)
+    # What Claude's `refusal` and Gemini's `SAFETY` come back as.
+    filtered = "its provider's content filter stopped it" if choice.finish_reason == "content_filter" else ""
+    return str(said) if said else filtered
+
+
+def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
+    """The body's keys, `api_base` as litellm wants it: it adds `/v1/messages` for Claude by itself."""
+    base = spec.body.get("api_base")
+    if isinstance(base, str) and spec.model.startswith("anthropic/"):
+        return {**spec.body, "api_base": base.rstrip("/").removesuffix("/v1")}
+    return dict(spec.body)
+
+
+def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Neighbours of one role as parts of one message, all but the last part marked for the cache."""
+    marked: list[dict[str, Any]] = []
+    for message in messages:
+        part: dict[str, Any] = {"type": "text", "text": message["content"]}
+        if marked and marked[-1]["role"] == message["role"]:
+            marked[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+            marked[-1]["content"].append(part)
+        else:
+            marked.append({"role": message["role"], "content": [part]})
+    return marked
+
+
+def _translated(error: Exception, redact: Redactor) -> ModelError:
+    status = getattr(error, "status_code", None)
+    # What litellm stumbles over, it reports with a traceback and a link to its bug tracker.
+    text = redact.error(str(error).partition("\nTraceback ")[0] or type(error).__name__)
+    if status in REFUSED:
+        return RequestRefused(text)
+    if status in TRANSIENT or (isinstance(status, int) and status >= 500):
+        no_connection = type(error).__name__ == "APIConnectionError"
+        return TransientError(text, _retry_after(error), throttled=status == 429, misaddressed=no_connection)
+    if isinstance(error, TimeoutError | ConnectionError):
+        return TransientError(text, misaddressed=isinstance(error, ConnectionRefusedError))
+    return ModelUnavailable(text, permanent=status in HOPELESS)
+
+
+def _retry_after(error: Exception) -> float | None:
+    # The response of most of litellm's errors is one it made up; the real one's headers are kept apart.
+    made_up = getattr(getattr(error, "response", None), "headers", None)
+    headers = getattr(error, "litellm_response_headers", None) or made_up
+    asked_for = retry_after(headers) if headers is not None else None
+    if asked_for is None and (match := _GEMINI_RETRY.search(str(error))):
+        return float(match[1])
+    return asked_for

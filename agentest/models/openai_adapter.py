@@ -1,0 +1,219 @@
+"""Models that speak OpenAI's chat-completions protocol, directly over HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from agentest.domain.transcript import Usage
+from agentest.models.limits import hold_from_headers
+from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
+from agentest.models.providers import ModelSpec, parameters
+from agentest.support.errors import ModelUnavailable
+from agentest.support.http.bodies import CODINGS, BodyTooLarge
+from agentest.support.http.client import Client, DirectResponse, Headers
+from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after
+from agentest.support.redaction import Redactor, header_secrets, url_secrets
+from agentest.version import __version__
+
+HOPELESS = frozenset({401, 402, 403, 404})
+"""No other question will fare better: the key, the account or the model is wrong."""
+_OUT_OF_CREDIT = "insufficient_quota"
+TRANSIENT = frozenset({408, 409, 425, 429})
+REFUSED = frozenset({400, 415, 422, 501})
+_PATH = "/chat/completions"
+_SHOWN_BODY_CHARS = 300
+
+
+class OpenAIChatModel:
+    """One model at one base URL. A parameter that the model does not take is left out from then on."""
+
+    def __init__(self, spec: ModelSpec, client: Client) -> None:
+        self.name = spec.name
+        self._spec = spec
+        self._client = client
+        self._url = completions_url(spec.base_url)
+        self._headers = _headers(spec)
+        self._redact = Redactor(secrets_of(spec))
+        self._parameters = parameters(spec)
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
+        sent = dict(self._parameters)
+        response, body = await self._post(request, sent)
+        status = response.status_code
+        if 200 <= status < 300:
+            return replace(self._reply(body), hold_s=hold_from_headers(response.headers))
+        problem = f"{self._url} answered {status}: {_excerpt(self._redact(body))}"
+        if status in HOPELESS or (status == 429 and _OUT_OF_CREDIT in body):
+            raise ModelUnavailable(problem, permanent=True)
+        if status in TRANSIENT or (status >= 500 and status not in REFUSED):
+            wait = retry_after(response.headers)
+            raise TransientError(problem, wait, throttled=status == 429)
+        if status in REFUSED:
+            raise RequestRefused(problem, mended=self._leave_out(sent, body))
+        raise ModelUnavailable(problem)
+
+    async def _post(self, request: ChatRequest, parameters: Mapping[str, Any]) -> tuple[DirectResponse, str]:
+        payload = {
+            **self._spec.body,
+            "model": self._spec.model,
+            "messages": joined(request.messages),
+            **parameters,
+            **response_format(request),
+        }
+        content = _encoded(payload)
+        try:
+            response = await self._client.send_direct("POST", self._url, self._headers, content)
+            try:
+                return response, await _body(response)
+            finally:
+                await response.aclose()
+        except BodyTooLarge as error:
+            raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
+        except CONNECTION_ERRORS as error:
+            problem = f"{self._url}: {describe(error)}"
+            raise TransientError(problem, misaddressed=True) from None
+
+    def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
+        """Drop or rename the parameter that a refusal names; False when it names none that was sent.
+
+        Another request may have met the same refusal meanwhile, and the parameter be gone already.
+        """
+        complaint = _complaint(body)
+        for name in sent:
+            if re.search(rf"\b{name}\b", complaint):
+                value = self._parameters.pop(name, None)
+                if value is not None and name == "max_tokens" and "max_completion_tokens" in complaint:
+                    self._parameters["max_completion_tokens"] = value
+                return True
+        return False
+
+    def _reply(self, body: str) -> ChatReply:
+        data = _json(body)
+        try:
+            message = data["choices"][0]["message"]
+            content, refusal = message.get("content"), message.get("refusal")
+        except (LookupError, TypeError, AttributeError):
+            # A gateway's HTML page or a cut body with status 200: another attempt usually helps. Only
+            # JSON may come from a model, be it the error of one.
+            problem = f"{self._url}: the answer is not a chat completion: {_excerpt(self._redact(body))}"
+            raise TransientError(problem, misaddressed=not isinstance(data, dict)) from None
+        usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
+        if refusal and not content:
+            return ChatReply("", usage, model, _shortened(self._redact(str(refusal))))
+        return ChatReply(_text(content), usage, model)
+
+
+def completions_url(base_url: str) -> str:
+    """The URL to post to. A query (Azure's `?api-version=…`) stays; a base URL that is whole already, too."""
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/")
+    return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))
+
+
+def secrets_of(spec: ModelSpec) -> list[str]:
+    """What must not be shown if a server repeats it in an error."""
+    key = [spec.api_key] if spec.api_key else []
+    return [*key, *header_secrets(dict(spec.headers)), *url_secrets(spec.base_url or "")]
+
+
+def _headers(spec: ModelSpec) -> Headers:
+    headers = {
+        "accept": "application/json",
+        "accept-encoding": ", ".join(CODINGS),
+        "content-type": "application/json",
+        "user-agent": f"agentest/{__version__}",
+    }
+    if spec.api_key:
+        bearer = spec.key_header == "authorization"
+        headers[spec.key_header] = f"Bearer {spec.api_key}" if bearer else spec.api_key
+    headers |= {name.lower(): value for name, value in spec.headers.items()}
+    return list(headers.items())
+
+
+def _encoded(payload: Mapping[str, Any]) -> bytes:
+    try:
+        return to_json(payload)
+    except PydanticSerializationError:
+        # A body of the configuration may hold half a surrogate pair, which has no UTF-8 form.
+        return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
+
+
+async def _body(response: DirectResponse) -> str:
+    body = bytearray()
+    async for piece in response.pieces():
+        body += piece
+    return body.decode("utf-8", errors="replace")
+
+
+def response_format(request: ChatRequest) -> dict[str, Any]:
+    """The parameter that asks for the answer's form at the request's level."""
+    if request.level is Level.SCHEMA:
+        schema = {"name": request.schema_name, "strict": True, "schema": dict(request.schema)}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if request.level is Level.JSON_MODE:
+        return {"response_format": {"type": "json_object"}}
+    return {}
+
+
+def _json(body: str) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
+def usage_of(reported: Any) -> Usage:
+    """Tokens from a `usage` object; whatever is missing or no number counts as 0."""
+    if not isinstance(reported, Mapping):
+        return Usage()
+    details = reported.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    return Usage(
+        _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens")), _count(cached)
+    )
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _complaint(body: str) -> str:
+    """What an error says and which parameter it names, without what it may repeat of the request."""
+    data = _json(body)
+    error = data.get("error", data.get("detail")) if isinstance(data, dict) else None
+    parts = []
+    for item in error if isinstance(error, list) else [error]:
+        if isinstance(item, dict):
+            parts += [item.get("message"), item.get("param"), item.get("msg"), item.get("loc")]
+        else:
+            parts.append(item)
+    return " ".join(str(part) for part in parts if part) or body
+
+
+def _excerpt(body: str) -> str:
+    """The error's own message where there is one, else the beginning of the body."""
+    data = _json(body)
+    error = data.get("error") if isinstance(data, dict) else None
+    if isinstance(error, dict):
+        error = error.get("message")
+    return _shortened(str(error) if error else body)
+
+
+def _shortened(text: str) -> str:
+    shown = " ".join(text.split())
+    return shown[:_SHOWN_BODY_CHARS] or "(empty)"

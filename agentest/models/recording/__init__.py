@@ -1,1 +1,0 @@
-"""Models' answers recorded and replayed."""

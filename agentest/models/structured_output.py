@@ -1,0 +1,371 @@
+"""Answers of a given shape from models that may not know how to give one: reading, repairs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import isfinite
+from typing import Any, NoReturn, Self, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agentest.models.port import Answer, Answers, CallKey, Level, Message, Question
+from agentest.support.errors import InvalidAnswer
+from agentest.support.json_text import well_formed
+from agentest.support.redaction import HIDDEN
+
+MAX_REPAIRS = 2
+HIDDEN_NOTE = (
+    f"In the above, {HIDDEN} stands in place of a secret. Take it that the secret itself was written there."
+)
+_SHOWN_ANSWER_CHARS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why there is no answer."""
+
+    text: str
+
+
+class Left(BaseModel):
+    """What can be used of an answer that is wrong in parts: a Problem stands in place of what cannot."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything can be used."""
+        return any(part.any if isinstance(part, Left) else _usable(part) for _, part in self)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything can be used."""
+        return all(part.whole if isinstance(part, Left) else _usable(part) for _, part in self)
+
+    def completed_by(self, later: Self) -> Self:
+        """This one, with what a later answer gives in place of what cannot be used: a model that is asked
+        again may give nothing but what was wrong, or judge all else anew."""
+        parts = {name: _completed(part, getattr(later, name)) for name, part in self}
+        return self.model_construct(**parts)
+
+
+def _usable(part: object) -> bool:
+    return not isinstance(part, Problem)
+
+
+def _completed(part: Any, later: Any) -> Any:
+    if isinstance(part, Left) and isinstance(later, Left):
+        return part.completed_by(later)
+    return later if isinstance(part, Problem) else part
+
+
+class StructuredModel:
+    """A model that is asked for an answer of a given shape.
+
+    An answer of another shape is asked for again with what was wrong, at most twice.
+
+    Args:
+        hide: hides secrets in what it is sent, unless it plays the user: that one may need what it knows.
+    """
+
+    def __init__(self, answers: Answers, hide: Callable[[str], str] = str) -> None:
+        self.name = answers.name
+        self._answers = answers
+        self._hide = hide
+
+    @property
+    def level(self) -> Level | None:
+        """How the form of an answer is asked for; None: nobody is asked, as the answers are recorded."""
+        return getattr(self._answers, "level", None)
+
+    async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
+        """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer.
+
+        A shape may have an attribute `what_is_left`, a `Left`: what can be used of any of the answers is
+        gathered in that one, the first for each part, where the first of them is not as it should be.
+        """
+        if key.role != "user":
+            messages = _without_secrets(messages, self._hide)
+        asked, left = list(messages), None
+        for repair in range(MAX_REPAIRS + 1):
+            reply = await self._answers.answer(Question(_well_formed(asked), answer, key, repair))
+            if reply.refusal:
+                if left:
+                    return cast("Answer", left)
+                raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
+            try:
+                found = read(reply.text, answer)
+                # A repair mends what was wrong, and takes nothing back.
+                return cast("Answer", _left(reply.text, answer, left)) if left else found
+            except Unreadable as error:
+                left = _left(reply.text, answer, left)
+                if left and (left.whole or repair == MAX_REPAIRS):
+                    return cast("Answer", left)
+                if repair == MAX_REPAIRS:
+                    raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
+                asked = [*messages, *_repair(reply.text, error)]
+        raise AssertionError("unreachable: the last repair either answers or raises")
+
+
+def _left(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | None:
+    """What can be used of an answer that is wrong in parts, and of those before it.
+
+    None where nothing can be, or the shape does not know how to tell.
+    """
+    shape: type[Left] | None = getattr(answer, "what_is_left", None)
+    try:
+        found = read(text, shape) if shape else None
+    except Unreadable:
+        return earlier
+    if found is None or not found.any:
+        return earlier
+    return earlier.completed_by(found) if earlier else found
+
+
+def _well_formed(messages: Sequence[Message]) -> list[Message]:
+    """The messages as any protocol can carry them: an agent may have put half a surrogate pair into one."""
+    return [{**message, "content": well_formed(message["content"])} for message in messages]
+
+
+def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:
+    """The messages with secrets hidden, and with a word about it if any are: they may have been before."""
+    hidden = [{**message, "content": hide(message["content"])} for message in messages]
+    if not any(HIDDEN in message["content"] for message in hidden):
+        return messages
+    return [*hidden[:-1], {**hidden[-1], "content": f"{hidden[-1]['content']}\n\n{HIDDEN_NOTE}"}]
+
+
+def _repair(text: str, error: Unreadable) -> list[Message]:
+    return [
+        {"role": "assistant", "content": text or "(empty)"},
+        {
+            "role": "user",
+            "content": f"That answer cannot be used: {error}. "
+            "Answer again, with one JSON object of the required form and nothing else.",
+        },
+    ]
+
+
+def _invalid(model: str, text: str, error: Unreadable) -> str:
+    shown = text if len(text) <= _SHOWN_ANSWER_CHARS else text[:_SHOWN_ANSWER_CHARS] + "…"
+    return f"model {model} gave no usable answer, asked {MAX_REPAIRS + 1} times: {error}; it wrote: {shown!r}"
+
+
+# Reasoning that was cut off is no answer either: without its end, everything is reasoning.
+_THINKING = re.compile(r"^(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+", re.S)
+_BEGINS_OBJECT = re.compile(r"""\{\s*(?:["'}]|\w+\s*:)""")
+_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}]', re.S)
+_BRACE = re.compile(r"[{}]")
+
+
+class Unreadable(ValueError):
+    """The text holds no answer of the expected shape; the message tells the model what was wrong."""
+
+
+class _Unusable(ValueError):
+    """An object that is JSON by its form, but whose values are not certain."""
+
+
+def read(text: str, answer: type[Answer]) -> Answer:
+    """The one object in the text that has the expected shape.
+
+    Code fences, reasoning in `<think>` and prose around the object are passed over. Nothing is converted: a
+    number in quotes, a label outside the set, a key given twice is invalid, and an object inside another one
+    is never taken for the answer. Raises Unreadable.
+    """
+    text = _THINKING.sub("", text)
+    valid: list[Answer] = []
+    attempts: list[str] = []
+    problem = "there is no JSON object in it" if text.strip() else "it is empty"
+    for source in _objects(text):
+        try:
+            valid.append(_validated(source, answer))
+        except Unreadable as error:
+            problem = str(error)
+            if _is_attempt(source, answer):
+                attempts.append(problem)
+    if not valid:
+        raise Unreadable(attempts[-1] if attempts else problem)
+    if attempts or any(other != valid[0] for other in valid[1:]):
+        raise Unreadable("it holds several different answers; give exactly one JSON object")
+    return valid[0]
+
+
+def _validated(source: str, answer: type[Answer]) -> Answer:
+    try:
+        # As JSON: a choice is a text there, which would be no choice as a value of Python.
+        return answer.model_validate_json(_checked(source), strict=True)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)[:5]
+        raise Unreadable("; ".join(_problem(details) for details in problems)) from None
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, _Unusable) else "it is not valid JSON"
+        raise Unreadable(reason) from None
+
+
+def _checked(source: str) -> bytes:
+    """The JSON of an object whose values are certain."""
+    try:
+        return json.dumps(_STRICT.decode(source), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _Unusable("a text in it is not valid Unicode (half a surrogate pair)") from None
+
+
+def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
+    """Whether an object has the answer's keys, so that it was meant as the answer and is a wrong one."""
+    try:
+        value = json.loads(source)
+    except (ValueError, RecursionError):
+        return False
+    required = {info.alias or name for name, info in answer.model_fields.items() if info.is_required()}
+    return bool(required) and required <= value.keys()
+
+
+def _problem(details: Any) -> str:
+    at = ".".join(str(part) for part in details["loc"])
+    return f"{at}: {details['msg']}" if at else str(details["msg"])
+
+
+def _objects(text: str) -> Iterator[str]:
+    """The sources of the JSON objects in a text that stand inside no other, in order.
+
+    What begins like an object but is none is passed over with all that may be in it: a part of something
+    broken is no answer. A brace in prose is just a character.
+    """
+    braces = _Braces(text)
+    at = text.find("{")
+    while at >= 0:
+        if not _BEGINS_OBJECT.match(text, at):
+            at = text.find("{", at + 1)
+            continue
+        end = braces.end_outside_strings(at)
+        # Only a piece is decoded: the decoder's errors count the lines of all that they are given.
+        if end > len(text) or not _is_object(text[at:end]):
+            end = max(end, braces.end_anywhere(at))
+            if end > len(text):
+                yield text[at:]
+                return
+        else:
+            yield text[at:end]
+        at = text.find("{", end)
+
+
+def _is_object(source: str) -> bool:
+    try:
+        return _FORM.raw_decode(source)[1] == len(source)
+    except (ValueError, RecursionError):
+        return False
+
+
+class _Braces:
+    """Where what an opening brace begins comes to its end; beyond the text where it never does."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def end_outside_strings(self, at: int) -> int:
+        """The place behind the brace that closes the one at `at`, none in strings counted."""
+        depth = 0
+        for match in self._tokens(at):
+            depth += {"{": 1, "}": -1}.get(match[0], 0)
+            if depth == 0:
+                return match.end()
+        return len(self._text) + 1
+
+    def end_anywhere(self, at: int) -> int:
+        """The same with strings not minded."""
+        return self._closing.get(at, len(self._text)) + 1
+
+    def _tokens(self, at: int) -> Iterator[re.Match[str]]:
+        """Strings and braces. Behind the last quote that could close a string, none is looked for: looking
+        for its end behind every quote would take a time that grows with the square of the text."""
+        strings_end = max(at, self._last_quote + 1)
+        yield from _STRING_OR_BRACE.finditer(self._text, at, strings_end)
+        yield from _BRACE.finditer(self._text, strings_end)
+
+    @cached_property
+    def _last_quote(self) -> int:
+        """The place of the last quote that is not escaped, -1 where there is none.
+
+        Whether a quote is escaped depends on the backslashes before it alone, wherever its string began.
+        """
+        at = self._text.rfind('"')
+        while at >= 0 and _is_escaped(self._text, at):
+            at = self._text.rfind('"', 0, at)
+        return at
+
+    @cached_property
+    def _closing(self) -> dict[int, int]:
+        """The place of the closing brace by that of each opening brace that has one."""
+        opened: list[int] = []
+        closing = {}
+        for match in _BRACE.finditer(self._text):
+            if match[0] == "{":
+                opened.append(match.start())
+            elif opened:
+                closing[opened.pop()] = match.start()
+        return closing
+
+
+def _is_escaped(text: str, at: int) -> bool:
+    """Whether an odd number of backslashes stands before a character."""
+    first = at
+    while first > 0 and text[first - 1] == "\\":
+        first -= 1
+    return (at - first) % 2 == 1
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _Unusable("a key is given twice")
+    return values
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Unusable(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise _Unusable(f"the number {digits} is too large")
+    return value
+
+
+_FORM = json.JSONDecoder(parse_int=str, parse_float=str)
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite
+)
+
+
+UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None))
+"""The settings of an answer whose docstring is for us: it would be sent to the model as a `description`."""
+
+
+@lru_cache(maxsize=256)  # some shapes are made for one request
+def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of an answer in the subset that strict structured output takes."""
+    schema = answer.model_json_schema()
+    _tighten(schema)
+    return schema
+
+
+def _tighten(schema: Any) -> None:
+    if not isinstance(schema, dict):
+        return
+    schema.pop("title", None)
+    schema.pop("default", None)
+    # What these hold are names of the answer's own, not keywords: a field may be called `default`.
+    for named in ("properties", "$defs"):
+        for inner in schema.get(named, {}).values():
+            _tighten(inner)
+    for keyword in ("items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"):
+        value = schema.get(keyword)
+        for inner in value if isinstance(value, list) else [value]:
+            _tighten(inner)
+    if "properties" in schema:
+        schema["additionalProperties"] = False
+        schema["required"] = list(schema["properties"])

@@ -1,0 +1,293 @@
+"""Where a run takes place: in the folder of its configuration, which may be above where the user is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentest.config.agent_types import AgentConfig
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.agents.ports import sample
+from agentest.config.file import find_above
+from agentest.domain.events import WantedReport
+from agentest.models.providers import ModelSpec
+from agentest.runner.agents import RAY, has_its_own
+from agentest.runner.prepare import Prepared
+from agentest.support.errors import ConfigError
+from agentest.support.files import check_writable, path_from, readable
+from agentest.support.http.address_guard import is_loopback
+from agentest.support.text import count
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Two folders, absolute, which are mostly one."""
+
+    root: Path
+    """The configuration's; scenario files, servers and reports live relative to it."""
+    here: Path
+    """The user's; what the command line names is relative to it."""
+    config: Path | None = None
+    """The configuration, where it was found above the user's folder."""
+
+    def path(self, given: Path) -> Path:
+        """A path of the command line, absolute."""
+        return self.here / given
+
+    def from_root(self, given: str) -> str:
+        """A path of the command line, whatever follows it, as it is written in the root."""
+        if self.root == self.here or Path(given).is_absolute():
+            return given
+        return f"{os.path.relpath(self.here, self.root)}/{given}"
+
+    def word(self, given: str) -> str:
+        """A word of the command line that may be a path or a name, as it is written in the root."""
+        path = given.rpartition(":")[0] or given
+        is_path = "://" not in given and ("/" in given or ".json" in given)
+        there = any((self.here / each).exists() for each in (given, path))
+        return self.from_root(given) if is_path or there else given
+
+    def shown(self, path: Path) -> str:
+        """A path as the user would write it."""
+        return path_from(self.here, path)
+
+
+def place_of(here: Path) -> Place:
+    """The place of a run that is started in a folder: there, or above where only there is a configuration."""
+    above = find_above(here)
+    return Place(above.parent, here, above) if above else Place(here, here)
+
+
+_SOURCES = (".py", ".yaml", ".yml", ".toml")
+"""What ends the names of files that people write, and of no report."""
+
+
+def output_dir(prepared: Prepared) -> Path:
+    """Where reports are written."""
+    return prepared.request.root / prepared.loaded.config.output_dir
+
+
+def check_can_be_written(reports: Iterable[WantedReport]) -> None:
+    """Make the folders of reports with a path of their own.
+
+    Raises ConfigError where that fails, and where a report would take the place of what somebody has written.
+    """
+    for report in reports:
+        if report.path is not None:
+            if report.path.suffix in _SOURCES and report.path.exists():
+                raise ConfigError(
+                    f"reporter {report.name}: {readable(str(report.path))} is there already, and by its name "
+                    "a file of the project: a report would replace it; name another file"
+                )
+            try:
+                check_writable(report.path)
+            except OSError as error:
+                why = error.strerror or error
+                raise ConfigError(
+                    f"reporter {report.name}: {readable(str(report.path))} cannot be written ({why}); "
+                    "name a file in a folder that you may write to"
+                ) from None
+
+
+_SHOWN = 3
+
+
+def check_reach(prepared: Prepared, nodes: Sequence[str]) -> None:
+    """Raise ConfigError with all that `unreachable` tells."""
+    if problems := unreachable(prepared, nodes):
+        raise ConfigError("\n".join(problems))
+
+
+def unreachable(prepared: Prepared, nodes: Sequence[str]) -> tuple[str, ...]:
+    """What these other machines, by name or address, cannot reach of what a run needs: a sentence for each.
+
+    Nothing is asked of the network: an address that is not on loopback may be unreachable, too.
+    """
+    if not nodes:
+        return ()
+    elsewhere = _named(nodes)
+    found = [*_agents(prepared), *_servers(prepared), *_models(prepared)]
+    return tuple(
+        prepared.loaded.redact(f"{what} cannot be reached from {elsewhere}: {why}") for what, why in found
+    )
+
+
+def _named(nodes: Sequence[str]) -> str:
+    shown = ", ".join(nodes[:_SHOWN])
+    more = len(nodes) - _SHOWN
+    others = f" and {count(more, 'other')}" if more > 0 else ""
+    return f"node{'s' if len(nodes) > 1 else ''} {shown}{others}"
+
+
+Problem = tuple[str, str]
+"""What cannot be reached, and why, with what to do."""
+_EACH_ITS_OWN = "on loopback each machine reaches itself alone"
+_ELSEWHERE = "write an address that all nodes reach"
+
+
+def _agents(prepared: Prepared) -> Iterator[Problem]:
+    for name, agent in prepared.plan.agents.items():
+        if not is_over_network(agent):
+            yield from _beside(name, agent)
+        elif not agent.per_worker:
+            yield from _endpoints(name, agent)
+        if has_its_own(agent, RAY):
+            yield from _real_tools(name, agent)
+
+
+def is_over_network(agent: AgentConfig) -> bool:
+    """Whether workers send requests to the agent; else it lives where conversations are held."""
+    return isinstance(agent, HttpAgent) and agent.app is None
+
+
+def _endpoints(name: str, agent: AgentConfig) -> Iterator[Problem]:
+    for key, url in agent.urls.items():
+        if is_loopback(sample(url)):
+            own = "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
+            yield f"agent {name!r} (`{key}`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}, or {own}"
+
+
+def _beside(name: str, agent: AgentConfig) -> Iterator[Problem]:
+    """What an agent that lives in workers asks, and that is not opened there."""
+    for key, server in agent.beside.items() if not has_its_own(agent, RAY) else ():
+        what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
+        yield (
+            f"what stands beside agent {name!r} ({what})",
+            f"it listens on loopback beside the run, and an agent of type {agent.type} runs on each node; "
+            "without `port` and `server` each worker opens its own",
+        )
+    if agent.server and is_loopback(agent.server.ready):
+        where = f"`server` of agent {name!r} (`ready`: {agent.server.ready})"
+        yield where, f"it is started beside the run, and this agent runs on each node; {_ELSEWHERE}"
+
+
+def _real_tools(name: str, agent: AgentConfig) -> Iterator[Problem]:
+    """Real servers behind mock servers that each worker opens."""
+    upstream = {
+        "mcp_mock.upstream": agent.mcp_mock and agent.mcp_mock.upstream_url,
+        "rest_mock.upstream": agent.rest_mock and agent.rest_mock.upstream,
+    }
+    for key, url in upstream.items():
+        if url and is_loopback(url):
+            yield f"the real tools of agent {name!r} (`{key}`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}"
+
+
+def _servers(prepared: Prepared) -> Iterator[Problem]:
+    """What `servers` starts is for agents: those that run on other nodes look for it there."""
+    agents = prepared.plan.agents.items()
+    there = [name for name, agent in agents if agent.per_worker or not is_over_network(agent)]
+    for own in prepared.own_servers.servers if there else ():
+        if not own.agents and is_loopback(own.server.ready):
+            yield (
+                f"{own.called} (`servers`, `ready`: {own.server.ready})",
+                f"it is started beside the run, and agent {there[0]!r} runs on each node; {_ELSEWHERE}, or "
+                "start it with the agent, by `server.command`",
+            )
+
+
+def _models(prepared: Prepared) -> Iterator[Problem]:
+    """Models that are asked. Those that give recorded answers again are not."""
+    if prepared.request.options.tape == "replay":
+        return
+    specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
+    at = {spec.name: spec.base_url or str(spec.body.get("api_base") or "") for spec in specs if spec}
+    for name, url in at.items():
+        if is_loopback(url):
+            yield f"model {name!r} (`provider_options.base_url`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}"
+
+
+RESERVE = 32
+"""What a process needs besides connections: streams, reports, the event loop, the agent's server."""
+
+_MOST_OF_ONE = 10
+"""How many requests a conversation under way may have at one model, where each metric is asked alone."""
+
+
+def allow(needed: int) -> int:
+    """Raise this process's limit so that it may have as many as needed; how many it may have now."""
+    try:
+        import resource
+    except ImportError:  # this platform has no such limit
+        return needed
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # the system has bounds of its own
+        return soft
+    return wanted
+
+
+def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] = allow) -> Prepared:
+    """What was prepared, with no more under way at once than there may be connections; a note says so.
+
+    Args:
+        processes: among how many it is divided.
+        allow: takes how many file descriptors a process may come to need, gives how many it may have.
+    """
+    conversations, calls, taken = _taken(prepared)
+    needed = RESERVE + -(-taken // processes)
+    # No process is held to its share: a busy one has more, and who is left has all when others have died.
+    allowed = allow(RESERVE + taken)
+    if allowed >= needed:
+        return prepared
+    part = max(0, allowed - RESERVE) * processes / taken
+    fewer = max(processes, int(conversations * part))
+
+    def lower(spec: ModelSpec) -> ModelSpec:
+        return replace(spec, max_concurrency=max(processes, int(_most(spec, conversations) * part)))
+
+    lowered = replace(
+        prepared,
+        request=replace(prepared.request, options=replace(prepared.request.options, concurrency=fewer)),
+        user=prepared.user and lower(prepared.user),
+        judge=prepared.judge and lower(prepared.judge),
+        confirm=prepared.confirm and lower(prepared.confirm),
+        named={wish: lower(spec) for wish, spec in prepared.named.items()},
+    )
+    where = f" in each of {processes} processes" if processes > 1 else ""
+    note = (
+        f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
+        f"are allowed: there will be {_shown(fewer, _calls(lowered, fewer))} at once. "
+        f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
+    )
+    return replace(lowered, notes=(*lowered.notes, note))
+
+
+def make_room(prepared: Prepared, allow: Callable[[int], int] = allow) -> None:
+    """Raise this process's limit so that it could hold everything, as far as the system lets it."""
+    allow(RESERVE + _taken(prepared)[2])
+
+
+def _taken(prepared: Prepared) -> tuple[int, int, int]:
+    """How many conversations there may be at once, calls to models, and file descriptors for both."""
+    conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
+    calls = _calls(prepared, conversations)
+    each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)
+    return conversations, calls, conversations * each + calls
+
+
+def _calls(prepared: Prepared, conversations: int) -> int:
+    """How many connections to models there may be at once. Roles of one model share its limit."""
+    if prepared.request.options.tape == "replay":
+        return 0
+    user, judge = prepared.user, prepared.judge
+    alike = user and judge and user == replace(judge, temperature=user.temperature)
+    specs = [spec for spec in (user, None if alike else judge) if spec]
+    # A named model that differs from the configured one in its sampling alone shares its limit.
+    known = {(spec.base_url, spec.model) for spec in specs}
+    more = (*prepared.named.values(), *([prepared.confirm] if prepared.confirm else []))
+    others = {(s.base_url, s.model): s for s in more if (s.base_url, s.model) not in known}
+    return sum(_most(spec, conversations) for spec in (*specs, *others.values()))
+
+
+def _most(spec: ModelSpec, conversations: int) -> int:
+    return min(_MOST_OF_ONE * conversations, spec.requests_at_once(conversations))
+
+
+def _shown(conversations: int, calls: int) -> str:
+    return f"{conversations:,} conversations" + (f" with {calls:,} model calls" if calls else "")

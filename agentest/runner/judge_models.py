@@ -1,0 +1,276 @@
+"""The models that files wish for in place of the configured ones: which are asked, and why others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentest.config.config import Config
+from agentest.config.models import Batch, ModelWish, Sampling
+from agentest.domain.results import JudgeCalibration
+from agentest.judging.questions import fingerprint
+from agentest.models.providers import (
+    MissingAccess,
+    ModelSpec,
+    litellm_name,
+    recorded,
+    resolve_named,
+    sampled,
+)
+from agentest.support.errors import ConfigError
+from agentest.support.files import user_text, write_atomically
+from agentest.support.json_text import json_document, json_value
+
+_WHO = {"judge": "judge", "user": "simulated user"}
+_NOBODY = {
+    "judge": "no judge is configured, so nobody is asked",
+    "user": "no model is configured for the user, who follows rules",
+}
+_SHOWN = 3
+"""How many places a note names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The configured models, and what else a wish is judged by."""
+
+    config: Config
+    environ: Mapping[str, str]
+    user: ModelSpec | None
+    judge: ModelSpec | None
+    override: str | None = None
+    """The model of `--model` or `AGENTEST_MODEL`."""
+    recorded: Collection[str] = ()
+    """The named models of which answers are recorded, where recorded answers count."""
+    replay: bool = False
+    """Whether nobody is asked but the recording."""
+
+    def of(self, wish: ModelWish) -> ModelSpec | None:
+        """The model of the wish's role."""
+        return self.user if wish.role == "user" else self.judge
+
+    def resolved(self, wish: ModelWish, name: str) -> ModelSpec:
+        """A model that is not the configured one. Raises MissingAccess, ConfigError."""
+        settings = self.config.user if wish.role == "user" else self.config.judge
+        if self.replay and name not in self.recorded:
+            raise MissingAccess(f"nothing is recorded of {name}", "a recording of its answers")
+        if self.replay:
+            return recorded(name, settings)
+        try:
+            return resolve_named(name, self.config, settings, self.environ, self.override)
+        except MissingAccess as missing:
+            if name not in self.recorded:
+                raise
+            # The configured model's answers would take the place of the recorded ones.
+            raise ConfigError(
+                f"answers of {name} are recorded, and asking for more needs {missing.what}; "
+                "set it, or replay what there is with --replay"
+            ) from None
+
+
+def named_models(
+    wishes: Sequence[ModelWish], configured: Configured
+) -> tuple[dict[ModelWish, ModelSpec], tuple[str, ...]]:
+    """The wishes that are met, and what the user should know: who is asked in place of whom, and why.
+
+    For every other one the configured model of the role answers. In a run without any model nobody is asked,
+    whatever keys the environment holds. Raises ConfigError, with file and key, for what cannot be a model.
+    """
+    if not (configured.user or configured.judge):
+        return {}, tuple(_about_offline(wishes))
+    specs: dict[ModelWish, ModelSpec] = {}
+    problems: dict[tuple[str, str | None, str], list[ModelWish]] = {}
+    for wish in wishes:
+        spec, problem = _met(wish, configured)
+        if spec and spec != configured.of(wish):
+            specs[wish] = spec
+        if problem:
+            problems.setdefault((wish.role, wish.model, problem), []).append(wish)
+    notes = [_about(missed, problem, configured) for (*_, problem), missed in problems.items()]
+    return specs, (*notes, *_about_not_sent(wishes))
+
+
+def _met(wish: ModelWish, configured: Configured) -> tuple[ModelSpec | None, str]:
+    """Who is asked, None where nobody can be, and why it is not the model that is named."""
+    own = configured.of(wish)
+    if wish.model is None:
+        return own and sampled(own, wish.sampling), ""
+    spec, problem = _named(wish, wish.model, configured)
+    return spec and sampled(spec, wish.sampling), problem
+
+
+def _named(wish: ModelWish, written: str, configured: Configured) -> tuple[ModelSpec | None, str]:
+    own = configured.of(wish)
+    if own and written == own.name:
+        return own, ""
+    try:
+        name = litellm_name(written)
+    except ConfigError as error:
+        return own, str(error).removeprefix(f"model {written!r} ")
+    if own and name == own.name:
+        return own, ""
+    try:
+        return configured.resolved(wish, name), ""
+    except MissingAccess as missing:
+        return own, f"needs {missing.what}"
+    except ConfigError as error:
+        raise ConfigError(f"{wish.place}: {error}") from None
+
+
+def _about(missed: Sequence[ModelWish], problem: str, configured: Configured) -> str:
+    """Who is not asked and why, and who is in their place."""
+    wish = missed[0]
+    own = configured.of(wish)
+    instead = f"the configured model {own.name} is asked in its place" if own else _NOBODY[wish.role]
+    return f"{_named_by(missed)}, which {problem}: {instead}"
+
+
+def _about_offline(wishes: Sequence[ModelWish]) -> Iterator[str]:
+    """That nobody is asked, and how the model that is named could be."""
+    by_model: dict[tuple[str, str], list[ModelWish]] = {}
+    for wish in wishes:
+        if wish.model:
+            by_model.setdefault((wish.role, wish.model), []).append(wish)
+    for (_, model), named in by_model.items():
+        yield (
+            f"{_named_by(named)}, but no model is configured and none is asked: "
+            f"set AGENTEST_MODEL={_suggested(model)}, or `model` in the configuration"
+        )
+
+
+def _about_not_sent(wishes: Sequence[ModelWish]) -> Iterator[str]:
+    """What of a model's configuration has no effect here."""
+    for wish in wishes:
+        if wish.not_sent:
+            keys = ", ".join(f"`{key}`" for key in wish.not_sent)
+            sent = ", ".join(field.name for field in fields(Sampling))
+            yield f"{wish.place}: {keys} of the model's configuration is not sent to it; what is: {sent}"
+
+
+def _named_by(wishes: Sequence[ModelWish]) -> str:
+    """Where a model is named, and as what."""
+    by_file: dict[str, list[str]] = {}
+    for wish in wishes[:_SHOWN]:
+        by_file.setdefault(wish.file, []).append(wish.key)
+    where = "; ".join(f"{file}: {', '.join(keys)}" for file, keys in by_file.items())
+    more = len(wishes) - _SHOWN
+    where += f" and {more} more" if more > 0 else ""
+    verb = "names" if len(wishes) == 1 else "name"
+    return f"{where} {verb} the {_WHO[wishes[0].role]} {wishes[0].model}"
+
+
+def _suggested(model: str) -> str:
+    try:
+        return litellm_name(model)
+    except ConfigError:
+        return f"<provider>/{model}"
+
+
+FILE = "agentest.calibration.json"
+_VERSION = 1
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A line of the file: how right a model was about a metric, and by which prompts it was asked."""
+
+    metric: str
+    prompts: str
+    calibration: JudgeCalibration
+
+
+def calibration_file(configuration: Path) -> Path:
+    """Where calibrations are kept for a configuration, a file or a folder."""
+    return (configuration if configuration.is_dir() else configuration.parent) / FILE
+
+
+def known_calibrations(
+    path: Path, model: str, metrics: Iterable[str], batch: Batch
+) -> tuple[dict[str, JudgeCalibration], tuple[str, ...]]:
+    """Metric → how right this model has been, asked as it is asked today; and what the user should know."""
+    if not path.exists():
+        return {}, ()
+    try:
+        lines = read_calibrations(path)
+    except ValueError as error:
+        again = "remove it, and measure again: agentest calibrate LABELS --write"
+        return {}, (f"{path.name} is not used: {error}; {again}",)
+    mine = {line.metric: line for line in lines if line.calibration.model == model}
+    wanted = [mine[metric] for metric in metrics if metric in mine]
+    known = {
+        line.metric: line.calibration for line in wanted if line.prompts == fingerprint(line.metric, batch)
+    }
+    return known, tuple(_others([line.metric for line in wanted if line.metric not in known]))
+
+
+def _others(metrics: Sequence[str]) -> Iterable[str]:
+    if metrics:
+        yield (
+            f"the judge was calibrated with other prompts, so that is not shown ({', '.join(metrics)}); "
+            "measure again: agentest calibrate LABELS --write"
+        )
+
+
+def read_calibrations(path: Path) -> list[Calibrated]:
+    """The lines of the file. Raises ValueError where it is not what Agentest writes."""
+    try:
+        document = json_value(user_text(path))
+    except OSError as error:
+        raise ValueError(f"it cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise ValueError("it is not JSON") from None
+    if not isinstance(document, dict) or document.get("version") != _VERSION:
+        raise ValueError(f"it is not of version {_VERSION} of this file")
+    try:
+        return [_line(data) for data in document.get("calibrations", ())]
+    except (ValidationError, TypeError, KeyError, AttributeError) as error:
+        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"it holds what agentest calibrate does not write ({what:.100})") from None
+
+
+def _line(data: Mapping[str, Any]) -> Calibrated:
+    own = {key: value for key, value in data.items() if key not in ("metric", "prompts")}
+    calibration = _ADAPTER.validate_python(own)
+    if not (isinstance(data["metric"], str) and isinstance(data["prompts"], str)):
+        raise TypeError("metric and prompts are texts")
+    _check_ranges(calibration)
+    return Calibrated(metric=data["metric"], prompts=data["prompts"], calibration=calibration)
+
+
+def _check_ranges(calibration: JudgeCalibration) -> None:
+    """Raise TypeError for what is no such figure. NaN is none either: every comparison with it is false."""
+    kappas = (calibration.kappa, calibration.low, calibration.high)
+    if not calibration.n > 0:
+        raise TypeError(f"n is {calibration.n}")
+    if not 0 <= calibration.agreement <= 1:
+        raise TypeError(f"agreement is {calibration.agreement}")
+    if not all(-1 <= value <= 1 for value in kappas if value is not None):
+        raise TypeError("kappa, low and high lie between -1 and 1")
+    if calibration.low is not None and calibration.high is not None and calibration.low > calibration.high:
+        raise TypeError(f"low is {calibration.low}, and high {calibration.high}")
+
+
+_ADAPTER = TypeAdapter(JudgeCalibration)
+
+
+def write_calibrations(path: Path, lines: Iterable[Calibrated]) -> None:
+    """Put lines into the file; those of other models and metrics stay. Raises OSError, ValueError."""
+    kept = {(each.calibration.model, each.metric): each for each in _there(path)}
+    kept |= {(each.calibration.model, each.metric): each for each in lines}
+    document = {"version": _VERSION, "calibrations": [_json(kept[key]) for key in sorted(kept)]}
+    write_atomically(path, json_document(document).encode())
+
+
+def _there(path: Path) -> list[Calibrated]:
+    return read_calibrations(path) if path.exists() else []
+
+
+def _json(line: Calibrated) -> dict[str, Any]:
+    known = _ADAPTER.dump_python(line.calibration)
+    rounded = {k: round(v, _DIGITS) if isinstance(v, float) else v for k, v in known.items()}
+    return {"model": rounded.pop("model"), "metric": line.metric, "prompts": line.prompts, **rounded}

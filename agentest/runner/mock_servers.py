@@ -1,0 +1,528 @@
+"""The servers that stand beside the agents of a plan: opened, and what they found out at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentest.adk_plugin import FOLDER
+from agentest.config.agent_types import AgentConfig, hands_calls_over, sight_of
+from agentest.config.agents.mock_servers import McpMock
+from agentest.config.agents.server import Server
+from agentest.config.file import LoadedConfig
+from agentest.config.visibility_advice import ways_to_mock
+from agentest.conversation.out_of_band_calls import Served
+from agentest.domain.messages import ToolSpec
+from agentest.domain.results import RunWarning
+from agentest.domain.tool_visibility import Sight, cannot_be_seen
+from agentest.domain.transcript import ToolCall
+from agentest.mock_servers.listener import Opening
+from agentest.mock_servers.mcp.real_server import (
+    RECORD,
+    keep_tools,
+    kept_tools,
+    open_upstream,
+    tools_of,
+    tools_path,
+)
+from agentest.mock_servers.mcp.recorded_tools import differences
+from agentest.mock_servers.port import Addresses, Identity, with_own
+from agentest.mock_servers.registry import WAYS_TO_NAME, Group, Registry, Unclaimed
+from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
+from agentest.mocks.resolver import MockResolver
+from agentest.runner.plan import Plan, Unit, agents_under_test, placed, wished_unmocked_tools
+from agentest.runner.prepare import Prepared, Request, configure, prepared_for
+from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.support.errors import ConfigError
+from agentest.support.http.address_guard import AddressGuard
+from agentest.support.http.client import Client, open_client
+from agentest.support.spelling import nearest
+from agentest.support.templates import filled_where_known
+from agentest.support.text import count
+from agentest.support.trace_context import new_key
+
+
+async def open_servers(
+    prepared: Prepared,
+    client: Client,
+    stack: AsyncExitStack,
+    on_note: Callable[[str], None],
+    keep_span: Callable[[bytes], object] | None = None,
+) -> Registry:
+    """Open the servers of all agents of the plan; the stack closes them. Raises ConfigError.
+
+    `keep_span` receives the spans of agents, each a line of JSON.
+    """
+    plan = prepared.plan
+    registry = Registry(tuple(_groups(plan)), on_note)
+    _check_ports(plan, registry.groups)
+    _check_own_servers(plan, registry)
+    config, options = prepared.loaded.config, prepared.request.options
+    for group in registry.groups:
+        agents = [plan.agents[name] for name in group.agents]
+        opening = Opening(
+            registry=registry,
+            group=group,
+            tools=_tools_of(plan, group.agents),
+            only_way=_is_only_way(agents),
+            passthrough=wished_unmocked_tools(config, options) == "passthrough",
+            root=prepared.request.root,
+            client=client,
+            stack=stack,
+            on_note=on_note,
+            redact=prepared.loaded.redact,
+            spoken=_spoken_of(plan, group.agents),
+            mocked_in=_places_of_mocks(plan, group.agents),
+            keep_span=keep_span,
+            left_out=plan.left_out,
+        )
+        group.addresses = await _opened(agents[0], opening)
+        _check_mocks_are_served(opening, agents)
+    return registry
+
+
+def _check_mocks_are_served(opening: Opening, agents: Sequence[AgentConfig]) -> None:
+    """Raise ConfigError where a mock is of a tool that no mock server has: the real tool would run."""
+    group = opening.group
+    if not agents[0].mock_servers or any(_may_have_others(agent) for agent in agents):
+        return
+    handed_over = {tool.name for agent in agents for tool in agent.sent_tools}
+    lost = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
+    if not lost:
+        return
+    name, mcp = lost[0], agents[0].mcp_mock
+    lists = [f"mcp_mock.tools ({mcp.tools})" if mcp.tools else "mcp_mock.upstream"] if mcp else []
+    lists += [f"rest_mock.openapi ({rest.openapi})"] if (rest := agents[0].rest_mock) else []
+    near = nearest(name, sorted(group.tools))
+    meant = f"Did you mean {near!r}? " if near else ""
+    record = "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
+    hands_over = any(agent.natural_sight is Sight.RETURNED for agent in agents)
+    handed = "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
+    raise ConfigError(
+        f"tool {name!r} has a mock{opening.mocked_in.get(name, '')}, and {' and '.join(lists)} of agent "
+        f"{group.agents[0]!r} does not list it: the mock would never be called, and if the agent has such a "
+        f"tool, the real one would run. {meant}Leave the mock out{record}{handed}"
+    )
+
+
+def _may_have_others(agent: AgentConfig) -> bool:
+    """Whether mocks may be of tools that the agent hands over, or that its protocol would report."""
+    return sight_of(agent) is Sight.RETURNED
+
+
+def _is_only_way(agents: Sequence[AgentConfig]) -> bool:
+    """Whether mocks reach the tools of agents with the same servers by one of these alone."""
+    handed_to_us = all(sight_of(agent) is Sight.RETURNED for agent in agents)
+    return not handed_to_us and len(agents[0].mock_servers) == 1
+
+
+async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
+    """Open what an agent has; a server's module is imported only where there is one."""
+    mcp = rest = otlp = None
+    if agent.mcp_mock:
+        from agentest.mock_servers.mcp.server import open_mcp_server
+
+        mcp = await open_mcp_server(agent.mcp_mock, opening)
+    if agent.rest_mock:
+        from agentest.mock_servers.rest.server import open_rest_server
+
+        rest = await open_rest_server(agent.rest_mock, opening)
+    if agent.traces:
+        from agentest.tracing.server import open_traces_server
+
+        otlp = await open_traces_server(agent.traces, opening)
+    return Addresses(mcp=mcp, rest=rest, otlp=otlp)
+
+
+def told_addresses(server: Server, addresses: Addresses) -> Server:
+    """An agent's server that is started with the addresses, in its command and its environment."""
+    values = addresses.by_placeholder
+
+    def told(text: str) -> str:
+        return filled_where_known(text, values)
+
+    command = server.command
+    env = with_own(addresses.by_variable, {name: told(text) for name, text in server.env.items()})
+    if addresses.mcp:
+        env["PYTHONPATH"] = _with_adk_plugin(env.get("PYTHONPATH", os.environ.get("PYTHONPATH")))
+    changed = {"command": told(command) if isinstance(command, str) else list(map(told, command)), "env": env}
+    return server.model_copy(update=changed)
+
+
+def _with_adk_plugin(path: str | None) -> str:
+    """The folders in which Python looks for modules, and last that of the plugin for google-adk."""
+    return os.pathsep.join([*([path] if path else []), str(FOLDER)])
+
+
+def untold_address(name: str, agent: AgentConfig) -> str | None:
+    """The addresses that are new in every run, in words; None: all servers of ours have fixed ports."""
+    free = [f"`{key}`" for key, server in agent.beside.items() if server.port is None]
+    return f"the address of {' and '.join(free)} of agent {name!r}, at a free port" if free else None
+
+
+def _groups(plan: Plan) -> Iterator[Group]:
+    """The agents that have servers; those that are told the same addresses share them."""
+    known: list[tuple[object, list[str]]] = []
+    for name, agent in plan.agents.items():
+        if not agent.beside:
+            continue
+        shared = (agent.mcp_mock, agent.rest_mock, agent.traces, agent.server)
+        names = next((names for settings, names in known if settings == shared), None)
+        if names is None:
+            known.append((shared, [name]))
+        else:
+            names.append(name)
+    for _, names in known:
+        exclusive = any(plan.agents[name].exclusive for name in names)
+        called = bool(plan.agents[names[0]].mock_servers)
+        places = {name: plan.agents[name].address for name in names}
+        yield Group(tuple(names), Addresses(), exclusive=exclusive, called=called, places=places)
+
+
+def _check_own_servers(plan: Plan, registry: Registry) -> None:
+    """Raise ConfigError where one server of agents would have to be told different addresses."""
+    owners: list[str] = []
+    for name, agent in plan.agents.items():
+        first = next((other for other in owners if plan.agents[other].server == agent.server), None)
+        if agent.server is None or first is None:
+            owners.append(name)
+        elif registry.group_of(first) is not registry.group_of(name):
+            raise ConfigError(
+                f"agents {first!r} and {name!r} have the same `server`, which can be told the address of one "
+                "mock server alone: give both the same `mcp_mock`, `rest_mock` and `traces`, or each a "
+                "`server` of its own"
+            )
+
+
+def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:
+    """Raise ConfigError where servers that differ have one port."""
+    taken: dict[int, str] = {}
+    for group in groups:
+        for key, server in plan.agents[group.agents[0]].beside.items():
+            place = f"{key} of agent {group.agents[0]!r}"
+            if server.port in taken:
+                raise ConfigError(
+                    f"{place} and {taken[server.port]} have the same port, {server.port}, and are not the "
+                    "same: give each its own port, or both the same settings"
+                )
+            if server.port:
+                taken[server.port] = place
+
+
+def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
+    """The mocks of all scenarios that are held with these agents; of each the one that says most."""
+    tools: dict[str, ToolSpec] = {}
+    for unit in plan.units:
+        if unit.agent in agents:
+            for spec in tool_specs(unit.scenario.tools):
+                if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
+                    tools[spec.name] = spec
+    return tuple(tools.values())
+
+
+def _spoken_of(plan: Plan, agents: Sequence[str]) -> frozenset[str]:
+    """The tools that the trajectories of these agents' scenarios name."""
+    units = [unit for unit in plan.units if unit.agent in agents]
+    return frozenset(name for unit in units for name in unit.scenario.named_tools)
+
+
+def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
+    places: dict[str, str] = {}
+    for unit in plan.units:
+        if unit.agent in agents:
+            for name in unit.scenario.tools:
+                places.setdefault(
+                    name, f" of scenario {unit.scenario.name!r} ({unit.file}:{unit.scenario.line})"
+                )
+    return places
+
+
+def warnings_of_unclaimed(
+    plan: Plan, refused: Mapping[Unclaimed, int], redact: Callable[[str], str]
+) -> tuple[RunWarning, ...]:
+    """A warning for each kind of call that was refused, as it belonged to no conversation."""
+    warnings = (_warning(plan, one, number) for one, number in refused.items())
+    return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)
+
+
+def _warning(plan: Plan, one: Unclaimed, number: int) -> RunWarning:
+    first = next(unit for unit in plan.units if unit.agent == one.agent)
+    promised = plan.agents[one.agent].exclusive
+    alone = "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
+    message = (
+        f"{count(number, 'call')} of tool {one.tool!r} that came to the servers beside agent {one.agent!r} "
+        f"{'was' if number == 1 else 'were'} refused: {one.why}. What it would have broken is not known, so "
+        "this run is errored. If the agent makes such calls after its reply, have it reply after them; where "
+        "they come without a name, or with the trace of an earlier conversation, "
+        f"{alone}{WAYS_TO_NAME}"
+    )
+    return RunWarning(message, one.agent, first.file, first.scenario.line)
+
+
+_KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealTools:
+    """What one real server has, beside what its file says."""
+
+    server: str
+    """For people."""
+    file: str
+    number: int
+    """How many tools it has now."""
+    changes: tuple[str, ...] | None
+    """Each difference, in words that go on after "the real server's"; None: there was no file yet."""
+
+
+async def look_at_real_tools(
+    loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
+) -> list[RealTools]:
+    """Ask each real server for its tools. Raises UsageError.
+
+    Args:
+        agent: ask that of this agent alone.
+        write: whether the files are brought up to date.
+    """
+    _, agents = agents_under_test(loaded.config, agent)
+    try:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(open_client(AddressGuard()))
+            found = _to_look_at(agents, agent)
+            return [await _looked_at(*one, root, client, stack, write=write) for one in found]
+    except ConfigError as error:
+        raise ConfigError(loaded.redact(str(error))) from None
+
+
+def _to_look_at(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
+    """The settings of each server, once, with the name of an agent. Raises ConfigError."""
+    chosen = {wanted: agents[wanted]} if wanted else agents
+    if not any(agent.mcp_mock and agent.mcp_mock.upstream for agent in chosen.values()):
+        who = f"agent {wanted!r}" if wanted else "no agent"
+        raise ConfigError(
+            f"{who} has {'no' if wanted else 'a'} real MCP server in its settings: write {_KEYS}"
+        )
+    return list(_each_once(chosen))
+
+
+def _each_once(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock]]:
+    seen: list[McpMock] = []
+    for name, agent in agents.items():
+        settings = agent.mcp_mock
+        if settings is None or settings.upstream is None or settings in seen:
+            continue
+        seen.append(settings)
+        if settings.tools is None:
+            raise ConfigError(
+                f"mcp_mock of agent {name!r} does not say where its tools are kept: write {_KEYS}"
+            )
+        yield name, settings
+
+
+async def _looked_at(
+    agent: str, settings: McpMock, root: Path, client: Client, stack: AsyncExitStack, *, write: bool
+) -> RealTools:
+    def place(key: str) -> str:
+        return f"{key} of agent {agent!r}"
+
+    there = tools_path(settings, root).exists()
+    if not there and not write:
+        raise ConfigError(
+            f"{place('mcp_mock.tools')}: {settings.tools} does not exist; write it with `{RECORD}`"
+        )
+    before = kept_tools(settings, root, place) if there else None
+    upstream = open_upstream(settings, client, root, place)
+    assert upstream is not None
+    stack.push_async_callback(upstream.close)
+    now = await tools_of(upstream, place)
+    changes = None if before is None else tuple(differences(before, now))
+    if write and changes != ():
+        keep_tools(settings, root, place, now)
+    return RealTools(server=upstream.shown, file=str(settings.tools), number=len(now), changes=changes)
+
+
+_NAME = "recorded conversation"
+_HANDS_ALL_OVER = ("chat_completions", "asgi", "anthropic_messages")
+"""Types whose agents call no tool themselves."""
+_MOST_TURNS = 1000
+_OTHER_WAYS = (
+    "have it send its traces here (traces: true); or name the agent object itself, where it is one of a "
+    "framework in Python (type: custom)"
+)
+_UPSTREAM = {
+    "mcp_mock": "the URL of the real MCP server, or the command that starts it",
+    "rest_mock": "the base URL of the real API",
+}
+
+
+class Recorder:
+    """Keeps the calls of every conversation, also of one that is broken off."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, MockResolver] = {}
+
+    def on_mocks(self, conversation_id: str, mocks: MockResolver) -> None:
+        """A conversation begins (`run.sources.OnMocks`)."""
+        self._held[conversation_id] = mocks
+
+    @property
+    def conversations(self) -> list[tuple[ToolCall, ...]]:
+        """The calls so far of each conversation, in the order in which they began."""
+        return [mocks.calls for mocks in self._held.values()]
+
+    @property
+    def statuses(self) -> list[tuple[int | None, ...]]:
+        """Of each call of the `conversations` the status of HTTP with which the real tool answered."""
+        return [mocks.statuses for mocks in self._held.values()]
+
+
+def refused(registry: Registry | None) -> Iterator[str]:
+    """What to say of calls that belonged to no conversation: they are not among the recorded."""
+    for one, number in registry.unclaimed.items() if registry else ():
+        yield f"left out {count(number, 'call')} of {one.tool!r}, which nobody answered: {one.why}"
+
+
+@asynccontextmanager
+async def serving(
+    prepared: Prepared, recorder: Recorder, stack: AsyncExitStack, on_note: Callable[[str], None]
+) -> AsyncIterator[Addresses]:
+    """Let the servers beside the agent pass calls on to the real tools. All calls are of one conversation.
+
+    Raises ConfigError.
+    """
+    unit = prepared.plan.units[0]
+    if not prepared.plan.agents[unit.agent].mock_servers:
+        raise ConfigError(
+            f"agent {unit.agent!r} has no mock server that could stand before its real tools: write "
+            "mcp_mock.upstream or rest_mock.upstream, or talk to it (--say)"
+        )
+    client = await stack.enter_async_context(open_client(AddressGuard()))
+    registry = await open_servers(prepared, client, stack, on_note)
+    who = Identity(key=new_key(), session_id=None, conversation_id=_NAME, scenario=_NAME, agent=unit.agent)
+    mocks = MockResolver(
+        {}, scenario=_NAME, conversation_id=_NAME, unmocked_tools="passthrough", redact=prepared.loaded.redact
+    )
+    recorder.on_mocks(_NAME, mocks)
+    group = registry.group_of(unit.agent)
+    assert group is not None
+    async with registry.under_way(who, Served(who, mocks)):
+        try:
+            yield group.addresses
+        finally:
+            for note in refused(registry):
+                on_note(note)
+
+
+def with_real_tools(prepared: Prepared) -> Prepared:
+    """The same run without mocks: the real tools answer. Raises ConfigError where none could be recorded."""
+    plan = prepared.plan
+    left_out = plan.left_out
+    if left_out is not None:
+        left_out = frozenset(name for unit in plan.units for name in unit.scenario.tools)
+    for name, agent in plan.agents.items():
+        check_recordable(name, agent)
+    options = replace(prepared.request.options, unmocked_tools="passthrough")
+    entries = tuple(_unmocked(entry) if isinstance(entry, Unit) else entry for entry in plan.entries)
+    units = tuple(entry for entry in entries if isinstance(entry, Unit))
+    notes = [*prepared.notes, *_notes(plan)]
+    return replace(
+        prepared,
+        request=replace(prepared.request, options=options),
+        plan=replace(plan, entries=entries, units=units, left_out=left_out),
+        notes=tuple(notes),
+    )
+
+
+def _unmocked(unit: Unit) -> Unit:
+    return replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None))
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    mocked = sum(bool(unit.scenario.tools) for unit in plan.units)
+    if mocked:
+        which = "the scenario are" if mocked == 1 else f"{mocked} scenarios are"
+        yield f"recording: the mocks of {which} left out, and the real tools run"
+
+
+def check_recordable(name: str, agent: AgentConfig) -> None:
+    """Raise ConfigError where no real tool of an agent could be seen to answer."""
+    for key, server in (("mcp_mock", agent.mcp_mock), ("rest_mock", agent.rest_mock)):
+        if server and not server.upstream and not (server is agent.mcp_mock and _asked_by_a_plugin(agent)):
+            raise ConfigError(
+                f"{key}.upstream of agent {name!r} is missing, so there is no real tool that could answer: "
+                f"write there {_UPSTREAM[key]}"
+            )
+    if agent.mock_servers:
+        return
+    if sight_of(agent) is Sight.UNSEEN:
+        raise ConfigError(
+            f"nothing can be recorded: {cannot_be_seen(name)}. Where its tools are behind MCP or HTTP, name "
+            "those servers, and give the agent the addresses of ours in their place (mcp_mock.upstream and "
+            "{{mcp_url}}, rest_mock.upstream and {{rest_url}}). Else "
+            f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"
+        )
+    if agent.type in _HANDS_ALL_OVER:
+        raise ConfigError(
+            f"agent {name!r} (type: {agent.type}) hands its tool calls to Agentest, which has no real tools "
+            "to call: there is nothing to record. Write the mocks yourself (`tools` of a scenario); or, "
+            "where its tools are behind MCP or HTTP, name those: mcp_mock.upstream, rest_mock.upstream"
+        )
+
+
+def _asked_by_a_plugin(agent: AgentConfig) -> bool:
+    """Whether the real tools are the agent's own, which a plugin in its server lets run."""
+    return agent.type == "adk"
+
+
+def ways_to_mocks(agent: AgentConfig) -> list[str]:
+    """How mocks could reach the tools of an agent, each in words; []: they do."""
+    reached = hands_calls_over(agent) or agent.mock_servers
+    return [] if reached else ways_to_mock(agent)
+
+
+def one_conversation(
+    request: Request, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
+) -> Prepared:
+    """A run of one conversation with one agent, and no scenario file. Raises UsageError.
+
+    Args:
+        turns: what the user says; (): somebody else decides.
+    """
+    loaded = configure(request, environ)
+    under_test, known = agents_under_test(loaded.config, request.options.agent)
+    if len(under_test) > 1:
+        raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
+    name = under_test[0]
+    # What comes to its servers is of the one conversation, whether it says so or not.
+    known[name] = known[name].model_copy(update={"exclusive": True})
+    plan = _plan(_unit(name, request, turns), known, request)
+    return with_real_tools(prepared_for(request, loaded, plan, (), environ))
+
+
+def _plan(unit: Unit, known: Mapping[str, AgentConfig], request: Request) -> Plan:
+    entries = tuple(placed([unit], known, request.root))
+    units = tuple(entry for entry in entries if isinstance(entry, Unit))
+    return Plan(entries, {unit.agent: known[unit.agent]}, False, (), units, left_out=None)
+
+
+def _unit(agent: str, request: Request, turns: Sequence[str]) -> Unit:
+    scenario = Scenario(
+        name=_NAME,
+        file=str(request.root / _NAME),
+        line=0,
+        turns=tuple(ScriptedTurn(text) for text in turns),
+    )
+    return Unit(
+        scenario=scenario,
+        agent=agent,
+        file=_NAME,
+        scope=f"{_NAME!r} @ {agent!r}",
+        slug="",
+        conversations=1,
+        max_turns=len(turns) + 1 if turns else _MOST_TURNS,
+        metrics=(),
+        thresholds={},
+    )

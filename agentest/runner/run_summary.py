@@ -1,0 +1,308 @@
+"""What a run reports before its first scenario and after its last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+import anyio
+
+from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.domain.events import (
+    Emit,
+    Noted,
+    RunFinished,
+    RunStarted,
+    ScenarioAmended,
+    ScenarioFinished,
+)
+from agentest.domain.results import (
+    CauseJoin,
+    JudgeCalibration,
+    ModelUsage,
+    Reason,
+    ReasonKind,
+    RunResult,
+    RunWarning,
+    ScenarioResult,
+    Verdict,
+    VerdictWarning,
+)
+from agentest.domain.root_causes import judged_causes
+from agentest.domain.tool_visibility import Sight
+from agentest.domain.verdict import metric_verdicts
+from agentest.judging.background import KnownAgent, SightOfCalls
+from agentest.judging.cause_joining import MOST_GROUPS, Joining, worth_joining
+from agentest.runner.agents import sights_of_run, silence
+from agentest.runner.plan import KeptRun, Plan, Unit, endpoint
+from agentest.runner.session import Connections, Session, Stop, awaited
+from agentest.runner.thresholds import undecidable
+from agentest.runner.tools import NOTHING_KNOWN, KnownTools, about_agent, known_tools
+from agentest.runner.warnings import amended, run_warnings, unanswered
+from agentest.support.errors import ModelError
+from agentest.support.redaction import Redactor
+from agentest.version import __version__
+
+
+def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
+    """What is known of the unit's agent, with its tools; without secrets."""
+    scenario, about = unit.scenario, unit.about
+    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
+    return KnownAgent(
+        instructions=redact(about.instructions), tools=redact(tools.text), sight=_sight(unit, tools)
+    )
+
+
+def agent_without_judge(unit: Unit) -> KnownAgent:
+    """What is known of the unit's agent where no judge asks: its tools need not be read."""
+    return KnownAgent(sight=_sight(unit, NOTHING_KNOWN))
+
+
+def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
+    return SightOfCalls(
+        agent=unit.agent,
+        blind=unit.about.blind,
+        told_counts=unit.about.told_counts,
+        has_tools=tools.some or unit.scenario.speaks_of_calls,
+        has_none=bool(tools.text) and not tools.some,
+        reports_calls=unit.about.sight is Sight.REPORTED,
+        partial=unit.about.sight is Sight.PARTIAL,
+        untold=unit.about.untold,
+        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
+    )
+
+
+JOINING_SCOPE = "root causes of the run"
+"""What its calls are accounted and recorded under. The scope of a scenario names it in quotes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedCauses:
+    """What a model joined, and what that took by role."""
+
+    joins: tuple[CauseJoin, ...] = ()
+    used: Mapping[str, ModelUsage] = field(default_factory=dict)
+
+
+NOT_JOINED = JoinedCauses()
+
+
+async def joined_causes(
+    scenarios: Iterable[ScenarioResult], session: Session, connections: Connections
+) -> JoinedCauses:
+    """Join the judged groups of all scenarios; never raises for what a model does.
+
+    Nothing is asked of a run that was stopped. A call that fails changes no verdict: its groups stay apart,
+    and a note says why.
+    """
+    model, stop = connections.models.judge, session.stop
+    if model is None or stop.reason is not None:
+        return NOT_JOINED
+    # In an order of their own: a replay finds a question by its words, whichever scenario ends first.
+    causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
+    if not worth_joining(causes):
+        return NOT_JOINED
+    if len(causes) > MOST_GROUPS:
+        session.on_note(
+            f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
+        )
+    joining = Joining(causes, model, JOINING_SCOPE)
+    stop.over = True  # a budget that is used up here, or an answer that is not recorded, stops nothing
+    try:
+        async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
+            tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
+            try:
+                await joining.run()
+            except Exception as error:  # noqa: BLE001 - the boundary of the step: no group is lost by it
+                known = isinstance(error, ModelError)
+                why = connections.redact.error(str(error) if known else f"{type(error).__name__}: {error}")
+                session.on_note(f"judged failures of different scenarios were not all compared: {why}")
+            tasks.cancel_scope.cancel()
+    finally:
+        stop.over = False
+    return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
+
+
+async def _cancel_when_stopped(session: Session, scope: anyio.CancelScope) -> None:
+    await session.stop.called.wait()
+    scope.cancel()
+
+
+class Frame:
+    """Reports the start and the end of a run, and makes the run's result."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        concurrency: int,
+        models: Mapping[str, str | None],
+        emit: Emit,
+        stop: Stop,
+        redact: Redactor,
+        calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({}),
+        kept: KeptRun | None = None,
+        shard: str | None = None,
+        *,
+        strict: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._strict = strict
+        self._redact = redact
+        self._concurrency = concurrency
+        self._models = models
+        self._calibrations = calibrations
+        self._kept = kept
+        self._shard = shard
+        self._emit = emit
+        self._stop = stop
+        self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
+        self._addresses = {name: redact(endpoint(agent)) for name, agent in plan.agents.items()}
+        self._start = 0.0
+        self._started_at = ""
+
+    def report_start(self) -> None:
+        """Report that the run begins, and every scenario that will not run."""
+        self._start, self._started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._emit(
+            RunStarted(
+                version=__version__,
+                started_at=self._started_at,
+                agents=self._addresses,
+                scenarios=len(self._plan.entries),
+                conversations=sum(
+                    unit.conversations - len(unit.kept.conversations) for unit in self._plan.left
+                ),
+                at_most=any(unit.repeat for unit in self._plan.left),
+                concurrency=self._concurrency,
+                models=self._models,
+                comparison=self._plan.comparison,
+                planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
+                fingerprints={_place(unit): unit.fingerprint for unit in self._plan.units},
+                used={_place(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage},
+                kept=self._kept.conversations if self._kept else (),
+                sights=self._sights,
+                servers=_servers(self._plan, self._sights),
+                calibrations=self._calibrations,
+            )
+        )
+        for text in undecidable((u.scenario.name, u.repeat, u.thresholds) for u in self._plan.units):
+            self._emit(Noted(text))
+        for entry in self._plan.entries:
+            if isinstance(entry, ScenarioResult):
+                self._emit(ScenarioFinished(entry))
+
+    def report_end(
+        self,
+        results: Mapping[str, ScenarioResult],
+        unclaimed: tuple[RunWarning, ...] = (),
+        joined: JoinedCauses = NOT_JOINED,
+    ) -> RunResult:
+        """Report and return the result of the run.
+
+        Args:
+            results: by scope of the unit; a unit without one never began.
+            unclaimed: of the calls that belonged to no conversation.
+            joined: the judged groups that have one root cause.
+        """
+        sights = sights_of_run(self._plan, results)
+        silent = silence(self._plan, results, sights)
+        results = self._amended(results, run_warnings(self._plan, results, sights, silent))
+        scenarios = tuple(
+            entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
+            for entry in self._plan.entries
+        )
+        result = RunResult(
+            scenarios=scenarios,
+            agents=tuple(self._plan.agents),
+            comparison=self._plan.comparison,
+            started_at=self._started_at,
+            duration_ms=(perf_counter() - self._start) * 1000,
+            version=__version__,
+            models=self._models,
+            calibrations=self._calibrations,
+            interrupted=self._stop.interrupted,
+            stopped=self._stop.reason,
+            real_tool_ran=self._stop.real_tool_ran,
+            sights=sights,
+            addresses=self._addresses,
+            silent=tuple(silent),
+            unanswered=unanswered(self._plan, results),
+            unclaimed=unclaimed,
+            shard=self._shard,
+            joins=joined.joins,
+            joining=joined.used,
+        )
+        self._emit(RunFinished(result))
+        return result
+
+    def _amended(
+        self, results: Mapping[str, ScenarioResult], late: Mapping[str, Sequence[VerdictWarning]]
+    ) -> dict[str, ScenarioResult]:
+        """The results with the warnings that only the whole run shows. Reports those that they change."""
+        now = {
+            scope: amended(result, late.get(scope, ()), strict=self._strict)
+            for scope, result in results.items()
+        }
+        for scope, result in now.items():
+            if result is not results[scope] and result != results[scope]:
+                self._emit(ScenarioAmended(result, results[scope].verdict.status))
+        return now
+
+    def _unbegun(self, unit: Unit) -> ScenarioResult:
+        reason = stop_reason(self._stop, 0, unit)
+        result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
+        result = with_wishes(result, unit, self._redact)
+        self._emit(ScenarioFinished(result))
+        return result
+
+
+def _place(unit: Unit) -> tuple[str, str]:
+    return unit.scenario.name, unit.agent
+
+
+def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResult:
+    """A unit's result: what was planned, its verdict, and the further values of the result."""
+    scenario = unit.scenario
+    return ScenarioResult(
+        name=scenario.name,
+        agent=unit.agent,
+        file=unit.file,
+        line=scenario.line,
+        verdict=verdict,
+        thresholds=unit.thresholds,
+        metric_verdicts=metric_verdicts(
+            values.get("averages", {}), unit.thresholds, exact=scenario.case is not None
+        ),
+        information=unit.information,
+        tags=scenario.tags,
+        case=scenario.case,
+        **{"planned": unit.planned, "repeat": unit.repeat, **values},
+    )
+
+
+def with_wishes(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
+    """The result with what the unit's user wants and who that is, for its readers."""
+    return replace(result, goal=redact(unit.scenario.goal), profile=redact(unit.scenario.profile))
+
+
+def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
+    """Why a unit has not run to its end."""
+    of = "at most " if unit.repeat else ""
+    done = f"after {finished} of {of}{unit.conversations} conversations"
+    return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
+
+
+def _servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
+    """The servers of ours that see what an agent calls, where it hands no calls to us."""
+    by_servers = (Sight.REPORTED, Sight.PARTIAL)
+    seen = {name: agent for name, agent in plan.agents.items() if sights[name] in by_servers}
+    return {name: _watching(name, agent) for name, agent in seen.items() if agent.beside}
+
+
+def _watching(name: str, agent: AgentConfig) -> tuple[str, ...]:
+    by_traces = about_agent(name, agent).seen_by_spans_alone
+    return tuple(key for key in agent.beside if key != "traces" or by_traces)

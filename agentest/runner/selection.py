@@ -1,0 +1,178 @@
+"""Why the filters of the command line select nothing, and what comes nearest to what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from agentest.config.file import LoadedConfig
+from agentest.domain.results import ScenarioResult
+from agentest.runner.plan import Options, Plan, Unit
+from agentest.scenarios.discovery import (
+    EXACTLY,
+    Discovered,
+    PathChoice,
+    Searched,
+    another_run,
+    meant,
+    name_fits,
+    nearest_to_line,
+    search,
+)
+from agentest.support.files import contains_any, path_from, readable, shown_path
+from agentest.support.spelling import nearest_part
+
+_SHOW_ALL = "agentest run --list shows all"
+
+
+def why_nothing(discovered: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> str:
+    """A sentence for every filter that fits nothing by itself, or one where they fit nothing together."""
+    lines = list(_unmatched(discovered, options, root, loaded))
+    if not lines:
+        filters = "paths, --scenario, --file, --tag" if options.paths else "--scenario, --file, --tag"
+        lines = [f"no scenario matches all of the filters ({filters}), though some match each"]
+    return "; ".join([*lines, _SHOW_ALL])
+
+
+def unusable_path(
+    choices: Sequence[PathChoice], root: Path, here: Path | None, loaded: LoadedConfig
+) -> str | None:
+    """What is wrong with the first path of the command line that names nothing to run; None: all are right.
+
+    Args:
+        here: where the user is, if not in the root.
+    """
+    if not choices:
+        return None
+    config = loaded.config
+    searched = search(root, config.include, config.exclude, loaded.path)
+    shown = partial(path_from, here or root)
+    folders = {file.parent for file in searched.files} - {root}
+    known = [*map(shown, (*searched.files, *folders))]
+    problems = (_unusable(choice, root, searched, loaded, known) for choice in choices)
+    return next((problem for problem in problems if problem), None)
+
+
+def _unusable(
+    choice: PathChoice, root: Path, searched: Searched, loaded: LoadedConfig, known: Sequence[str]
+) -> str | None:
+    given, path = readable(choice.given), choice.path
+    if not path.exists():
+        return f"{given}: there is no such file or folder{_nearest(given, known)}; {_SHOW_ALL}"
+    if path.is_dir() and (choice.line is not None or choice.name is not None):
+        return f"{given}: {readable(path.name)} is a folder; name a scenario file before the colon"
+    if path.is_file():
+        return None if path.suffix == ".py" else f"{given}: is no Python file{_nearest(given, known)}"
+    if any(choice.has(file) for file in searched.files):
+        return None
+    other = another_run(path, root, loaded.path) if path.is_relative_to(root) else None
+    if other:
+        return f"{given}: belongs to another configuration; agentest run --cwd {given} runs what is there"
+    include = ", ".join(loaded.config.include)
+    return f"{given}: holds no file that matches {include} (`include`){_nearest(given, known)}; {_SHOW_ALL}"
+
+
+def missed_place(discovered: Discovered, choices: Iterable[PathChoice]) -> str | None:
+    """What is wrong with the first line or name of the command line that is no scenario's.
+
+    A file that could not be loaded may have the scenario: that is reported as the file's error.
+    """
+    for choice in choices:
+        broken = any(choice.has(Path(file.file)) for file in discovered.broken)
+        asks = choice.line is not None or choice.name is not None
+        if asks and not broken and not meant(discovered.scenarios, choice):
+            return f"{readable(choice.given)}: {_missed(discovered, choice)}"
+    return None
+
+
+def _missed(discovered: Discovered, choice: PathChoice) -> str:
+    there = [scenario for scenario in discovered.scenarios if choice.has(Path(scenario.file))]
+    file = readable(choice.path.name)
+    if not there:
+        return f"{file} defines no scenario: it never calls scenario(…)"
+    if choice.name is not None:
+        names = [scenario.name for scenario in there]
+        what = f"no scenario in {file} is named {readable(choice.name)!r}"
+        return what + (_nearest(choice.name, names) or f"; it has {_listed(names)}")
+    near = nearest_to_line(there, choice.line or 0)
+    of = f"; the nearest is {near.name!r} at line {near.line}" if near else ""
+    return f"line {choice.line} of {file} is in no scenario{of}"
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
+def _unmatched(discovered: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> Iterator[str]:
+    if options.files:
+        searched = search(root, loaded.config.include, loaded.config.exclude, loaded.path)
+        files = [shown_path(path, root) for path in searched.files]
+        if not any(contains_any(file, map(readable, options.files)) for file in files):
+            # What is in the files is not known: none of them was imported.
+            yield _no_match("no scenario file", "--file", options.files, files)
+            return
+    names = [scenario.name for scenario in discovered.scenarios]
+    if not names and discovered.empty and options.paths:
+        yield _empty(discovered.empty)
+        return
+    if options.scenarios and not any(name_fits(name, options.scenarios) for name in names):
+        yield _no_match("no scenario", "--scenario", options.scenarios, names)
+    tags = sorted({tag for scenario in discovered.scenarios for tag in scenario.tags})
+    if options.tags and not set(options.tags) & set(tags):
+        yield _no_match("no scenario", "--tag", options.tags, tags)
+
+
+def _empty(files: Sequence[str]) -> str:
+    verb = "defines" if len(files) == 1 else "define"
+    return f"{', '.join(files)} {verb} no scenario: scenario(…) is never called there"
+
+
+def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str]) -> str:
+    asked = " ".join(f"{option} {readable(text)!r}" for text in values)
+    return f"{what} matches {asked}{_nearest(values[0].removeprefix(EXACTLY), known)}"
+
+
+def _nearest(text: str, known: Iterable[str]) -> str:
+    close = nearest_part(text, known)
+    return f"; the nearest is {close!r}" if close else ""
+
+
+Entry = Unit | ScenarioResult
+
+
+def cut(plan: Plan, is_kept: Callable[[Entry], bool]) -> Plan:
+    """The plan with some of its entries, and the agents that these need. Ids stay what they are."""
+    entries = tuple(filter(is_kept, plan.entries))
+    units = tuple(unit for unit in plan.units if is_kept(unit))
+    used = {unit.agent for unit in units}
+    agents = {name: agent for name, agent in plan.agents.items() if name in used}
+    return replace(plan, entries=entries, units=units, agents=agents)
+
+
+def with_units(plan: Plan, change: Callable[[Unit], Unit]) -> Plan:
+    """The plan with each of its units changed."""
+    changed = {unit.scope: change(unit) for unit in plan.units}
+    entries = tuple(changed[each.scope] if isinstance(each, Unit) else each for each in plan.entries)
+    return replace(plan, entries=entries, units=tuple(changed.values()))
+
+
+def shuffled(plan: Plan, seed: int) -> Plan:
+    """The plan with its units run in the order that the seed gives; reports keep the order of the files."""
+    units = list(plan.units)
+    Random(seed).shuffle(units)
+    return replace(plan, units=tuple(units))
+
+
+def first(plan: Plan, is_first: Callable[[Unit], bool]) -> Plan:
+    """The plan with some units run before the others, which keep their order, and so do they."""
+    return replace(plan, units=tuple(sorted(plan.units, key=lambda unit: not is_first(unit))))
+
+
+def in_order_of_run(plan: Plan) -> Sequence[Entry]:
+    """The entries, the units among them in the order in which they run."""
+    units = iter(plan.units)
+    return [next(units) if isinstance(entry, Unit) else entry for entry in plan.entries]

@@ -1,0 +1,207 @@
+"""Metrics and thresholds as users name them, checked; and metrics of their own, loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from agentest.domain.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, Kind
+from agentest.domain.repeat import MOST, Repeat
+from agentest.domain.results import ConversationResult, Score, Status, Verdict
+from agentest.domain.verdict import conversation_status, fails_scenario
+from agentest.judging.custom_metrics import Metric
+from agentest.support.errors import ConfigError
+from agentest.support.importing import import_object
+from agentest.support.spelling import did_you_mean
+from agentest.support.statistics.sequential import (
+    Errors,
+    Look,
+    MeanTest,
+    Question,
+    ShareTest,
+    Standing,
+    Undecidable,
+    look,
+    path_of,
+)
+from agentest.support.text import count
+
+
+def check_metrics(names: Sequence[str], custom: set[str]) -> None:
+    """Raise ConfigError for a metric that does not exist."""
+    for name in names:
+        if name in TRAJECTORY_METRICS:
+            raise ConfigError(f"metrics: {name} is measured where `thresholds` names it; write it there")
+        if name not in BUILTIN and name not in custom:
+            raise ConfigError(
+                f"metrics: there is no metric {name!r}; {did_you_mean(name, {*BUILTIN, *custom})}"
+            )
+
+
+def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
+    """Raise ConfigError for a threshold on what has no average, or out of its range."""
+    valid = {*THRESHOLD_RANGE, *custom}
+    for name, least in thresholds.items():
+        if name in BUILTIN and BUILTIN[name].kind is Kind.LABEL:
+            raise ConfigError(
+                f"thresholds: {name} gives labels, not numbers; see fail_on_error_severity for failures"
+            )
+        if name not in valid:
+            raise ConfigError(f"thresholds: there is no metric {name!r}; {did_you_mean(name, valid)}")
+        low, high = THRESHOLD_RANGE.get(name, (float("-inf"), float("inf")))
+        if not low <= least <= high:
+            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}")
+
+
+def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
+    """The custom metrics of a configuration: import paths, classes or instances."""
+    metrics: dict[str, Metric] = {}
+    for i, item in enumerate(items):
+        metric = _custom_metric(item, f"custom_metrics[{i}]", root)
+        if metric.name in {*BUILTIN, *THRESHOLD_RANGE, *metrics}:
+            raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
+        metrics[metric.name] = metric
+    return tuple(metrics.values())
+
+
+def _custom_metric(item: Any, key: str, root: Path) -> Metric:
+    try:
+        metric = import_object(item, root) if isinstance(item, str) else item
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    if isinstance(metric, type) and issubclass(metric, Metric):
+        try:
+            metric = metric()
+        except Exception as error:  # noqa: BLE001 - the user's class may raise anything
+            raise ConfigError(f"{key}: {metric.__name__}() raised {type(error).__name__}: {error}") from None
+    if not isinstance(metric, Metric):
+        raise ConfigError(
+            f"{key}: {item!r} is no metric; "
+            "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
+        )
+    return metric
+
+
+_SCALE = 1.0, 5.0
+_SHARE = 0.0, 1.0
+
+
+def how_many(*said: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
+    """When to stop, and how many conversations there are then at most: as the first says that says either.
+
+    Args:
+        said: by those who may say it, the weightiest first; the last says something.
+    """
+    repeat, number = next(each for each in said if any(each))
+    return repeat, repeat.max if repeat else number or 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When the conversations of a unit are enough."""
+
+    repeat: Repeat
+    thresholds: Mapping[str, float]
+
+    def more(self, results: Sequence[ConversationResult]) -> int:
+        """How many conversations to hold next, when all these have finished; 0: they are enough."""
+        left = self.repeat.max - len(results)
+        found = self._look(results)
+        if found.standing is not Standing.OPEN:
+            return 0
+        # Without a rate, the next one that fails decides.
+        soonest = 1 if PASS_RATE not in self.thresholds else found.fewest
+        return left if soonest is None else min(left, soonest)
+
+    def decided_after(self, results: Sequence[ConversationResult], verdict: Verdict) -> int | None:
+        """After how many conversations the verdict was decided; None: it is not decided."""
+        standing = self._look(results).standing
+        decided = {
+            Status.PASSED: standing is Standing.HOLDS,
+            Status.FAILED: standing is Standing.MISSED,
+        }
+        return len(results) if decided.get(verdict.status) else None
+
+    def _look(self, results: Sequence[ConversationResult]) -> Look:
+        if PASS_RATE not in self.thresholds and any(
+            fails_scenario(each, self.thresholds) for each in results
+        ):
+            return Look(standing=Standing.MISSED, fewest=0)
+        values = {name: values_of(name, results) for name in self.thresholds}
+        return look(tests_of(self.repeat, self.thresholds), values, self.repeat.max - len(results))
+
+
+def tests_of(repeat: Repeat, thresholds: Mapping[str, float]) -> dict[str, Question]:
+    """One test for each threshold. They share the error of a verdict that fails: one that is missed decides.
+
+    For a verdict that passes all must hold, so that each may err as often as the verdict.
+    """
+    error = 1 - repeat.confidence
+    errors = Errors(missed=error / max(1, len(thresholds)), holds=error)
+    return {name: _test(name, least, repeat, errors) for name, least in thresholds.items()}
+
+
+def _test(name: str, least: float, repeat: Repeat, errors: Errors) -> Question:
+    kind = BUILTIN[name].kind if name in BUILTIN else None
+    if name == PASS_RATE or kind is Kind.BINARY:
+        return ShareTest(least=least, first=repeat.min, last=repeat.max, errors=errors)
+    if kind is not Kind.SCALE and name not in TRAJECTORY_METRICS:
+        return Undecidable()
+    low, high = _SHARE if name in TRAJECTORY_METRICS else _SCALE
+    return MeanTest(least=least, low=low, high=high, first=repeat.min, errors=errors)
+
+
+def values_of(name: str, results: Sequence[ConversationResult]) -> list[float]:
+    """The value of each conversation that has one: its average, or whether it passed."""
+    if name == PASS_RATE:
+        statuses = map(conversation_status, results)
+        return [float(status is Status.PASSED) for status in statuses if status is not Status.ERRORED]
+    scores = ([*_scores(name, each)] for each in results)
+    return [mean(numbers) for numbers in scores if numbers]
+
+
+def _scores(name: str, result: ConversationResult) -> list[float]:
+    found = (score for metric, score in result.metric_results if metric == name)
+    return [each.number for each in found if isinstance(each, Score) and each.number is not None]
+
+
+def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]]) -> Iterator[str]:
+    """A note on each threshold that the most conversations cannot decide as met, however good they all are.
+
+    Args:
+        units: the name of each one's scenario, its `repeat` and its thresholds.
+    """
+    found: dict[tuple[str, float, Repeat], list[str]] = {}
+    for scenario, repeat, thresholds in units:
+        if repeat is None:
+            continue
+        for name in _out_of_reach(repeat, thresholds):
+            found.setdefault((name, thresholds[name], repeat), []).append(scenario)
+    for (name, least, repeat), scenarios in found.items():
+        yield _note(name, least, repeat, scenarios)
+
+
+def _note(name: str, least: float, repeat: Repeat, scenarios: Sequence[str]) -> str:
+    more = f" and {count(len(scenarios) - 1, 'more scenario')}" if scenarios[1:] else ""
+    error = 1 - repeat.confidence
+    enough = tests_of(replace(repeat, max=MOST), {name: least})[name]
+    if isinstance(enough, ShareTest):
+        needed = ceil(log(error) / log(least)) if least < 1 else None
+    else:
+        needed = enough.soonest(enough.begin(), MOST, good=True)
+    advice = f"{needed} can, if all are: raise max" if needed else "no number of them can"
+    return (
+        f"{scenarios[0]!r}{more}: at most {repeat.max} conversations cannot decide that {name} is at least "
+        f"{least:g}, however good all of them are; {advice}. A verdict that passes will be called not decided"
+    )
+
+
+def _out_of_reach(repeat: Repeat, thresholds: Mapping[str, float]) -> Iterator[str]:
+    for name, question in tests_of(repeat, thresholds).items():
+        best = path_of(question, [question.range[1]] * repeat.max)
+        if best.standing is not Standing.HOLDS:
+            yield name

@@ -1,0 +1,586 @@
+"""Which tools an agent has, as far as a run knows them: what judges are told of them.
+
+Known are, the most trusted first: what the configuration names (`agent.tools`), what a mock server beside the
+agent serves, what the agent's requests declare, and the scenario's mocks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from agentest.config.agent_types import sight_of
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.mock_servers import McpMock, RestMock
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.agents.tools import AgentTool, tools_shown
+from agentest.config.visibility_advice import TELLING, ways_to_see, ways_to_see_all, ways_to_see_untold
+from agentest.domain.messages import ToolSpec
+from agentest.domain.tool_visibility import Sight
+from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
+from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, name_text, names_in
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.errors import ConfigError
+from agentest.support.patterns import PatternTimeout
+from agentest.support.text import shortened
+
+_FILES = 32
+"""Of how many files the tools are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedBeside:
+    """The mock servers beside an agent, as far as files tell of their tools."""
+
+    servers: tuple[McpMock | RestMock, ...] = ()
+    root: Path = Path()
+    """What the files' paths are relative to."""
+    mocked: frozenset[str] = frozenset()
+    """The tools that any scenario with this agent mocks: operations are known by the names that mocks use."""
+    spoken: frozenset[str] = frozenset()
+    """The tools that trajectories name."""
+
+    def tools(self) -> tuple[KnownTool, ...]:
+        """The tools that they serve. Raises ConfigError for a file that cannot be read."""
+        return tuple(tool for server in self.servers for tool in self._of(server))
+
+    def known(self) -> tuple[KnownTool, ...]:
+        """Those of files that can be read; of others a live run has said so when it opened its servers."""
+        try:
+            return self.tools()
+        except ConfigError:
+            return ()
+
+    def listed(self) -> frozenset[str]:
+        """The names that the servers' own lists have. A mock alone does not prove a tool to be theirs."""
+        names = {tool.name for tool in self.known()}
+        if any(isinstance(server, RestMock) for server in self.servers):
+            names |= {name for name in self.mocked | self.spoken if _is_request(name)}
+        return frozenset(names)
+
+    def keys_of(self, names: Collection[str]) -> frozenset[str]:
+        """The keys of the servers that have any of these tools, where there are several servers."""
+        if len(self.servers) == 1:
+            return frozenset()
+        lists = {_key(server): self._names(server, names) for server in self.servers}
+        found = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
+        # What no list has may be of an MCP server that tells its tools only when it is asked.
+        unlisted = self.mocked.intersection(names).difference(*lists.values())
+        return frozenset(found | {"mcp_mock"} if unlisted else found)
+
+    def _names(self, server: McpMock | RestMock, names: Collection[str]) -> set[str]:
+        try:
+            listed = {tool.name for tool in self._of(server)}
+        except ConfigError:
+            listed = set()
+        return listed | {name for name in names if isinstance(server, RestMock) and _is_request(name)}
+
+    def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
+        if isinstance(server, RestMock):
+            path = self.root / Path(server.openapi).expanduser()
+            yield from _operations(path, _changed(path), self.mocked, self.spoken)
+        elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
+            yield from _recorded(path, _changed(path))
+
+
+def served_beside(
+    servers: tuple[McpMock | RestMock, ...], scenarios: Iterable[Scenario], root: Path
+) -> ServedBeside:
+    """The mock servers of an agent, and the tools that the scenarios with it name."""
+    if not servers:
+        return ServedBeside()
+    held = list(scenarios)
+    return ServedBeside(
+        servers=servers,
+        root=root,
+        mocked=frozenset(tool for each in held for tool in each.tools),
+        spoken=frozenset(tool for each in held for tool in each.named_tools),
+    )
+
+
+def _key(server: McpMock | RestMock) -> str:
+    return "rest_mock" if isinstance(server, RestMock) else "mcp_mock"
+
+
+def _is_request(name: str) -> bool:
+    """Whether a name is a method and a path: every such call is a request to the server."""
+    method, _, path = name.partition(" ")
+    return method.isupper() and path.startswith("/")
+
+
+@lru_cache(maxsize=_FILES)
+def _operations(
+    path: Path, changed: int, mocked: frozenset[str], spoken: frozenset[str]
+) -> tuple[KnownTool, ...]:
+    """The operations of a document; every unit asks for them."""
+    del changed  # the file is read again when it has
+    from agentest.mock_servers.rest.operations import read_operations, told_operations
+
+    return tuple(map(_known, told_operations(read_operations(path), mocked, spoken)))
+
+
+@lru_cache(maxsize=_FILES)
+def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
+    del changed
+    from agentest.mock_servers.mcp.recorded_tools import read_tools
+
+    try:
+        return tuple(map(_listed, read_tools(path)))
+    except ValueError as error:
+        raise ConfigError(f"{path} {error}") from None
+
+
+def _listed(entry: Mapping[str, Any]) -> KnownTool:
+    description = entry.get("description")
+    said = description if isinstance(description, str) else ""
+    return KnownTool(name=entry["name"], description=said, parameters=entry["inputSchema"])
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsOfAgent:
+    """What an agent's settings tell of its tools."""
+
+    configured: tuple[AgentTool, ...] | None = None
+    """None: the configuration does not say which it has."""
+    sent: tuple[AgentTool, ...] = ()
+    """Those that its requests declare."""
+    beside: ServedBeside = ServedBeside()
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The tools whose every call is seen, as a mock server's own list has them.
+
+        What our requests declare proves nothing: the agent may run a tool of that name itself.
+        """
+        return self.beside.listed()
+
+
+def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
+    """Read what mock servers beside agents serve, before the first conversation. Yields what to say of those
+    whose files cannot be read: a live run has said it when it opened them."""
+    for name, agent in agents.items():
+        try:
+            agent.beside.tools()
+        except ConfigError as error:
+            yield (
+                f"judges are not told which tools the mock servers of agent {name!r} serve: {error}. Put the "
+                "file back, or name the tools in the agent's `tools`"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTools:
+    """The tools of an agent for judges."""
+
+    text: str = ""
+    """A line each; "": none is known."""
+    some: bool = False
+    """Whether any is known."""
+
+
+NOTHING_KNOWN = KnownTools()
+
+
+def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[str] = ()) -> KnownTools:
+    """What is known of an agent's tools in a scenario.
+
+    Args:
+        mocks: the scenario's, by name.
+        named: the tools that the scenario names besides.
+    """
+    served = agent.beside.known()
+    sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
+    tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
+    if not tools:
+        return KnownTools(text=NONE) if agent.configured is not None else NOTHING_KNOWN
+    complete = agent.configured or served or agent.sent
+    lines = tool_lines(tools, {*mocks, *named})
+    return KnownTools(text="\n".join([*lines, *([] if complete else [MAYBE_OTHERS])]), some=True)
+
+
+def _configured(tools: Iterable[AgentTool]) -> Iterator[KnownTool]:
+    for tool in tools:
+        line = tools_shown([tool])
+        yield KnownTool(name=tool.name, declared="" if line == tool.name else line)
+
+
+def _declared(tool: AgentTool) -> KnownTool:
+    return KnownTool(name=tool.name, description=tool.description or "", parameters=tool.parameters)
+
+
+def _known(spec: ToolSpec) -> KnownTool:
+    parameters = None if spec.parameters == ANY_ARGUMENTS else spec.parameters
+    return KnownTool(name=spec.name, description=spec.description, parameters=parameters)
+
+
+MOST_CHARS = 8_000
+"""Of all lines: every judge of every turn is shown them."""
+_DESCRIPTION_CHARS = 400
+_BRIEF_CHARS = 100
+_MOST_VALUES = 8
+_SENTENCE = re.compile(r"(?<=[.!?])\s")
+NONE = "(the assistant has no tools)"
+MAYBE_OTHERS = "(the assistant may have other tools: these are known)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTool:
+    """What is known of one tool. Empty texts, and None, stand for what is not known."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    """A JSON Schema of the arguments."""
+    declared: str = ""
+    """Its whole line, where the user has declared it for judges."""
+
+
+def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...]:
+    """The tools of all sources by name: the first that knows something of a tool is believed."""
+    found: dict[str, KnownTool] = {}
+    for tool in (tool for source in sources for tool in source):
+        known = found.get(tool.name)
+        found[tool.name] = _filled(known, tool) if known else tool
+    return tuple(found.values())
+
+
+def _filled(known: KnownTool, other: KnownTool) -> KnownTool:
+    return replace(
+        known,
+        description=known.description or other.description,
+        parameters=known.parameters or other.parameters,
+    )
+
+
+def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[str]:
+    """A line for each tool; where all are too long, names and first sentences, and a count of the rest.
+
+    Args:
+        first: names of tools that are told of whole, as far as there is room, when others are not.
+    """
+    whole = _fitting(map(_line, tools))
+    if len(whole) == len(tools):
+        return whole
+    ordered = sorted(tools, key=lambda tool: tool.name not in first)
+    brief = _fitting(_line_of_many(tool, first) for tool in ordered)
+    left = len(tools) - len(brief)
+    return [*brief, *([f"(and {left:,} more, which are not shown)"] if left else [])]
+
+
+def _fitting(lines: Iterable[str]) -> list[str]:
+    """The first lines, as many as there is room for; no more are made."""
+    kept: list[str] = []
+    room = MOST_CHARS
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return kept
+
+
+def _line_of_many(tool: KnownTool, first: Container[str]) -> str:
+    line = _line(tool) if tool.name in first else ""
+    return line if 0 < len(line) <= MOST_CHARS // 8 else _brief(tool)
+
+
+def _line(tool: KnownTool) -> str:
+    if tool.declared:
+        return tool.declared
+    arguments = "" if tool.parameters is None else f"({', '.join(_arguments(tool.parameters))})"
+    said = shortened(_one_line(tool.description), _DESCRIPTION_CHARS)
+    return f"{_one_line(tool.name)}{arguments}" + (f": {said}" if said else "")
+
+
+def _brief(tool: KnownTool) -> str:
+    said = shortened(_first_sentence(tool.description), _BRIEF_CHARS)
+    return shortened(_one_line(tool.name), _BRIEF_CHARS) + (f": {said}" if said else "")
+
+
+def _first_sentence(text: str) -> str:
+    return _SENTENCE.split(_one_line(text), maxsplit=1)[0]
+
+
+def _one_line(text: str) -> str:
+    """Without line breaks: a description must not look like another tool."""
+    return " ".join(text.split())
+
+
+def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
+    """`name: type (what it is)` of each argument; `?` for one that need not be given."""
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = required if isinstance(required, list) else ()
+    for name, told in properties.items() if isinstance(properties, Mapping) else ():
+        told = told if isinstance(told, Mapping) else {}
+        kind = _type(told)
+        said = _first_sentence(str(told.get("description") or ""))
+        yield (
+            _one_line(str(name))
+            + ("" if name in needed else "?")
+            + (f": {kind}" if kind else "")
+            + (f" ({shortened(said, _BRIEF_CHARS)})" if said else "")
+        )
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """The type of a value in short: `string`, `"a" | "b"`, `integer[]`; "" where it may be anything."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        more = [] if len(values) <= _MOST_VALUES else ["…"]
+        return " | ".join([*(_value(each) for each in values[:_MOST_VALUES]), *more])
+    alternatives = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(alternatives, list):
+        kinds = (_type(each) for each in alternatives if isinstance(each, Mapping))
+        return " | ".join(dict.fromkeys(kind for kind in kinds if kind))
+    kind = schema.get("type")
+    if kind == "array" and isinstance(items := schema.get("items"), Mapping):
+        return f"{_type(items) or 'any'}[]"
+    types = kind if isinstance(kind, list) else [kind or ("object" if "$ref" in schema else "")]
+    return " | ".join(_one_line(str(each)) for each in types if each)
+
+
+def _value(value: Any) -> str:
+    return shortened(_one_line(json.dumps(value, ensure_ascii=False, default=repr)), _BRIEF_CHARS)
+
+
+_NEAR = 2
+"""Names that differ by so many letters are taken for one that is misspelt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTool:
+    """A tool that a scenario names, and the key under which it does."""
+
+    key: str
+    name: ToolName
+
+
+def named_tools(scenario: Scenario) -> Iterator[NamedTool]:
+    """The tools that a scenario's trajectories forbid, limit, order, expect or call reads."""
+    for trajectory in scenario.trajectory:
+        yield from _named(trajectory, "trajectory")
+    for at, turn in enumerate(scenario.turns):
+        for trajectory in turn.trajectory:
+            yield from _named(trajectory, f"turns[{at}].trajectory")
+
+
+def _named(trajectory: Trajectory, key: str) -> Iterator[NamedTool]:
+    for step in trajectory.expected or ():
+        calls = "expected_writes" if trajectory.writes else "expected"
+        yield from (NamedTool(key=f"{key}.{calls}", name=name) for name in names_in(step))
+    for call in trajectory.forbidden:
+        yield NamedTool(key=f"{key}.forbidden", name=call.name)
+    if isinstance(trajectory.max_calls_per_tool, Mapping):
+        yield from (NamedTool(key=f"{key}.max_calls_per_tool", name=n) for n in trajectory.max_calls_per_tool)
+    yield from (NamedTool(key=f"{key}.reads", name=name) for name in trajectory.reads)
+    for order in trajectory.orders:
+        names = (*names_in(order.first), *names_in(order.then))
+        yield from (NamedTool(key=f"{key}.{order.kind}", name=name) for name in names)
+
+
+def is_known(name: ToolName, known: Collection[str]) -> bool:
+    """Whether a name is that of a known tool; a glob or a pattern, whether it matches one."""
+    if is_one_tool(name):
+        return name in known
+    try:
+        return any(name_matches(name, tool) for tool in known)
+    except PatternTimeout:
+        return True  # judging the calls reports it
+
+
+def unknown_tools(
+    scenarios: Mapping[str, Scenario], mocked: Collection[str], agents: Iterable[ToolsOfAgent]
+) -> dict[str, tuple[NamedTool, ...]]:
+    """Key of a scenario → the tools that it names and that no mock and no schema knows.
+
+    Args:
+        mocked: the tools that any scenario mocks, those included that do not run.
+        agents: what is known of the tools of all agents. Their files are read only if need be.
+    """
+    named = {key: [t for t in named_tools(each) if t.name not in mocked] for key, each in scenarios.items()}
+    left = {key: tools for key, tools in named.items() if tools}
+    if not left:
+        return {}
+    known = {*mocked, *(name for agent in agents for name in _tools_of_agent(agent))}
+    found = {key: tuple(t for t in tools if not is_known(t.name, known)) for key, tools in left.items()}
+    return {key: tools for key, tools in found.items() if tools}
+
+
+def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
+    """The tools that the agent's settings, its requests and its mock servers' files name."""
+    yield from (tool.name for tool in agent.configured or ())
+    yield from (tool.name for tool in agent.sent)
+    yield from (tool.name for tool in agent.beside.known())
+
+
+def misspelt_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
+    """What is wrong with a scenario that misspells one of its own or its agent's tools; None: nothing."""
+    tools = {*scenario.tools, *_tools_of_agent(agent)}
+    for named in unknown:
+        if near := _nearest(named.name, tools):
+            return (
+                f"{named.key} names tool {name_text(named.name)!r}, which is not known; "
+                f"did you mean {near!r}? "
+                "If it is another tool, mock it in `tools` or name it in the agent's `tools`"
+            )
+    return None
+
+
+def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
+    """The tool of which a name is a misspelling.
+
+    People rarely mistype the first letter, and `get_price` and `set_price` are two tools. Short names that
+    share little are other names, too.
+    """
+    if not isinstance(name, str) or not is_one_tool(name):
+        return None
+    alike = [tool for tool in tools if tool[:1].casefold() == name[:1].casefold()]
+    near = [(distance, tool) for tool in alike if (distance := _distance(name, tool)) <= _NEAR]
+    return min((each for each in near if 2 * each[0] <= len(name)), default=(0, None))[1]
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters must be added, left out or replaced; exact up to `_NEAR`."""
+    if abs(len(one) - len(other)) > _NEAR:
+        return _NEAR + 1
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, start=1):
+        before, row[0] = row[0], at
+        for place, wanted in enumerate(other, start=1):
+            replaced = before + (letter != wanted)
+            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, replaced)
+    return row[-1]
+
+
+EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
+"""Types whose protocol lets tools be the caller's or the agent's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutAgent:
+    """What evaluation and order of a run have to know of an agent."""
+
+    sight: Sight = Sight.RETURNED
+    """How its tool calls come to be known."""
+    blind: str | None = None
+    """Why its calls, or some of them, cannot be seen, and how they could be; None: all can."""
+    untold: str | None = None
+    """The same where a mock server answered calls, and the agent reported none."""
+    told_counts: bool = True
+    """Whether answers that tell of calls make it seen. Not where the configuration says that it is unseen:
+    it may tell of some of its calls alone."""
+    line: str | None = None
+    """The line in which its conversations wait, as one alone may be under way; None: they need not."""
+    mock_servers: tuple[str, ...] = ()
+    """The keys of its mock servers."""
+    served: bool = False
+    """Whether servers of ours stand beside it, for its tools or its traces."""
+    mocks_inside: bool = False
+    """Whether it is said to run in this process with tools that our mocks answer there."""
+    tools_on_either_side: bool = False
+    """Whether its protocol lets it hand a call over or make it itself: only a run can find out which."""
+    spans_count: bool = False
+    """Whether its traces tell of calls that its protocol does not."""
+    seen_by_spans_alone: bool = False
+    """Whether nothing else does, mock servers neither."""
+    instructions: str = ""
+    """What it was told to do, for judges; "": that is not known."""
+    tools: ToolsOfAgent = ToolsOfAgent()
+    """What is known of its tools, for judges."""
+    tool_names: frozenset[str] = frozenset()
+    """The names of those that the configuration names."""
+    unstreamed: str = ""
+    """Why the time to the first token of a reply is not known, where it is not."""
+
+
+def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) -> AboutAgent:
+    """What the settings of an agent say.
+
+    Args:
+        beside: its mock servers, of whose tools judges are told.
+    """
+    sight = sight_of(agent)
+    return AboutAgent(
+        sight=sight,
+        blind=_why_hidden(name, agent),
+        untold=_why_untold(name, agent),
+        told_counts=agent.tool_visibility is None,
+        line=_about_line(name, agent) if agent.exclusive else None,
+        mock_servers=tuple(key for key in agent.beside if key != "traces"),
+        served=bool(agent.beside),
+        mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
+        tools_on_either_side=agent.type in EITHER_SIDE,
+        spans_count=_spans_count(agent),
+        seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
+        instructions=told_instructions(agent),
+        tools=tools_of(agent, beside),
+        tool_names=frozenset(tool.name for tool in agent.tools or ()),
+        unstreamed=_unstreamed(agent),
+    )
+
+
+def _why_hidden(name: str, agent: AnyAgent) -> str | None:
+    match sight_of(agent):
+        case Sight.UNSEEN:
+            return ways_to_see(name, agent)
+        case Sight.PARTIAL:
+            return ways_to_see_all(name, agent)
+    return None
+
+
+def _why_untold(name: str, agent: AnyAgent) -> str | None:
+    """None where the configuration says how calls are seen, or nothing could show that some are not."""
+    if not agent.mock_servers or agent.tool_visibility is not None or sight_of(agent) is Sight.UNSEEN:
+        return None
+    if agent.type == "custom" and agent.tells_own_calls:
+        return None  # the calls of an agent object come to us, not those that its clients send
+    return ways_to_see_untold(name, agent)
+
+
+def told_instructions(agent: AnyAgent) -> str:
+    """What the agent was told: by the configuration for judges, else by what its requests bring."""
+    return (agent.instructions or agent.sent_instructions).strip()
+
+
+def tools_of(agent: AnyAgent, beside: ServedBeside | None = None) -> ToolsOfAgent:
+    """What the settings of an agent tell of its tools."""
+    configured = None if agent.tools is None else tuple(agent.tools)
+    return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or ServedBeside())
+
+
+def _spans_count(agent: AnyAgent) -> bool:
+    """Also where calls could be handed to us, unless the configuration says that they are: an agent that runs
+    its own tools behind such a protocol hands over none."""
+    tells = agent.natural_sight is Sight.REPORTED or agent.type in TELLING
+    return bool(agent.traces and not tells and agent.tool_visibility is not Sight.RETURNED)
+
+
+def _about_line(name: str, agent: AnyAgent) -> str:
+    """Agents at one address, as an override of `compare` is, share a line: what cannot hold two conversations
+    at once is what answers there. A free port says not which server answers: it counts, too."""
+    if not isinstance(agent, HttpAgent):
+        return name
+    return f"{agent.address} {agent.server}" if agent.server and agent.server.awaits_port else agent.address
+
+
+def _unstreamed(agent: AnyAgent) -> str:
+    if agent.streams is None:
+        return f"replies of agents of type {agent.type} are not streamed"
+    return (
+        "it streams, but this reply came without text in pieces"
+        if agent.streams
+        else "it does not stream its replies; set streaming: true in its configuration"
+    )

@@ -1,0 +1,220 @@
+"""Which part of a value is not as expected: `amount.value: expected 5, got 500`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from agentest.scenarios.matchers.comparison import (
+    Matcher,
+    PredicateFailed,
+    all_hold,
+    equal,
+    is_plain,
+    may_be_absent,
+)
+from agentest.scenarios.matchers.display import shown
+from agentest.support.json_text import safe_repr
+from agentest.support.text import shortened
+
+NOT_EXPECTED: Final = type("_NotExpected", (), {"__repr__": lambda _: "not expected"})()
+"""What stands for the expected value of a key that should not be there."""
+_VALUE_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One part of a value that is not as expected."""
+
+    path: str
+    """Where: keys and indexes with dots between them; "" for the whole."""
+    expected: Any
+    """NOT_EXPECTED where the key should not be there."""
+    actual: Any
+    """MISSING where it is not there."""
+    failed: str | None = None
+    """What a predicate raised that was to decide; it is not known then whether it is as expected."""
+
+    @property
+    def words(self) -> str:
+        """What differs, in one row: `amount.value: expected 5, got 500`."""
+        return f"{shortened(self.path, _VALUE_CHARS)}: {self._words}" if self.path else self._words
+
+    @property
+    def _words(self) -> str:
+        got = shortened(safe_repr(self.actual), _VALUE_CHARS)
+        if self.failed:
+            return f"{self.failed}, got {got}"
+        if self.expected is NOT_EXPECTED:
+            return f"not expected, got {got}"
+        wanted = shortened(shown(self.expected), _VALUE_CHARS)
+        if self.actual is MISSING:
+            return f"expected {wanted}, not given"
+        return f"expected {wanted}, got {got}{_lengths(self.expected, self.actual)}"
+
+
+def _lengths(expected: Any, actual: Any) -> str:
+    """How many items two lists have whose texts, which are shortened, may look alike."""
+    if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):
+        return ""
+    return f" (a list of {len(actual)}, not of {len(expected)})"
+
+
+def argument_problems(
+    wanted: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool, inside: str = ""
+) -> Iterator[Problem]:
+    """What `arguments_hold` found wrong with the arguments of a call, part by part.
+
+    Predicates and patterns are asked no more than they were asked to find that out: behind the first problem
+    none is asked, so that nothing hangs here that did not hang before.
+
+    Args:
+        inside: the path of what the keys are in, where they are no arguments: `result`.
+    """
+    search = _Search()
+    if exact:
+        yield from search.extra({key: given[key] for key in not_expected(wanted, given)}, inside)
+    found = {key: argument(given, key) for key in wanted}
+    yield from search.entries(wanted, found, inside)
+
+
+def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[Problem]:
+    """What `equal` found wrong with a value, part by part. As `argument_problems`."""
+    return _Search().values(expected, actual, path)
+
+
+@dataclass(slots=True)
+class _Search:
+    found: bool = field(default=False)
+
+    def extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+        for key, actual in entries.items():
+            yield self._problem(_inside(path, key), NOT_EXPECTED, actual)
+
+    def entries(self, wanted: Mapping[Any, Any], given: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+        """Of each expected key; first those that are missing."""
+        for key, value in wanted.items():
+            if given.get(key, MISSING) is MISSING and not may_be_absent(value):
+                yield self._problem(_inside(path, key), value, MISSING)
+        for key, value in wanted.items():
+            if given.get(key, MISSING) is not MISSING:
+                yield from self.values(value, given[key], _inside(path, key))
+
+    def values(self, expected: Any, actual: Any, path: str) -> Iterator[Problem]:
+        if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+            yield from self.extra({key: actual[key] for key in actual if key not in expected}, path)
+            yield from self.entries(expected, actual, path)
+            return
+        parts = _parts(expected, actual)
+        if parts is None:
+            yield from self._whole(expected, actual, path)
+            return
+        for at, wanted, found in parts:
+            for problem in self.values(wanted, found, _inside(path, at) if at else path):
+                whole = problem.path == path  # `optional(5)` is what was written, and not 5
+                yield replace(problem, expected=expected) if whole else problem
+
+    def _whole(self, expected: Any, actual: Any, path: str) -> Iterator[Problem]:
+        if self.found and not is_plain(expected):
+            return
+        try:
+            if not equal(expected, actual):
+                yield self._problem(path, expected, actual)
+        except PredicateFailed as error:
+            yield self._problem(path, expected, actual, str(error))
+
+    def _problem(self, path: str, expected: Any, actual: Any, failed: str | None = None) -> Problem:
+        self.found = True
+        return Problem(path=path, expected=expected, actual=actual, failed=failed)
+
+
+def _parts(expected: Any, actual: Any) -> list[tuple[str, Any, Any]] | None:
+    """What is compared with what in two values, by index; None: they are compared as wholes."""
+    if isinstance(expected, Matcher):
+        return expected.parts(actual)
+    if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):
+        return None
+    if len(expected) != len(actual):
+        return None
+    return [(str(at), *both) for at, both in enumerate(zip(expected, actual, strict=True))]
+
+
+def _inside(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "not given"
+
+
+MISSING: Final = _Missing()
+"""What stands for a value that is not there: None is one."""
+_MOST_INDEX_DIGITS = 9
+
+
+def arguments_hold(wanted: Mapping[str, Any], given: Mapping[str, Any], exact: bool = False) -> bool:
+    """Whether the arguments are as expected: each key has an equal value, or may be missing and is.
+
+    Args:
+        exact: whether there may be no others. A path accounts for the whole argument that it leads into.
+
+    Raises as `equal`.
+    """
+    if exact and not_expected(wanted, given):
+        return False
+    found = {key: argument(given, key) for key in wanted}
+    if any(actual is MISSING and not may_be_absent(wanted[key]) for key, actual in found.items()):
+        return False
+    return all_hold(equal, ((wanted[key], actual) for key, actual in found.items() if actual is not MISSING))
+
+
+def argument(given: Mapping[str, Any], key: str) -> Any:
+    """The argument of that name, or else the value at that path; MISSING where there is none."""
+    if key in given:
+        return given[key]
+    return _at(given, key.split(".")) if isinstance(key, str) and "." in key else MISSING
+
+
+def steps_of(key: str) -> list[str]:
+    """The key, and the keys that lead to it where it is a path, the longest first: `a.b.c`, `a.b`, `a`."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
+def not_expected(wanted: Collection[str], given: Mapping[str, Any]) -> list[str]:
+    """The arguments that no expected key names or leads into."""
+    roots = {_root(given, key) for key in wanted}
+    return [key for key in given if key not in roots]
+
+
+def _root(given: Mapping[str, Any], key: Any) -> Any:
+    if key in given or not isinstance(key, str) or "." not in key:
+        return key
+    parts = key.split(".")
+    roots = [name for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in given]
+    through = (name for name in roots if _at({name: given[name]}, parts) is not MISSING)
+    return next(through, roots[0] if roots else key)
+
+
+def _at(value: Any, parts: list[str]) -> Any:
+    """The value at a path. Names may have dots themselves: the longest one that is there is tried first."""
+    if not parts:
+        return value
+    if isinstance(value, list | tuple):
+        index = _index(parts[0])
+        return _at(value[index], parts[1:]) if index is not None and index < len(value) else MISSING
+    if not isinstance(value, Mapping):
+        return MISSING
+    for end in range(len(parts), 0, -1):
+        name = ".".join(parts[:end])
+        if name in value and (found := _at(value[name], parts[end:])) is not MISSING:
+            return found
+    number = _index(parts[0])  # of a state in memory, whose keys may be numbers
+    return _at(value[number], parts[1:]) if number is not None and number in value else MISSING
+
+
+def _index(part: str) -> int | None:
+    is_index = part.isascii() and part.isdigit() and len(part) <= _MOST_INDEX_DIGITS
+    return int(part) if is_index else None

@@ -1,0 +1,236 @@
+"""Writing expectations as data: JSON that is read back as the same values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
+from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
+from agentest.scenarios.matchers.display import FUNCTIONS, shown
+from agentest.scenarios.matchers.numbers import Approx, Number
+from agentest.scenarios.matchers.values import FLAGS, Absent, Each, Form, Instance, OneOf, Optional, Text
+from agentest.scenarios.parser import flags_of, from_data
+from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory_parser import ORDERS
+from agentest.support.text import shortened
+
+_SHOWN_CHARS = 80
+
+
+def as_data(value: Any, key: str = "") -> Any:
+    """A trajectory, a call, what is said, or any expected value as JSON data. Of a tuple, a list.
+
+    Args:
+        key: where it stands, for errors.
+
+    Raises ValueError for a function, a matcher of somebody else's, and whatever else JSON cannot hold. It
+    begins with the place.
+    """
+    for kind, write in _WRITERS.items():
+        if isinstance(value, kind):
+            return write(value, key)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise ValueError(f"{key}: {_no_form(value)}".removeprefix(": "))
+
+
+def _no_form(value: Any) -> str:
+    text = shortened(shown(value), _SHOWN_CHARS)
+    if isinstance(value, FUNCTIONS) or callable(value):
+        return f"{text} is a function, which has no form in data"
+    return f"{text} is a {type(value).__name__}, which has no form in data"
+
+
+def _at(key: str, part: str | int) -> str:
+    if isinstance(part, int):
+        return f"{key}[{part}]"
+    return f"{key}.{part}" if key else part
+
+
+def _list(value: Iterable[Any], key: str) -> list[Any]:
+    return [as_data(item, _at(key, at)) for at, item in enumerate(value)]
+
+
+def _mapping(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
+    """A dict of a value; where its form is that of a word, it says that it is meant as it is."""
+    data = _keys(value, key)
+    return {"exactly": data} if isinstance(from_data(data), Form) else data
+
+
+def _keys(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
+    for name in value:
+        if not isinstance(name, str):
+            raise ValueError(f"{key}: {shown(name)} is a key, and keys of data are texts".removeprefix(": "))
+    return {name: as_data(item, _at(key, name)) for name, item in value.items()}
+
+
+def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
+    if not isinstance(value.pattern, str):
+        raise ValueError(f"{key}: {_no_form(value)}".removeprefix(": "))
+    unsaid = set(flags_of(value)) - set(flags_of(re.compile(value.pattern)))
+    flags = "".join(sorted(unsaid - {"i"}))
+    return {
+        "regex": value.pattern,
+        **({"ignore_case": True} if "i" in unsaid else {}),
+        **({"flags": flags} if flags else {}),
+    }
+
+
+def _form(value: Form, key: str) -> Any:
+    return as_data(value.word, key)
+
+
+def _text(value: Text, _: str) -> dict[str, Any]:
+    return {"text": value.value, **{flag: True for flag in FLAGS if getattr(value, flag)}}
+
+
+def _number(value: Number, key: str) -> dict[str, Any]:
+    return {"number": _numeral(value.value, _at(key, "number"))}
+
+
+def _numeral(value: Any, key: str) -> Any:
+    """A number in `number(…)`, where a text is one, too."""
+    if isinstance(value, OneOf):
+        return {"one_of": [_numeral(each, key) for each in value.values]}
+    return str(value) if isinstance(value, Decimal | Fraction) else as_data(value, key)
+
+
+def _approx(value: Approx, key: str) -> dict[str, Any]:
+    near = {name: getattr(value, name) for name in ("rel", "abs")}
+    given = {name: as_data(by, _at(key, name)) for name, by in near.items() if by is not None}
+    inner = value.value  # numbers, and lists and dicts of them: no words stand in it
+    data = _keys(inner, key) if isinstance(inner, Mapping) else as_data(inner, key)
+    return {"approx": data, **given}
+
+
+def _instance(value: Instance, key: str) -> dict[str, Any]:
+    try:
+        names = value.names
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}".removeprefix(": ")) from None
+    return {"instance": names[0] if len(names) == 1 else names}
+
+
+def _name(name: ToolName, key: str) -> Any:
+    return name if isinstance(name, str) else _pattern(name, key)
+
+
+def _call(value: ExpectedCall, key: str) -> Any:
+    """A call as it is written shortest: a name, a dict of its words, or that dict under `exactly`."""
+    if value.where is not None:
+        as_data(value.where, _at(key, "where"))
+    data: dict[str, Any] = {"name": _name(value.name, _at(key, "name"))}
+    if value.args is not None:
+        data["args"] = _keys(value.args, _at(key, "args"))
+    if value.result is not ANYTHING:
+        data["result"] = as_data(value.result, _at(key, "result"))
+    data |= _place(value.nth)
+    is_exact = value.arg_match_mode == "exact" and value.args is not None
+    if is_exact:
+        return {"exactly": data}
+    if value.arg_match_mode != "partial":
+        data["arg_match_mode"] = value.arg_match_mode
+    return data["name"] if data.keys() == {"name"} else data
+
+
+def _place(nth: int | None) -> dict[str, Any]:
+    if nth is None:
+        return {}
+    return {1: {"first": True}, -1: {"last": True}}.get(nth, {"nth": nth})
+
+
+def _any_of(value: AnyOf, key: str) -> dict[str, Any]:
+    return {"any_of": [_path(path, _at(key, at)) for at, path in enumerate(value.paths)]}
+
+
+def _path(path: tuple[Step, ...], key: str) -> Any:
+    return as_data(path[0], key) if len(path) == 1 else _list(path, key)
+
+
+def _order(value: CallOrder, key: str) -> dict[str, Any]:
+    return {value.kind: _pair(value, key)}
+
+
+def _pair(value: CallOrder, key: str) -> list[Any]:
+    return _list((value.first, value.then), _at(key, value.kind))
+
+
+def _trajectory(value: Trajectory, key: str) -> dict[str, Any]:
+    own: dict[str, Callable[[Any, str], Any]] = {
+        "reads": lambda names, at: [_name(name, at) for name in names],
+        "max_calls_per_tool": lambda limits, _: dict(limits) if isinstance(limits, Mapping) else limits,
+    }
+    data = {
+        name: own.get(name, as_data)(given, _at(key, name))
+        for name, given in _said(value)
+        if name != "orders"
+    }
+    if value.expected is not None:
+        data["match_mode"] = value.match_mode
+    for kind in ORDERS:
+        pairs = [_pair(order, key) for order in value.orders if order.kind == kind]
+        if pairs:
+            data[kind] = pairs[0] if len(pairs) == 1 and not _is_list_of_lists(pairs[0]) else pairs
+    return data
+
+
+def _is_list_of_lists(pair: list[Any]) -> bool:
+    return all(isinstance(side, list) for side in pair)
+
+
+def _expect(value: Expect, key: str) -> dict[str, Any]:
+    own: dict[str, Callable[[Any, str], Any]] = {
+        "session_state": _keys,
+        "json_schema": lambda schemas, _: list(schemas),
+    }
+    return {name: own.get(name, as_data)(given, _at(key, name)) for name, given in _said(value)}
+
+
+def _remark(value: ExpectedRemark, key: str) -> dict[str, Any]:
+    return {name: as_data(given, _at(key, name)) for name, given in _said(value)}
+
+
+def _saying(value: Saying, key: str) -> dict[str, Any]:
+    word = "never_says" if value.never else "says"
+    place = {} if value.in_turn is None else {"in_turn": value.in_turn}
+    return {word: as_data(value.wanted, _at(key, word)), **place}
+
+
+def _said(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a value that say something, with their names."""
+    for each in fields(value):
+        given = getattr(value, each.name)
+        if given is not each.default:
+            yield each.name, given
+
+
+_WRITERS: Mapping[Any, Callable[[Any, str], Any]] = {
+    Trajectory: _trajectory,
+    ExpectedCall: _call,
+    AnyOf: _any_of,
+    CallOrder: _order,
+    Expect: _expect,
+    ExpectedRemark: _remark,
+    Saying: _saying,
+    Form: _form,
+    Optional: lambda value, key: {"optional": as_data(value.value, key)},
+    Absent: lambda *_: {"absent": True},
+    OneOf: lambda value, key: {"one_of": _list(value.values, key)},
+    Each: lambda value, key: {"each": as_data(value.value, key)},
+    Text: _text,
+    Number: _number,
+    Approx: _approx,
+    Instance: _instance,
+    re.Pattern: _pattern,
+    Mapping: _mapping,
+    list: _list,
+    tuple: _list,
+}

@@ -1,0 +1,435 @@
+"""Conversations as scripted scenarios: the source of a `*.sim.py`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Protocol
+
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Conversation, ToolCall
+from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
+from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
+from agentest.scenarios.matchers.comparison import Matcher
+from agentest.scenarios.matchers.display import shown
+from agentest.scenarios.matchers.values import Form
+from agentest.scenarios.python_literals import (
+    Brackets,
+    Item,
+    Node,
+    Text,
+    bracketed,
+    imports,
+    is_parameter,
+    mapping,
+    node,
+    opened,
+)
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.spelling import snake_case
+from agentest.support.text import shortened
+
+_ABOUT = '"""Exported conversations: what users said, tools answered and the agent called."""'
+NAMES = (
+    *("absent", "any_of", "approx", "before", "call", "each", "exactly", "instance", "never_after"),
+    *("number", "one_of", "optional", "scenario", "sequence", "text"),
+)
+"""The words that exported scenarios import."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What must happen in a conversation, in the words of a scenario: keys with their source."""
+
+    whole: Mapping[str, Node]
+    turns: tuple[Mapping[str, Node], ...] = ()
+
+
+class Held(Protocol):
+    """A conversation, and what the scenario is called that is made of it."""
+
+    @property
+    def exported_name(self) -> str: ...
+
+    @property
+    def conversation(self) -> Conversation: ...
+
+    @property
+    def words(self) -> Words | None:
+        """What must happen; None: the same calls."""
+
+
+def script(held: Sequence[Held]) -> str:
+    """A module that defines a scripted scenario for every conversation.
+
+    Its users say the same, its tools answer the same, call by call, and the agent must make the same calls.
+    Tools that the agent ran itself have no mocks: none would reach them.
+    """
+    scenarios = [_scenario(each) for each in held]
+    used = imports(scenarios, NAMES, "agentest")
+    return "\n\n".join([_ABOUT, used, *(opened(each) for each in scenarios)]) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One conversation as the source of a module.
+
+    Attributes:
+        source: the module; "": there is none.
+        missing: why there is none, as a clause about the conversation.
+    """
+
+    source: str = ""
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    scenario: str
+    conversation: Conversation
+    words: Words | None = None
+
+    @property
+    def exported_name(self) -> str:
+        return exported_name(self.scenario, self.conversation)
+
+
+def told(scenario: str, conversation: Conversation) -> Told:
+    """One conversation of a scenario, as a module of its own."""
+    if why := missing(conversation):
+        return Told(missing=why)
+    if nameless(conversation):
+        return Told(missing="in which the agent called a tool without a name")
+    try:
+        return Told(source=script([_One(scenario, conversation)]))
+    except (ValueError, RecursionError) as error:
+        return Told(missing=f"which holds a value that has no source: {shortened(str(error))}")
+
+
+def missing(conversation: Conversation) -> str | None:
+    """What a test made of the conversation would lack, as a clause; None: nothing."""
+    if why := unfinished(conversation):
+        return f"which did not finish: {shortened(why)}"
+    if conversation.invalid is not None:
+        return f"which says nothing of the agent: {shortened(conversation.invalid)}"
+    if any(turn.attachments for turn in conversation.turns):
+        return "whose user sent files along: results do not keep them"
+    return None
+
+
+def unfinished(conversation: Conversation) -> str | None:
+    """Why a conversation cannot be told again, or None when it can."""
+    if conversation.failure:
+        return conversation.failure.message
+    if conversation.unfinished:
+        return "its last turn has no reply"
+    return None if conversation.turns else "it has no turn"
+
+
+def exported_name(scenario: str, conversation: Conversation) -> str:
+    """What a scenario is called that tells a conversation again, beside the one that was run."""
+    return f"{scenario} ({conversation.conversation_id})"
+
+
+def nameless(conversation: Conversation) -> bool:
+    """Whether the agent called a tool by a name that no mock can have."""
+    return any(not call.name.strip() for call in conversation.tool_calls)
+
+
+def _scenario(held: Held) -> Brackets:
+    conversation = held.conversation
+    calls = conversation.tool_calls
+    asked = answered_by_us(calls)
+    words = held.words or _same_calls(calls)
+    items = [
+        Item(Text(held.exported_name)),
+        Item(bracketed("[", _turns(conversation, words), "]"), "turns="),
+        *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
+        *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
+        *(Item(source, f"{key}=") for key, source in words.whole.items()),
+        Item(node(["exported"]), "tags="),
+    ]
+    return Brackets("scenario(", tuple(items), ")")
+
+
+def _same_calls(calls: Sequence[ToolCall]) -> Words:
+    expected = bracketed("[", [Item(_expected(call)) for call in calls], "]")
+    return Words(whole={"trajectory": mapping([("match_mode", Text("strict")), ("expected", expected)])})
+
+
+def _turns(conversation: Conversation, words: Words) -> Iterator[Item]:
+    for turn in conversation.turns:
+        message, at = Text(turn.user_message), turn.turn_index
+        said = words.turns[at] if at < len(words.turns) else {}
+        yield Item(mapping([("user_message", message), *said.items()]) if said else message)
+
+
+def _expected(call: ToolCall) -> Node:
+    if not isinstance(call.args, Mapping):  # it was no argument object, and only its name can be expected
+        return Text(call.name)
+    if all(map(is_parameter, call.args)):
+        arguments = [Item(node(value), f"{name}=") for name, value in call.args.items()]
+        return bracketed("call(", [Item(Text(call.name)), *arguments], ")")
+    return node({"name": call.name, "args": call.args, "arg_match_mode": "exact"})
+
+
+def answered_by_us(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """The calls that mocks can answer: handed to us, or asked of a server that stood for the tools."""
+    return [
+        call
+        for call in calls
+        if call.seen_by is SeenBy.CALLER or (call.seen_by is SeenBy.MOCK_SERVER and call.mocked)
+    ]
+
+
+def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Node]]:
+    """Tool → a mock that answers the same, call by call."""
+    for name in dict.fromkeys(call.name for call in calls):
+        # A call without an argument object is refused before the mock is asked.
+        answered = [call for call in calls if call.name == name and isinstance(call.args, Mapping)]
+        yield name, _mock(answered)
+
+
+def _mock(calls: Sequence[ToolCall]) -> Node:
+    if not calls:
+        return "None"
+    steps = list(calls)
+    while len(steps) > 1 and _answer(steps[-1]) == _answer(steps[-2]):
+        del steps[-1]  # a sequence repeats its last answer
+    if len(steps) == 1 and not _raised(steps[0]):
+        return node(steps[0].result)
+    return bracketed("sequence(", [Item(_step(call)) for call in steps], ")")
+
+
+def _step(call: ToolCall) -> Node:
+    if _raised(call):
+        return bracketed("RuntimeError(", [Item(Text(str(call.error)))], ")")
+    return node(call.result)
+
+
+def _raised(call: ToolCall) -> bool:
+    """Whether the agent got what it gets from a mock that raises."""
+    return bool(call.error) and call.result == {"error": call.error}
+
+
+def _answer(call: ToolCall) -> tuple[bool, str]:
+    return _raised(call), json.dumps(call.result)  # as text, for which 1, 1.0 and True are not the same
+
+
+_OF_CALLS = ("where", "result", "first", "last", "nth")
+"""What `call()` does not take for arguments of the tool."""
+_FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
+
+
+class NoForm(ValueError):
+    """A value of which there is no source. The message begins with the place where it stands."""
+
+
+def trajectories(values: Sequence[Trajectory]) -> Node:
+    """The `trajectory` of a scenario or a turn: one, or a list of several."""
+    if len(values) == 1:
+        return trajectory(values[0])
+    return _list(trajectory(each, f"[{n}]") for n, each in enumerate(values))
+
+
+def trajectory(value: Trajectory, at: str = "") -> Node:
+    """One trajectory: a dict, or the order of two calls alone."""
+    if len(value.orders) == 1 and value == Trajectory(orders=value.orders):
+        return order(value.orders[0], at)
+    return mapping(list(_keys_of(value, at)))
+
+
+def _keys_of(value: Trajectory, at: str) -> Iterator[tuple[str, Node]]:
+    # Who reads it wants the name first.
+    for one, given in sorted(_given(value), key=lambda each: each[0].name != "name"):
+        place = f"{at}.{one.name}"
+        if one.name in ("expected", "forbidden"):
+            yield one.name, _list(step(each, f"{place}[{n}]") for n, each in enumerate(given))
+        elif one.name == "reads":
+            yield one.name, _list(map(tool, given))
+        elif one.name == "orders":
+            yield from _orders(given, at)
+        else:
+            yield one.name, value_of(given, place)
+
+
+def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, Node]]:
+    for kind in ("before", "never_after"):
+        pairs = [
+            _list([step(each.first, f"{at}.{kind}"), step(each.then, f"{at}.{kind}")])
+            for each in values
+            if each.kind == kind
+        ]
+        if pairs:
+            yield kind, _list(pairs)
+
+
+def order(value: CallOrder, at: str = "") -> Node:
+    """`before(…)` or `never_after(…)`."""
+    both = [step(each, f"{at}.{value.kind}") for each in (value.first, value.then)]
+    return _called(value.kind, both)
+
+
+def step(value: Step, at: str = "") -> Node:
+    """What stands in a list of expected calls."""
+    if isinstance(value, ExpectedCall):
+        return expected_call(value, at)
+    alone = all(len(path) == 1 and isinstance(path[0], ExpectedCall) for path in value.paths)
+    return _called("any_of", [_path(path, f"{at}.any_of[{n}]", alone) for n, path in enumerate(value.paths)])
+
+
+def _path(path: Sequence[ExpectedCall | AnyOf], at: str, alone: bool) -> Node:
+    steps = [step(each, at) for each in path]
+    return steps[0] if alone else _list(steps)
+
+
+def expected_call(value: ExpectedCall, at: str = "") -> Node:
+    """A name, `call(…)`, `exactly(call(…))`, or a dict where the arguments are to be ignored."""
+    if value == ExpectedCall(value.name):
+        return tool(value.name)
+    if value.args is None or value.arg_match_mode == "ignore":
+        return mapping(list(_call_keys(value, at)))
+    made = bracketed("call(", list(_in_call(value, value.args, at)), ")")
+    return made if value.arg_match_mode == "partial" else _called("exactly", [made])
+
+
+def _call_keys(value: ExpectedCall, at: str) -> Iterator[tuple[str, Node]]:
+    for one, given in _given(value):
+        place = f"{at}.{one.name}"
+        yield one.name, tool(given) if one.name == "name" else value_of(given, place)
+
+
+def _in_call(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[Item]:
+    yield Item(tool(value.name))
+    nodes = {key: value_of(item, f"{at}.args.{key}") for key, item in args.items()}
+    named = {key for key in nodes if is_parameter(key) and key not in _OF_CALLS}
+    if others := [(key, nodes[key]) for key in nodes if key not in named]:
+        yield Item(mapping(others))
+    yield from (Item(nodes[key], f"{key}=") for key in nodes if key in named)
+    if value.where is not None:
+        raise _no_form(value.where, f"{at}.where")
+    if value.result is not ANYTHING:
+        yield Item(value_of(value.result, f"{at}.result"), "result=")
+    if value.nth is not None:
+        yield Item("True", f"{_ENDS[value.nth]}=") if value.nth in _ENDS else Item(str(value.nth), "nth=")
+
+
+_ENDS = {1: "first", -1: "last"}
+
+
+def tool(name: ToolName) -> Node:
+    """The name of a tool, or the pattern of several."""
+    return Text(name) if isinstance(name, str) else _pattern(name, "name")
+
+
+def sayings(values: Sequence[Saying]) -> Node:
+    """The `expect` of a scenario."""
+    if len(values) == 1:
+        return _saying(values[0], "")
+    return _list(_saying(each, f"[{n}]") for n, each in enumerate(values))
+
+
+def _saying(value: Saying, at: str) -> Node:
+    word = "never_says" if value.never else "says"
+    turn = [] if value.in_turn is None else [("in_turn", node(value.in_turn))]
+    return mapping([(word, value_of(value.wanted, f"{at}.{word}")), *turn])
+
+
+def expect(value: Expect) -> Node:
+    """The `expect` of a turn."""
+    return mapping([(one.name, _checks(given, f".{one.name}")) for one, given in _given(value)])
+
+
+def _checks(given: Any, at: str) -> Node:
+    """What a key of `expect` holds: the one value of a tuple, or a list of several."""
+    if not isinstance(given, tuple):
+        return value_of(given, at)
+    nodes = [_remark(each, at) if isinstance(each, ExpectedRemark) else value_of(each, at) for each in given]
+    return nodes[0] if len(nodes) == 1 and at != ".remarks" else _list(nodes)
+
+
+def _remark(value: ExpectedRemark, at: str) -> Node:
+    return mapping([(one.name, _checks(given, f"{at}.{one.name}")) for one, given in _given(value)])
+
+
+def value_of(value: Any, at: str = "") -> Node:
+    """An expected value: JSON, and the words that stand in a value's place at any depth."""
+    if isinstance(value, Form):  # it was written as data
+        return value_of(value.word, at)
+    if isinstance(value, Matcher):
+        return _matcher(value, at)
+    if isinstance(value, re.Pattern):
+        return _pattern(value, at)
+    if isinstance(value, Mapping):
+        return mapping([(_key(key, at), value_of(item, f"{at}.{key}")) for key, item in value.items()])
+    if isinstance(value, list | tuple):
+        return _list(value_of(item, f"{at}[{n}]") for n, item in enumerate(value))
+    if value is None or type(value) in (str, int, float, bool):
+        return node(value)
+    raise _no_form(value, at)
+
+
+def _key(key: Any, at: str) -> str:
+    if not isinstance(key, str):
+        raise NoForm(f"{_place(at)}: the key {key!r} is no text")
+    return key
+
+
+def _matcher(value: Matcher, at: str) -> Node:
+    """A matcher is called as its class is named, and written with what it holds."""
+    word = snake_case(type(value).__name__)
+    held = list(_given(value))
+    if not held:
+        return word
+    (first, given), *more = held
+    several = first.name in ("values", "types")
+    nodes = [_held(each, at) for each in given] if several else [_held(given, at)]
+    named = [Item(_held(each, at), f"{one.name}=") for one, each in more]
+    return bracketed(f"{word}(", [*map(Item, nodes), *named], ")")
+
+
+def _held(value: Any, at: str) -> Node:
+    if isinstance(value, type):
+        return "None" if value is type(None) else value.__name__
+    return value_of(value, at)
+
+
+def _pattern(value: re.Pattern[Any], at: str) -> Node:
+    if not isinstance(value.pattern, str):
+        raise _no_form(value, at)
+    flags = [f"re.{flag.name}" for flag in _FLAGS if value.flags & flag]
+    implied = re.compile(value.pattern).flags == value.flags
+    items = [Item(_raw(value.pattern)), *([] if implied else [Item(" | ".join(flags))])]
+    return bracketed("re.compile(", items, ")")
+
+
+def _raw(pattern: str) -> Node:
+    """A pattern with backslashes as people write it, where that is possible."""
+    plain = pattern.isascii() and pattern.isprintable() and '"' not in pattern and not pattern.endswith("\\")
+    return f'r"{pattern}"' if "\\" in pattern and plain else Text(pattern)
+
+
+def _called(word: str, nodes: Iterable[Node]) -> Node:
+    return bracketed(f"{word}(", map(Item, nodes), ")")
+
+
+def _list(nodes: Iterable[Node]) -> Node:
+    return bracketed("[", map(Item, nodes), "]")
+
+
+def _given(value: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """The fields of a value that have no default, or say something else."""
+    for one in (each for each in fields(value) if each.compare):
+        given = getattr(value, one.name)
+        if one.default is MISSING or (given is not one.default and given != one.default):
+            yield one, given
+
+
+def _no_form(value: Any, at: str) -> NoForm:
+    return NoForm(f"{_place(at)}: {shown(value)} cannot be written")
+
+
+def _place(at: str) -> str:
+    return at.removeprefix(".") or "it"

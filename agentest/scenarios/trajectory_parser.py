@@ -1,0 +1,477 @@
+"""Reading trajectories: which tool calls a conversation, or one turn, must hold.
+
+What is wrong raises ValueError whose message begins with the key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any, Literal
+
+from agentest.scenarios.calls import (
+    ANYTHING,
+    ARG_MATCH_MODES,
+    AnyOf,
+    ArgMatchMode,
+    CallOrder,
+    ExpectedCall,
+    Step,
+    ToolName,
+    checked_name,
+    is_glob,
+    is_one_tool,
+    made_exact,
+    name_matches,
+    place_of,
+    place_word,
+    wrong_words,
+)
+from agentest.scenarios.contradictions import check_trajectory, check_writes
+from agentest.scenarios.matchers.display import brief, type_text
+from agentest.scenarios.matchers.validity import check_expected
+from agentest.scenarios.parser import (
+    as_list,
+    count_of,
+    from_data,
+    known_keys,
+    needed_count,
+    needed_text,
+    one_of_these,
+    pattern_of,
+    word_in,
+    yes_or_no,
+)
+from agentest.scenarios.trajectory import (
+    MATCH_MODES,
+    MOST_PATHS,
+    MatchMode,
+    Trajectory,
+    calls_in,
+    how_many_paths,
+)
+from agentest.support.spelling import snake_case
+
+_CALL_KEYS = ("name", "args", "arg_match_mode", "where", "result", "first", "last", "nth")
+_MOST_CALLS = 10_000
+"""Of one `any_of`, those inside of others included."""
+_DEEPEST = 20
+
+
+def parse_name(value: Any, key: str) -> ToolName:
+    """The name of a tool: a text, a glob, a compiled pattern or, in data, `{regex: …}`."""
+    if isinstance(value, Mapping) and word_in(value) == "regex":
+        return pattern_of(value, key)
+    return checked_name(value, key)
+
+
+def parse_step(value: Any, key: str) -> Step:
+    """A call, or alternatives."""
+    if isinstance(value, AnyOf):
+        return _checked_paths(value, key)
+    if isinstance(value, Mapping) and word_in(value) == "any_of":
+        return parse_any_of(_inside(value), f"{key}.any_of")
+    if isinstance(value, CallOrder):
+        raise ValueError(f"{key}: {value.kind}(…) is an order, and no call")
+    return parse_call(value, key)
+
+
+def parse_call(value: Any, key: str) -> ExpectedCall:
+    """One call: a name, a pattern, `call(…)` or a dict."""
+    if isinstance(value, ExpectedCall):
+        return _checked(value, key)
+    if isinstance(value, AnyOf):
+        raise ValueError(f"{key}: any_of(…) cannot stand here; write each call by itself")
+    if isinstance(value, str | re.Pattern):
+        return ExpectedCall(checked_name(value, key), mode_unsaid=True)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found {type_text(value)}")
+    word = word_in(value)
+    if word == "regex":
+        return ExpectedCall(pattern_of(value, key), mode_unsaid=True)
+    return _exact(_inside(value), f"{key}.exactly") if word == "exactly" else _from_dict(value, key)
+
+
+def _exact(value: Any, key: str) -> ExpectedCall:
+    made = parse_call(value, key)
+    if isinstance(value, Mapping) and not made.mode_unsaid and made.arg_match_mode != "exact":
+        raise ValueError(f"{key}.arg_match_mode: is {made.arg_match_mode!r}, which `exactly` is not")
+    return made_exact(made)
+
+
+def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
+    options = known_keys(value, _CALL_KEYS, key)
+    if options.get("name") is None or _is_empty_text(options["name"]):
+        raise ValueError(f"{key}.name: the name of the tool is missing")
+    name, args = parse_name(options["name"], f"{key}.name"), options.get("args")
+    if args is not None and not isinstance(args, Mapping):
+        raise ValueError(f"{key}.args: expected a dict, found {type_text(args)}")
+    mode = options.get("arg_match_mode")
+    made = ExpectedCall(
+        name,
+        args,
+        _arg_match_mode("partial" if mode is None else mode, key),
+        options.get("where"),
+        options.get("result", ANYTHING),
+        _place(options, key),
+        mode_unsaid=mode is None,
+        place_word=place_word(options.get("first", False), options.get("last", False)),
+    )
+    return _read(_checked(made, key))
+
+
+def _is_empty_text(value: Any) -> bool:
+    return isinstance(value, str) and not value
+
+
+def _read(made: ExpectedCall) -> ExpectedCall:
+    """A call with the words that stand in its arguments and its result as data."""
+    args = None if made.args is None else from_data(made.args, is_word=False)
+    return replace(made, args=args, result=from_data(made.result, of_key=False))
+
+
+def _place(options: Mapping[str, Any], key: str) -> int | None:
+    first, last, nth = options.get("first", False), options.get("last", False), options.get("nth")
+    for word, error in wrong_words(options.get("where"), first, last, nth):
+        raise ValueError(f"{key}.{word}: {error}; an argument of that name belongs into `args`")
+    return place_of(first, last, nth, key)
+
+
+def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
+    if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
+        raise ValueError(f"{key}.arg_match_mode: found {brief(mode)}; {one_of_these(mode, ARG_MATCH_MODES)}")
+    return mode  # type: ignore[return-value]
+
+
+def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
+    """A call whose values can be compared. Whoever makes the value by hand has checked nothing of it."""
+    checked_name(made.name, f"{key}.name")
+    _arg_match_mode(made.arg_match_mode, key)
+    for word, error in wrong_words(made.where, False, False, made.nth):
+        raise ValueError(f"{key}.{word}: {error}")
+    for name, value in (made.args or {}).items():
+        if not isinstance(name, str):
+            raise ValueError(f"{key}.args: expected the name of an argument, found {brief(name)}")
+        check_expected(value, f"{key}.args.{name}", is_json=True)
+    check_expected(made.result, f"{key}.result", of_key=False, is_json=True)
+    return made
+
+
+def parse_any_of(value: Any, key: str) -> AnyOf:
+    """Alternatives: each item of a list is a call, or a list of calls."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{key}: expected a list of calls, or of lists of calls, found {brief(value)}")
+    if not any(item or not isinstance(item, list | tuple) for item in value):
+        raise ValueError(f"{key}: is empty; write the calls of which one is enough")
+    return _checked_paths(AnyOf(tuple(_path(item, f"{key}[{at}]") for at, item in enumerate(value))), key)
+
+
+def _path(value: Any, key: str) -> tuple[Step, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(parse_step(item, f"{key}[{at}]") for at, item in enumerate(value))
+    if not isinstance(value, str | re.Pattern | Mapping | ExpectedCall | AnyOf | CallOrder):
+        found = brief(value)
+        raise ValueError(f"{key}: expected a call, found {found}; for values of arguments write one_of(…)")
+    return (parse_step(value, key),)
+
+
+def _checked_paths(alternatives: AnyOf, key: str) -> AnyOf:
+    if not isinstance(alternatives.paths, tuple) or not any(alternatives.paths):
+        raise ValueError(f"{key}: is empty; write the calls of which one is enough")
+    if _depth([alternatives]) > _DEEPEST:
+        raise ValueError(f"{key}: any_of is in any_of more than {_DEEPEST} times over")
+    if next(islice(calls_in([alternatives]), _MOST_CALLS, None), None):
+        raise ValueError(f"{key}: has more than {_MOST_CALLS:,} calls")
+    for each in calls_in([alternatives]):
+        _checked(each, key)
+    return alternatives
+
+
+def _depth(steps: Sequence[Step], at: int = 0) -> int:
+    """How deep alternatives stand in alternatives; no further than is allowed."""
+    if at > _DEEPEST:
+        return at
+    inside = [path for step in steps if isinstance(step, AnyOf) for path in step.paths]
+    return max((_depth(path, at + 1) for path in inside), default=at)
+
+
+def check_number_of_paths(steps: Sequence[Step], key: str) -> None:
+    """Raise ValueError where alternatives make more ways through a list of calls than can be tried."""
+    number = how_many_paths(steps)
+    if number > MOST_PATHS:
+        raise ValueError(
+            f"{key}: its any_of lists make {number:,} different ways, and {MOST_PATHS:,} are the most; "
+            "alternatives of one call each make none: write any_of(call(…), call(…)) where that is enough"
+        )
+
+
+OrderKind = Literal["before", "never_after"]
+ORDERS: tuple[OrderKind, ...] = ("before", "never_after")
+
+
+def order_in(value: Any, key: str) -> CallOrder | None:
+    """The order that an item of a list is; None where it is none."""
+    if isinstance(value, CallOrder):
+        return parse_order(value.kind, (value.first, value.then), key)
+    word = word_in(value) if isinstance(value, Mapping) else None
+    for kind in ORDERS:
+        if word == kind:
+            return parse_order(kind, _inside(value), f"{key}.{kind}")
+    return None
+
+
+def parse_orders(kind: OrderKind, value: Any, key: str) -> tuple[CallOrder, ...]:
+    """What stands under `before` or `never_after` of a trajectory: a pair of calls, or a list of pairs."""
+    if value is None:
+        return ()
+    if isinstance(value, CallOrder):
+        value = [value]
+    is_list = isinstance(value, list | tuple) and bool(value)
+    if is_list and all(isinstance(item, list | tuple | CallOrder) for item in value):
+        return tuple(_pair(kind, item, f"{key}[{at}]") for at, item in enumerate(value))
+    return (parse_order(kind, value, key),)
+
+
+def _pair(kind: OrderKind, value: Any, key: str) -> CallOrder:
+    if isinstance(value, CallOrder):
+        if value.kind != kind:
+            raise ValueError(f"{key}: {value.kind}(…) stands under `{kind}`")
+        value = (value.first, value.then)
+    return parse_order(kind, value, key)
+
+
+def parse_order(kind: OrderKind, value: Any, key: str) -> CallOrder:
+    """An order between two calls."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"{key}: expected two calls, [a, b], found {brief(value)}")
+    first, then = (_side(each, f"{key}[{at}]") for at, each in enumerate(value))
+    return CallOrder(kind, first, then)
+
+
+def _side(value: Any, key: str) -> Step:
+    made = parse_step(value, key)
+    if isinstance(made, AnyOf) and made.single is None:
+        raise ValueError(f"{key}: an order is between calls; any_of(…) of lists has no place in it")
+    if any(each.nth is not None for each in calls_in([made])):
+        raise ValueError(
+            f"{key}: an order is about all such calls, so `first`, `last` and `nth` are not for it"
+        )
+    return made
+
+
+def _inside(value: Mapping[Any, Any]) -> Any:
+    (inner,) = value.values()
+    return inner
+
+
+DEMANDS = (
+    "expected",
+    "expected_writes",
+    "forbidden",
+    "max_calls",
+    "min_calls",
+    "max_turns",
+    "max_calls_per_tool",
+    *ORDERS,
+)
+"""Keys that demand something by themselves."""
+SETTINGS = (
+    "match_mode",
+    "name",
+    "ignore_failed",
+    "reads",
+    "at_most_once",
+    "rounds",
+    "default_arg_match_mode",
+)
+"""Keys that say how the demands are meant."""
+KEYS = (*DEMANDS, *SETTINGS)
+_OF_BOTH = ("ignore_failed", "reads", "default_arg_match_mode")
+_WRITES_MODES = ("strict", "unordered")
+
+
+def parse_trajectories(value: Any, key: str = "trajectory") -> tuple[Trajectory, ...]:
+    """All trajectories of a scenario or a turn: one, or a list of several."""
+    if not isinstance(value, list | tuple):
+        return _one(value, key)
+    if not value:
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    made = [_one(each, f"{key}[{at}]") for at, each in enumerate(value)]
+    _check_names([each[0].name for each in made], key)
+    return tuple(trajectory for each in made for trajectory in each)
+
+
+def _check_names(names: Sequence[str], key: str) -> None:
+    for at, name in enumerate(names):
+        if name and names.index(name) < at:
+            raise ValueError(f"{key}[{at}].name: {key}[{names.index(name)}] is called {name!r}, too")
+
+
+def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
+    """One trajectory. Raises ValueError also where `expected` and `expected_writes` make two of it."""
+    first, *more = _one(value, key)
+    if more:
+        raise ValueError(f"{key}: `expected` and `expected_writes` together make two trajectories")
+    return first
+
+
+def _one(value: Any, key: str) -> tuple[Trajectory, ...]:
+    """What one item of a list says: a trajectory, or two where writes are expected beside other calls."""
+    if isinstance(value, Trajectory):
+        return (value,)
+    if isinstance(value, CallOrder):
+        value = {value.kind: value}
+    if isinstance(value, str | ExpectedCall | AnyOf):
+        raise ValueError(f"{key}: expected a dict; a call stands in its list `expected`: {{'expected': […]}}")
+    options = known_keys(value, KEYS, key)
+    options = {name: given for name, given in options.items() if given is not None}
+    if not options:
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    if not options.keys() & set(DEMANDS):
+        about = ", ".join(f"`{name}`" for name in options if name != "name") or "`name`"
+        raise ValueError(f"{key}.expected: is missing; write the calls that {about} is about")
+    if "expected_writes" not in options:
+        return (_made(options, key),)
+    return _with_writes(options, key)
+
+
+def _with_writes(options: dict[str, Any], key: str) -> tuple[Trajectory, ...]:
+    """`expected_writes` alone are a trajectory's calls; beside `expected` they make a second trajectory."""
+    writes, rest = options.pop("expected_writes"), options
+    if "expected" not in rest:
+        return (_made({**rest, "expected": writes}, key, "expected_writes"),)
+    made = _made(rest, key)
+    shared = {name: given for name, given in rest.items() if name in _OF_BOTH}
+    second = _made({**shared, "expected": writes}, key, "expected_writes")
+    return made, replace(second, name=f"{made.name}: writes" if made.name else "writes")
+
+
+def _made(options: Mapping[str, Any], key: str, calls_key: str = "expected") -> Trajectory:
+    """A trajectory of checked options; its expected calls stood under `calls_key`."""
+    resolved = partial(_resolved, mode_of=_default_mode(options.get("default_arg_match_mode"), key))
+    expected, orders = _expected(options, key, calls_key)
+    made = Trajectory(
+        match_mode=_match_mode(options.get("match_mode"), key, writes=calls_key != "expected"),
+        expected=None if expected is None else tuple(map(resolved, expected)),
+        forbidden=tuple(map(resolved, _forbidden(options.get("forbidden", []), f"{key}.forbidden"))),
+        max_calls=count_of(options.get("max_calls"), f"{key}.max_calls"),
+        max_turns=count_of(options.get("max_turns"), f"{key}.max_turns"),
+        max_calls_per_tool=_count_per_tool(options.get("max_calls_per_tool"), f"{key}.max_calls_per_tool"),
+        name=needed_text(options["name"], f"{key}.name") if "name" in options else "",
+        min_calls=count_of(options.get("min_calls"), f"{key}.min_calls"),
+        ignore_failed=_is_on(options, "ignore_failed", key),
+        reads=_reads(options.get("reads", ()), f"{key}.reads"),
+        at_most_once=_is_on(options, "at_most_once", key),
+        rounds=_is_on(options, "rounds", key),
+        orders=tuple(replace(o, first=resolved(o.first), then=resolved(o.then)) for o in orders),
+        writes=calls_key != "expected",
+    )
+    if calls_key != "expected":
+        check_writes(made, key)
+    check_trajectory(made, key, calls_key)
+    return made
+
+
+def _match_mode(given: Any, key: str, *, writes: bool) -> MatchMode:
+    if given is None:
+        return "unordered" if writes else "strict"
+    mode: Any = snake_case(given) if isinstance(given, str) else given
+    if not isinstance(mode, str) or mode not in MATCH_MODES:
+        raise ValueError(f"{key}.match_mode: found {brief(mode)}; {one_of_these(mode, MATCH_MODES)}")
+    if writes and mode not in _WRITES_MODES:
+        raise ValueError(
+            f"{key}.match_mode: is {mode!r}, but `expected_writes` are exactly the writes that are made: "
+            "`strict` asks for their order, or leave it out"
+        )
+    return mode  # type: ignore[return-value]
+
+
+def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
+    return bool(yes_or_no(options.get(name), f"{key}.{name}"))
+
+
+def _expected(
+    options: Mapping[str, Any], key: str, calls_key: str
+) -> tuple[tuple[Step, ...] | None, tuple[CallOrder, ...]]:
+    """The calls that are expected, and the orders that stand among them or under keys of their own."""
+    given = options.get("expected")
+    items = () if given is None else _list(given, f"{key}.{calls_key}")
+    found = [(at, each, order_in(each, f"{key}.{calls_key}[{at}]")) for at, each in enumerate(items)]
+    steps = tuple(parse_step(each, f"{key}.{calls_key}[{at}]") for at, each, order in found if not order)
+    check_number_of_paths(steps, f"{key}.{calls_key}")
+    orders = [order for _, _, order in found if order]
+    for kind in ORDERS:
+        orders += parse_orders(kind, options.get(kind), f"{key}.{kind}")
+    in_line = tuple(order for kind in ORDERS for order in orders if order.kind == kind)
+    are_orders = bool(items) and not steps  # they alone do not ban all other calls
+    return None if given is None or are_orders else steps, in_line
+
+
+def _list(calls: Any, key: str) -> Sequence[Any]:
+    """The items of a list of calls; a step by itself, like alternatives of paths, is a list of one."""
+    if isinstance(calls, ExpectedCall | AnyOf | CallOrder | Mapping):
+        return [calls]
+    if not isinstance(calls, list | tuple):
+        raise ValueError(f"{key}: expected a list of tool calls, found {type_text(calls)}")
+    return calls
+
+
+def _forbidden(calls: Any, key: str) -> tuple[ExpectedCall, ...]:
+    items = [parse_step(each, f"{key}[{at}]") for at, each in enumerate(_list(calls, key))]
+    for at, each in enumerate(items):
+        if isinstance(each, AnyOf) and each.single is None:
+            raise ValueError(f"{key}[{at}]: any_of(…) of lists cannot be forbidden; write each call alone")
+    return tuple(calls_in(items))
+
+
+def _reads(value: Any, key: str) -> tuple[ToolName, ...]:
+    return tuple(parse_name(each, f"{key}[{at}]") for at, each in enumerate(as_list(value)))
+
+
+def _count_per_tool(value: Any, key: str) -> int | dict[str, int] | None:
+    if not isinstance(value, Mapping):
+        return count_of(value, key)
+    for tool in value:
+        if not isinstance(tool, str) or not tool:
+            raise ValueError(f"{key}: expected names of tools, or globs like `get_*`, found {brief(tool)}")
+    return {tool: needed_count(most, f"{key}.{tool}") for tool, most in value.items()}
+
+
+ModeOf = Callable[[ToolName], ArgMatchMode]
+
+
+def _default_mode(value: Any, key: str) -> ModeOf:
+    """The mode of calls that say none themselves, by the name that is expected."""
+    modes: Mapping[str, ArgMatchMode] = (
+        value if isinstance(value, Mapping) else {"*": "partial" if value is None else value}
+    )
+    for tool, mode in modes.items():
+        place = f".{tool}" if isinstance(value, Mapping) else ""
+        if isinstance(value, Mapping):
+            checked_name(tool, f"{key}.default_arg_match_mode")
+        if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
+            wrong = f"found {brief(mode)}; {one_of_these(mode, ARG_MATCH_MODES)}"
+            raise ValueError(f"{key}.default_arg_match_mode{place}: {wrong}")
+    # A tool's own name first, and last what is said of all.
+    ranked = sorted(modes, key=lambda tool: (str(tool) == "*", is_glob(str(tool))))
+
+    def mode_of(name: ToolName) -> ArgMatchMode:
+        for tool in ranked:
+            if tool in ("*", name) or (is_one_tool(name) and name_matches(tool, str(name))):
+                return modes[tool]
+        return "partial"
+
+    return mode_of
+
+
+def _resolved(step: Any, mode_of: ModeOf) -> Any:
+    """A call, or alternatives, in which each call has its mode."""
+    if isinstance(step, AnyOf):
+        return AnyOf(tuple(tuple(_resolved(each, mode_of) for each in path) for path in step.paths))
+    if not step.mode_unsaid:
+        return step
+    mode = "partial" if step.args is None else mode_of(step.name)
+    return replace(step, arg_match_mode=mode, mode_unsaid=False)

@@ -1,0 +1,150 @@
+"""The keys of google-adk's own results for a case of an evaluation set, which stand beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
+from agentest.domain.results import (
+    CaseId,
+    ConversationResult,
+    MetricResult,
+    MetricVerdict,
+    ScenarioResult,
+    Score,
+    Status,
+    TurnEvaluation,
+)
+from agentest.domain.transcript import ToolCall, Turn
+from agentest.domain.verdict import turn_verdict
+
+Json = dict[str, Any]
+_STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}
+_NOT_EVALUATED = "NOT_EVALUATED"
+_INFORMATIONAL = "INFORMATIONAL"
+_OURS = {PASS_RATE, *TRAJECTORY_METRICS}
+"""What a case may have thresholds for that ADK does not know."""
+
+
+def case_json(result: ScenarioResult) -> Json:
+    """The keys that a scenario has when it is a case; none where it is not."""
+    if result.case is None:
+        return {}
+    return {
+        "evalSetId": result.case.eval_set_id,
+        "evalId": result.case.eval_id,
+        "finalEvalStatus": _STATUS.get(result.verdict.status, _NOT_EVALUATED),
+        "overallEvalMetricResults": [
+            *(_metric(verdict) for verdict in result.metric_verdicts if verdict.name not in _OURS),
+            *(_informational(name, result.averages.get(name)) for name in result.information),
+        ],
+    }
+
+
+def invocations_json(
+    case: CaseId | None, thresholds: Mapping[str, float], conversation: ConversationResult
+) -> Json:
+    """`evalMetricResultPerInvocation` of a case's conversation; nothing where it is no case."""
+    if case is None:
+        return {}
+    evaluations = {turn.turn_index: turn for turn in conversation.turns}
+    id = conversation.conversation.conversation_id
+    return {
+        "evalMetricResultPerInvocation": [
+            _invocation(turn, evaluations.get(turn.turn_index), id, thresholds)
+            for turn in conversation.conversation.turns
+        ]
+    }
+
+
+def _invocation(
+    turn: Turn, evaluation: TurnEvaluation | None, conversation_id: str, thresholds: Mapping[str, float]
+) -> Json:
+    reference = evaluation.reference if evaluation else None
+    results = evaluation.metrics if evaluation else {}
+    of_adk = {name: threshold for name, threshold in thresholds.items() if name not in _OURS}
+    return {
+        "actualInvocation": turn_invocation(turn, f"{conversation_id}-{turn.turn_index}"),
+        "expectedInvocation": dict(reference.invocation) if reference else None,
+        "evalMetricResults": [
+            *(_metric_of_turn(name, threshold, results.get(name)) for name, threshold in of_adk.items()),
+            *(_information_of_turn(name, one) for name, one in results.items() if name not in thresholds),
+        ],
+    }
+
+
+def _metric_of_turn(name: str, threshold: float, result: MetricResult | None) -> Json:
+    return {**_metric(turn_verdict(name, threshold, result)), **_details(result)}
+
+
+def _information_of_turn(name: str, result: MetricResult) -> Json:
+    return {**_informational(name, result.number if isinstance(result, Score) else None), **_details(result)}
+
+
+def _details(result: MetricResult | None) -> Json:
+    rubrics = result.rubrics if isinstance(result, Score) else ()
+    scores = [{"rubricId": r.rubric_id, "score": r.score, "rationale": r.rationale} for r in rubrics]
+    return {"details": {"rubricScores": scores}} if scores else {}
+
+
+def _metric(verdict: MetricVerdict) -> Json:
+    return {
+        "metricName": verdict.name,
+        "threshold": verdict.threshold,
+        "score": verdict.score,
+        "evalStatus": _STATUS.get(verdict.status, _NOT_EVALUATED),
+    }
+
+
+def _informational(name: str, score: float | None) -> Json:
+    return {"metricName": name, "threshold": None, "score": score, "evalStatus": _INFORMATIONAL}
+
+
+def turn_invocation(turn: Turn, invocation_id: str = "") -> dict[str, Any]:
+    """What happened in the turn, camelCase."""
+    return {
+        "invocationId": invocation_id,
+        "userContent": _content(turn.user_message, "user"),
+        "finalResponse": _content(turn.agent_message, "model"),
+        "intermediateData": {
+            "toolUses": [_call(call, n) for n, call in enumerate(turn.tool_calls)],
+            "toolResponses": [_response(call, n) for n, call in enumerate(turn.tool_calls)],
+            "intermediateResponses": [[r.author, [{"text": r.text}]] for r in turn.remarks],
+        },
+    }
+
+
+def _content(text: str, role: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"text": text}]}
+
+
+def _call(call: ToolCall, n: int) -> dict[str, Any]:
+    # What the agent sent in place of arguments has no form in ADK: it has a key of its own.
+    args = dict(call.args) if isinstance(call.args, Mapping) else {"invalid_arguments": call.args}
+    return {"id": f"call-{n}", "name": call.name, "args": args}
+
+
+def _response(call: ToolCall, n: int) -> dict[str, Any]:
+    return {"id": f"call-{n}", "name": call.name, "response": _wrapped(call.result)}
+
+
+def _wrapped(result: Any) -> dict[str, Any]:
+    """A tool's result as ADK keeps it: an object, and anything else under `result`."""
+    if isinstance(result, Mapping) and not _is_wrapping(result):
+        return dict(result)
+    return {"result": result}
+
+
+def unwrapped(response: Mapping[str, Any]) -> Any:
+    """What the tool itself answered: a text, where ADK keeps `{"result": text}`."""
+    return response["result"] if _is_wrapping(response) else response
+
+
+def _is_wrapping(value: Mapping[str, Any]) -> bool:
+    """Whether an object may stand for a result that is none. An object under `result` is a tool's own, unless
+    it would be taken for such a one itself."""
+    if value.keys() != {"result"}:
+        return False
+    inner = value["result"]
+    return not isinstance(inner, Mapping) or _is_wrapping(inner)

@@ -1,0 +1,418 @@
+"""results.json and the journal read back, checked by their schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentest.domain.end_reason import Ending
+from agentest.domain.events import (
+    ConversationFinished,
+    Event,
+    RunFinished,
+    RunStarted,
+    ScenarioFinished,
+    ScenarioStarted,
+)
+from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
+from agentest.domain.root_causes import root_causes
+from agentest.domain.transcript import Blame, Conversation, Failure
+from agentest.store.codec import CODECS
+from agentest.store.conversations import conversation_of, with_vacuous
+from agentest.store.results_json import by_name
+from agentest.store.run_results import entries, run_of, stored_scenario, summary
+from agentest.store.runs.record import read_record
+from agentest.store.shapes import (
+    ComparedScenario,
+    ConversationLine,
+    EndLine,
+    Mode,
+    RunHead,
+    RunLine,
+    ScenarioLine,
+    StoredComparison,
+    StoredConversation,
+    StoredEntry,
+    StoredRun,
+    StoredScenario,
+)
+from agentest.support.errors import UsageError
+from agentest.support.files import user_bytes
+from agentest.support.json_text import Json
+from agentest.version import __version__
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+AnyRun = StoredRun | StoredComparison
+
+JOURNAL = "journal.jsonl"
+"""The name of a run's journal, which is there whatever the reporters are."""
+_SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
+_MODE = CODECS.key(RunHead, "mode")
+
+
+def read_results(path: Path) -> AnyRun:
+    """The run that a results.json or a journal holds.
+
+    Raises UsageError that says where the file is not what Agentest writes.
+    """
+    try:
+        content = user_bytes(path, most=None)
+        if is_journal(content):
+            return completed(_checked_run(journal_document(content), path))
+        return _checked_run(json.loads(content.decode()), path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except OtherVersionError as error:
+        raise _not_ours(path, str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+
+
+def unreadable(path: Path, error: OSError) -> UsageError:
+    """What to say of results that cannot be read: where the journal of the run is there, that it is."""
+    journal = path.with_name(JOURNAL)
+    if not isinstance(error, FileNotFoundError) or path.name == JOURNAL or not journal.is_file():
+        return UsageError(f"{path} cannot be read: {error.strerror}")
+    return UsageError(
+        f"{path} is not there: the last run was one without `--reporter json`, or did not end; take its "
+        f"journal instead: {journal}"
+    )
+
+
+def stored_run(document: Mapping[str, Any]) -> AnyRun:
+    """The run that a document holds. The document must be as the schema says."""
+    comparison = document[_MODE] == Mode.COMPARISON
+    return CODECS.read(StoredComparison, document) if comparison else CODECS.read(StoredRun, document)
+
+
+def conversations_of(run: AnyRun) -> dict[tuple[str, str], tuple[Conversation, ...]]:
+    """The conversations of a run by scenario and agent, to be judged again or exported."""
+    return {
+        (entry.scenario.name, entry.scenario.agent): tuple(map(usable, entry.conversations))
+        for entry in entries(run)
+        if entry.conversations
+    }
+
+
+def usable(stored: StoredConversation) -> Conversation:
+    """A stored conversation; one whose texts were shortened has failed, as it cannot be judged again.
+
+    One that is invalid stays so: what its user did has been judged.
+    """
+    conversation = replace(conversation_of(stored), invalid=stored.invalid)
+    if not conversation.shortened or conversation.failure:
+        return conversation
+    return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, _SHORTENED))
+
+
+def planned_of(run: AnyRun) -> dict[tuple[str, str], int]:
+    """How many conversations were planned, by scenario and agent, where the file says so."""
+    return {
+        (entry.scenario.name, entry.scenario.agent): entry.scenario.planned_conversations
+        for entry in entries(run)
+        if entry.scenario.planned_conversations
+    }
+
+
+def completed(run: AnyRun) -> AnyRun:
+    """A run from a journal with what its lines could not say yet.
+
+    These are the summary of a run that was killed, whose duration is not known and 0, and which trajectories
+    hold only because no call of their agent was seen.
+    """
+    silent = {name for name, agent in run.head.agents.items() if agent.no_call_seen}
+    if silent:
+        run = _with_vacuous(run, silent)
+    if run.head.stopped != KILLED:
+        return run
+    result = run_of(run)
+    return replace(run, head=replace(run.head, summary=summary(result), root_causes=root_causes(result)))
+
+
+def _with_vacuous(run: AnyRun, silent: set[str]) -> AnyRun:
+    if isinstance(run, StoredRun):
+        return replace(run, scenarios=_marked(run.scenarios, silent))
+    compared = (replace(scenario, agents=_marked(scenario.agents, silent)) for scenario in run.scenarios)
+    return replace(run, scenarios=tuple[ComparedScenario, ...](compared))
+
+
+def _marked(scenarios: tuple[StoredEntry, ...], silent: set[str]) -> tuple[StoredEntry, ...]:
+    return tuple(
+        replace(entry, conversations=tuple(map(with_vacuous, entry.conversations)))
+        if entry.scenario.agent in silent
+        else entry
+        for entry in scenarios
+    )
+
+
+def _checked_run(document: Any, path: Path) -> AnyRun:
+    """The run that the document holds. Raises UsageError where the schema does not describe it."""
+    trusted = _written_here(document, path)
+    return trusted if trusted is not None else _described_run(document, path)
+
+
+def _written_here(document: Any, path: Path) -> AnyRun | None:
+    """The run, where this version has written the file into the folder of a kept run.
+
+    Nobody else writes there, and the schema takes ten times as long as all the rest. None where the file is
+    not what its place says.
+    """
+    record = read_record(path.parent)
+    if record is None or record.version != __version__:
+        return None
+    try:
+        return stored_run(document)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _described_run(document: Any, path: Path) -> AnyRun:
+    """The run, checked by the schema. Raises UsageError."""
+    from jsonschema.validators import (
+        validator_for,  # takes a tenth of a second: only commands that read files pay
+    )
+
+    schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
+    problem = next(iter(validator_for(schema)(schema).iter_errors(document)), None)
+    if problem:
+        problem = _cause(problem)
+        raise _not_ours(path, f"{problem.json_path}: {problem.message[:200]}")
+    return stored_run(document)
+
+
+def _not_ours(path: Path, problem: str) -> UsageError:
+    return UsageError(f"{path} is not a results.json or a journal of this version of Agentest: {problem}")
+
+
+def _cause(problem: ValidationError) -> ValidationError:
+    """What is wrong in the form that the document's mode chooses, or else the problem itself."""
+    alternatives = problem.context or ()
+    other = {each.schema_path[0] for each in alternatives if list(each.path) == [_MODE]}
+    return next((each for each in alternatives if each.schema_path[0] not in other), problem)
+
+
+KILLED = "killed before its end"
+
+_LINES: Mapping[Any, type] = {
+    "run": RunLine,
+    "conversation": ConversationLine,
+    "scenario": ScenarioLine,
+    "end": EndLine,
+}
+_TYPE = CODECS.key(RunLine, "type")
+_NAME = CODECS.key(StoredScenario, "name")
+_AGENT = CODECS.key(StoredScenario, "agent")
+_CONVERSATIONS = CODECS.key(StoredEntry, "conversations")
+_SCENARIOS = CODECS.key(StoredRun, "scenarios")
+
+_Place = tuple[str, str]
+"""Names of a scenario and its agent."""
+
+
+class JournalError(ValueError):
+    """A line is not what Agentest writes; the message says which."""
+
+
+class OtherVersionError(JournalError):
+    """The first line is not what this version of Agentest writes."""
+
+
+def is_journal(content: bytes) -> bool:
+    """Whether a file is a journal, by its first line."""
+    try:
+        first = json.loads(content.partition(b"\n")[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and _LINES.get(first.get(_TYPE)) is RunLine
+
+
+@dataclass(slots=True)
+class _Contents:
+    """The lines of a journal."""
+
+    run: RunLine | None = None
+    end: Json | None = None
+    scenarios: list[Json] = field(default_factory=list)
+    conversations: dict[_Place, dict[int, Json]] = field(default_factory=dict)
+    _places: dict[_Place, int] = field(default_factory=dict)
+    """Where the last of the `scenarios` with this name and agent stands."""
+
+    def add(self, data: Any) -> None:
+        """Raises JournalError."""
+        match read_line(data):
+            case RunLine() as line:
+                self.run = line
+            case EndLine(run=dict(end)):
+                self.end = end
+            case ScenarioLine(scenario=dict(scenario), amended=True) if _is_place(_place(scenario)):
+                self._amend(scenario)
+            case ScenarioLine(scenario=dict(scenario)) if _is_place(_place(scenario)):
+                self._places[_place(scenario)] = len(self.scenarios)
+                self.scenarios.append(scenario)
+            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _is_place(
+                place := (line.scenario, line.agent)
+            ):
+                self.conversations.setdefault(place, {})[number] = conversation
+            case _:
+                raise JournalError("is no line of a journal")
+
+    def _amend(self, scenario: Json) -> None:
+        """Raises JournalError where the scenario has not finished."""
+        at = self._places.get(_place(scenario))
+        if at is None:
+            raise JournalError("amends a scenario that has not finished")
+        self.scenarios[at] = scenario
+
+    @property
+    def planned(self) -> dict[_Place, int]:
+        """How many conversations were planned."""
+        planned = self.run.planned if self.run else ()
+        return {(each.scenario, each.agent): each.conversations for each in planned}
+
+
+def read_line(data: Any) -> object:
+    """One of the lines of `lines`. Raises JournalError."""
+    cls = _LINES.get(data.get(_TYPE)) if isinstance(data, dict) else None
+    if cls is None:
+        raise JournalError("is no line of a journal")
+    try:
+        return CODECS.read(cls, data)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        error = OtherVersionError if cls is RunLine else JournalError
+        raise error("is no line of a journal") from None
+
+
+def _place(scenario: Json) -> tuple[Any, Any]:
+    return scenario.get(_NAME), scenario.get(_AGENT)
+
+
+def _is_place(names: tuple[Any, Any]) -> bool:
+    return all(isinstance(name, str) for name in names)
+
+
+def journal_document(content: bytes) -> Json:
+    """The document in the shape of results.json. Raises JournalError.
+
+    Without its end its summary counts nothing yet: `reading` makes it from what has been checked.
+    """
+    contents = _Contents()
+    for number, line in enumerate(_whole_lines(content), start=1):
+        try:
+            contents.add(json.loads(line))
+        except OtherVersionError as error:
+            raise OtherVersionError(f"line {number}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise JournalError(f"line {number}: {error}") from None
+    if contents.run is None:
+        raise JournalError("line 1: is not whole")
+    head = contents.end
+    if head is None:
+        head = CODECS.write(_killed(contents.run))
+    entries = list(_entries(contents))
+    comparison = contents.run.mode is Mode.COMPARISON
+    return {**head, _SCENARIOS: _compared(entries) if comparison else entries}
+
+
+def _whole_lines(content: bytes) -> list[bytes]:
+    """The lines, without a last one that was cut: it has no newline."""
+    return content.split(b"\n")[:-1]
+
+
+def _killed(run: RunLine) -> RunHead:
+    """The head of a run that was killed, with a summary that counts nothing."""
+    comparison = run.mode is Mode.COMPARISON
+    nothing = RunResult(
+        scenarios=(),
+        agents=(),
+        comparison=comparison,
+        started_at=run.started_at,
+        duration_ms=0.0,
+        version=run.version,
+    )
+    return RunHead(
+        schema_version=run.schema_version,
+        mode=run.mode,
+        version=run.version,
+        started_at=run.started_at,
+        interrupted=True,
+        stopped=KILLED,
+        models=run.models,
+        agents=run.agents,
+        summary=summary(nothing),
+    )
+
+
+def _compared(entries: list[Json]) -> list[Json]:
+    """The entries by scenario."""
+    name, agents = (CODECS.key(ComparedScenario, field) for field in ("name", "agents"))
+    groups = by_name(entries, lambda entry: str(entry[_NAME]))
+    return [{name: scenario, agents: group} for scenario, group in groups.items()]
+
+
+def _entries(contents: _Contents) -> Iterator[Json]:
+    """The scenarios in the order in which they were finished, then those that never were."""
+    left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
+    if contents.end is None:
+        left = {place: {} for place in contents.planned} | left
+    for scenario in contents.scenarios:
+        yield {**scenario, _CONVERSATIONS: _in_order(left.pop(_place(scenario), {}))}
+    for place, conversations in left.items():
+        result = unfinished(place, len(conversations), contents.planned.get(place, 0))
+        yield {**CODECS.write(stored_scenario(result)), _CONVERSATIONS: _in_order(conversations)}
+
+
+def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
+    return [conversations[number] for number in sorted(conversations)]
+
+
+def unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
+    """What a run that was killed has of a scenario that it did not finish; without its conversations."""
+    name, agent = place
+    of = f" of {planned}" if planned else ""
+    conversations = f"{finished}{of} finished conversation{'' if (planned or finished) == 1 else 's'}"
+    message = f"the run was {KILLED}: of this scenario the journal holds {conversations}"
+    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
+    return ScenarioResult(
+        name=name,
+        agent=agent,
+        file="",
+        line=0,
+        verdict=Verdict(Status.ERRORED, (reason,)),
+        planned=planned,
+    )
+
+
+def events_of(result: RunResult) -> Iterator[Event]:
+    """The events of a run, scenario after scenario. How much it did at once is not stored: 0."""
+    yield RunStarted(
+        version=result.version,
+        started_at=result.started_at,
+        agents={name: result.addresses.get(name, "") for name in result.agents},
+        scenarios=len(result.scenarios),
+        conversations=sum(scenario.planned for scenario in result.scenarios),
+        concurrency=0,
+        models=result.models,
+        comparison=result.comparison,
+        planned=tuple((each.name, each.agent, each.planned) for each in result.scenarios),
+        sights=result.sights,
+        calibrations=result.calibrations,
+    )
+    for scenario in result.scenarios:
+        yield ScenarioStarted(scenario.name, scenario.agent, scenario.planned)
+        for number, conversation in enumerate(scenario.conversations, start=1):
+            yield ConversationFinished(
+                name=scenario.name,
+                agent=scenario.agent,
+                result=conversation,
+                number=number,
+                case=scenario.case,
+                thresholds=scenario.thresholds,
+            )
+        yield ScenarioFinished(scenario)
+    yield RunFinished(result)

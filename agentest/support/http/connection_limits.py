@@ -1,0 +1,105 @@
+"""Connections: how many there may be, and for how long one may say nothing.
+
+Anybody on the machine can connect. A connection on which nothing was asked that may be asked is a stranger's:
+it is hung up on after a while, and at once where another one needs its place. So nobody whom a server refuses
+keeps others from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from agentest.support.http.caller_guard import Handler
+
+_MOST = 200
+_HEAD_S = 20.0
+_IN_LINE = 100
+
+
+def listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0: any that is free. Raises OSError."""
+    sock = socket.socket(family)
+    try:
+        if os.name == "posix":  # elsewhere it would let others listen at the same port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        sock.listen(_IN_LINE)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class _Refused(asyncio.Protocol):
+    """For who comes when there are too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """The connections of a server. `head_s`: how long a stranger's stays."""
+
+    most: int = _MOST
+    head_s: float = _HEAD_S
+    _strangers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = field(default_factory=dict)
+    """Of whom no request was let in yet, the first one first, and what will end that."""
+
+    def middleware(self) -> Middleware:
+        """Takes note of whose request was let in: it stands behind the guard."""
+
+        @web.middleware
+        async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if timer := self._strangers.pop(request.protocol, None):
+                timer.cancel()
+            return await handler(request)
+
+        return noted
+
+    @asynccontextmanager
+    async def accepted(self, runner: web.AppRunner, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
+        """Serve on these sockets until the block ends."""
+        loop = asyncio.get_running_loop()
+        server = runner.server
+        assert server is not None
+
+        def protocol() -> asyncio.Protocol:
+            if len(server.connections) >= self.most and not self._room_made():
+                return _Refused()
+            made = server()
+            self._strangers[made] = loop.call_later(self.head_s, self._end, made)
+            return made
+
+        servers = [await loop.create_server(protocol, sock=each) for each in sockets]
+        try:
+            yield
+        finally:
+            for each in servers:
+                each.close()
+
+    def _room_made(self) -> bool:
+        """Whether there was a stranger to hang up on."""
+        for each in list(self._strangers):
+            connected = getattr(each, "transport", None) is not None
+            self._strangers[each].cancel()
+            self._end(each)
+            if connected:
+                return True
+        return False
+
+    def _end(self, protocol: asyncio.BaseProtocol) -> None:
+        self._strangers.pop(protocol, None)
+        assert isinstance(protocol, web.RequestHandler)
+        protocol.force_close()

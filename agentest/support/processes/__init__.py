@@ -1,1 +1,0 @@
-"""Processes that a run starts: their groups end with it."""

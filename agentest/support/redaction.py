@@ -1,0 +1,504 @@
+"""Keeping secrets out of everything that is shown.
+
+A text may be what an agent or a model chose, of any length. Every pattern commits itself: what it has read
+without success it does not read again from the next character, so that the time grows with the text and not
+with its square.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+
+from agentest.support.json_text import plain, safe_repr
+from agentest.support.replacing import replace
+
+MAX_ERROR_CHARS = 500
+HIDDEN = "[redacted]"
+
+_LOOKS_SECRET = re.compile(
+    r"(SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|CRED|AUTHORIZATION|COOKIE)S?\d*(_|$)"
+    # Not MAX_TOKENS, and not MONKEY.
+    r"|TOKEN\d*(_|$)|(^|_|API|ACCESS|SECRET|PRIVATE|AI)KEYS?\d*(_|$)"
+    r"|(^|_)(PASS|PWD|AUTH|JWT|PAT|DSN)\d*(_|$)",
+    re.I,
+)
+_SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
+"""Parts of a URL's query that let whoever has it in."""
+_WORKING_FOLDER = "PWD"
+"""No password."""
+
+# What is in `keep` stays, so that the reader still sees what was hidden.
+_PATTERNS = (
+    # "missing bearer token" is an error's usual wording, not a credential.
+    re.compile(
+        r"(?i)(?P<keep>(?<![a-z])bearer(?:[\s:+]|%20){1,64})"
+        r"(?!(?:tokens?|auth\w{0,32}|scheme|credentials?|header|realm)(?![\w.~+/-]))[\w.~+/=%-]{4,}"
+    ),
+    re.compile(
+        r"(?P<keep>(?<![A-Za-z])[Bb]asic(?:\s|%20){1,64})"
+        r"(?=[A-Za-z+/]*(?:[0-9=]|[a-z][A-Z]|[A-Z]{2}))[A-Za-z0-9+/]{6,}={0,2}"
+    ),
+    re.compile(r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|ghs|github_pat|glpat|hf|xox[abp])[-_][\w-]{8,}"),
+    re.compile(r"\bAIza[\w-]{20,}"),
+    re.compile(r"\bAKIA[A-Z0-9]{12,}"),
+    # A JSON Web Token, or the first part of one: base64 of an object.
+    re.compile(r"\beyJ[\w-]{8,}(?:\.[\w-]++)*+"),
+    re.compile(
+        r"(?i)(?P<keep>(?:api[_-]?key|access[_-]?token|client[_-]?secret)"
+        r"""\\{0,8}["']?\s{0,64}[=:]\s{0,64}\\{0,8}["']?)[\w.~+/%=-]{6,}"""
+    ),
+    re.compile(
+        r"(?i)(?P<keep>(?:password|passwd|passphrase|secret|token)"
+        r"""\\{0,8}["']?\s?[=:]\s?\\{0,8}["'])[^"'\s\\]{4,}"""
+    ),
+    re.compile(r"""(?i)(?P<keep>(?:password|passwd|passphrase|secret)=)[^&"'\s\\,;)}]{4,}"""),
+    # Whoever a URL is opened as: `user:password@`, and `token@`.
+    re.compile(r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)"""),
+)
+_QUERY = re.compile(r"""(?P<keep>[?&;#](?P<name>[\w.-]{1,64})=)[^?&;#\s"'<>\\]+""")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SHORTEST_SECRET = 4
+_SHORTEST_OF_ENVIRONMENT = 8
+_SHORTEST_LEARNED = 8
+_MOST_LEARNED = 2000
+_LOOKED_AT_CHARS = 8 * MAX_ERROR_CHARS
+_NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
+_LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+_LONGEST_SPELLING = 40
+"""Characters that one character of a secret may become."""
+_SHORTEST_IN_TRANSCRIPTS = 8
+_LONGEST_WORD = 11
+"""A secret that is one word of at most this many letters stays in transcripts: agents say such words."""
+_SHORTEST_PART = 6
+"""The fewest characters of a secret that are hidden where a text was cut inside it."""
+_CUT = "…"
+_SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
+_BREAKS = re.compile(r"[\s;,]+")
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable or header of this name usually holds a secret."""
+    return bool(_LOOKS_SECRET.search(_HUMP.sub("_", name.replace("-", "_"))))
+
+
+def secret_values(named: Mapping[str, str]) -> list[str]:
+    """The values that stand under names that look secret."""
+    return [value for name, value in named.items() if looks_secret(name) and name != _WORKING_FOLDER]
+
+
+def environment_secrets(environ: Mapping[str, str]) -> list[str]:
+    """Values of the environment that must not be shown, whoever uses them.
+
+    Not the shortest ones: a key that is called `test` would blot out every test.
+    """
+    return [value for value in secret_values(environ) if len(value) >= _SHORTEST_OF_ENVIRONMENT]
+
+
+def header_secrets(headers: Mapping[str, str]) -> list[str]:
+    """What must not be shown of headers: values whole and in their parts, and what a Basic one says."""
+    values = secret_values(headers)
+    words = [word for value in values for word in (*value.split(), *_BREAKS.split(value))]
+    words += [word.partition("=")[2] for word in words]  # of a cookie
+    long = [word for word in words if len(word) >= 8]
+    return [*values, *long, *(part for value in values for part in _basic(value))]
+
+
+def _basic(value: str) -> Iterator[str]:
+    scheme, _, encoded = value.strip().partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            said = base64.b64decode(encoded, validate=True).decode()
+        except (binascii.Error, ValueError):
+            return
+        yield said
+        yield said.partition(":")[2]
+
+
+def url_secrets(url: str) -> list[str]:
+    """What must not be shown of a URL: the password in it (or a name alone), and secrets of its query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
+    name, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+    secrets = [password or name, unquote(password or name)]
+    if colon:
+        said = f"{unquote(name)}:{unquote(password)}"
+        secrets += [said, base64.b64encode(said.encode()).decode()]
+    query = parse_qsl(parts.query)
+    return [secret for secret in [*secrets, *(v for n, v in query if _opens(n))] if secret]
+
+
+def without_credentials(url: str) -> str:
+    """The URL as it may be shown to anybody: without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _opens(name: str) -> bool:
+    """Whether a part of a query of this name usually holds a secret."""
+    return name.lower() in _SIGNATURES or looks_secret(name)
+
+
+class _Secret(NamedTuple):
+    """One secret, and how to find it."""
+
+    text: str
+    run: str
+    """The longest part of it that every spelling leaves as it is: where that is not, the secret is not."""
+    spelt: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, text: str) -> _Secret:
+        run = max(_SAME_IN_ANY_SPELLING.findall(text), key=len, default="")
+        return cls(text, run, _in_any_spelling(text))
+
+    def may_be_in(self, text: str) -> bool:
+        """False if neither it nor what a cut left of it is in the text."""
+        if self.run in text:
+            return True
+        return _CUT in text and (self.text[:_SHORTEST_PART] in text or self.text[-_SHORTEST_PART:] in text)
+
+    def hidden_in(self, text: str) -> str:
+        if self.run not in text:
+            return text
+        return self.spelt.sub(HIDDEN, text) if self.spelt else text.replace(self.text, HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """Hides some secrets in texts, and what is left of them where a text was cut: `…` is the rest."""
+
+    secrets: tuple[_Secret, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.secrets)
+
+    def __call__(self, text: str) -> str:
+        for secret in self.secrets:
+            text = secret.hidden_in(text)
+        if _CUT in text:
+            for secret in self.secrets:
+                text = _without_beginnings(secret.text, text)
+                text = _without_beginnings(secret.text[::-1], text[::-1], HIDDEN[::-1])[::-1]
+        return text
+
+
+NO_HIDING = Hiding()
+
+
+class _Many:
+    """Secrets of which there may be thousands: a text is read once, however many there are."""
+
+    _CHARS = 8
+
+    def __init__(self) -> None:
+        self._by_part: dict[str, dict[_Secret, None]] = {}
+        """Every part of so many characters → the secrets that have it."""
+        self._others: dict[_Secret, None] = {}
+        """Those that are too short for that."""
+
+    def add(self, secret: _Secret) -> None:
+        if len(secret.run) < 2 * self._CHARS - 1:
+            self._others[secret] = None
+        for part in self._parts(secret):
+            self._by_part.setdefault(part, {})[secret] = None
+
+    def remove(self, secret: _Secret) -> None:
+        self._others.pop(secret, None)
+        for part in self._parts(secret):
+            self._by_part[part].pop(secret, None)
+
+    def _parts(self, secret: _Secret) -> list[str]:
+        if secret in self._others:
+            return []
+        return [secret.run[at : at + self._CHARS] for at in range(len(secret.run) - self._CHARS + 1)]
+
+    def in_text(self, text: str) -> Iterator[_Secret]:
+        """Those that may be in a text. Wherever one begins, a whole part of it begins at a multiple of 8."""
+        yield from self._others
+        parts = self._by_part
+        if parts:
+            steps = range(0, len(text), self._CHARS)
+            found = {part for at in steps if (part := text[at : at + self._CHARS]) in parts}
+            yield from {secret: None for part in found for secret in parts[part]}
+
+
+class Redactor:
+    """Hides known secret values in whatever spelling, and whatever has the form of a credential.
+
+    Args:
+        transcripts: whether known secrets are hidden in what agents and tools said, too.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, transcripts: bool = True) -> None:
+        known = {s.strip() for s in secrets}
+        self._known = {s: _Secret.of(s) for s in known if len(s) >= _SHORTEST_SECRET}
+        self._learned: dict[str, _Secret] = {}
+        self._transcripts = transcripts
+        self._said = [each for each in self._known.values() if transcripts and _is_telling(each.text)]
+        """Those that are hidden in transcripts."""
+        self._said_later = _Many()
+        """Those of them that were learned."""
+        self._prepare()
+
+    def _prepare(self) -> None:
+        # The longest first, so that a secret that contains another is hidden whole.
+        self._secrets = _longest_first({**self._known, **self._learned}.values())
+        self._longest = len(self._secrets[0].text) * _LONGEST_SPELLING if self._secrets else 0
+        self._ready = True
+
+    def knowing(self, more: Iterable[str]) -> Redactor:
+        """One that hides these secrets, too."""
+        return Redactor((*self._known, *more), transcripts=self._transcripts)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Hide from now on, everywhere, what has come during the run: tokens of a login, cookies.
+
+        Short texts are no such secrets. Of very many, those that came first are forgotten.
+        """
+        for text in secrets:
+            if len(text) >= _SHORTEST_LEARNED and text not in self._known and text not in self._learned:
+                self._ready = False
+                self._learned[text] = secret = _Secret.of(text)
+                if self._transcripts and _is_telling(text):
+                    self._said_later.add(secret)
+        for oldest in list(self._learned)[: max(len(self._learned) - _MOST_LEARNED, 0)]:
+            self._said_later.remove(self._learned.pop(oldest))
+
+    def __call__(self, text: str) -> str:
+        if not self._ready:
+            self._prepare()
+        for secret in self._secrets:
+            text = secret.hidden_in(text)
+        for pattern in _PATTERNS:
+            text = pattern.sub(_hidden, text)
+        return _QUERY.sub(lambda match: _hidden(match) if _opens(match["name"]) else match[0], text)
+
+    @property
+    def hides_transcripts(self) -> bool:
+        """True if there may be a secret that is hidden in what agents and tools said."""
+        return self._transcripts and bool(self._said or self._learned)
+
+    def transcript(self, text: str) -> str:
+        """What somebody said, without known secrets; the text itself if it has none.
+
+        What only has the form of a credential stays, and so do short secrets and single words: a transcript
+        is evidence.
+        """
+        return self.hiding_in([text])(text)
+
+    def hiding_in(self, texts: Iterable[str]) -> Hiding:
+        """What hides secrets in these texts as `transcript` does, and is false if none may be in them."""
+        if not self.hides_transcripts:
+            return NO_HIDING
+        whole = "\0".join(texts)
+        found = [each for each in (*self._said, *self._said_later.in_text(whole)) if each.may_be_in(whole)]
+        return Hiding(tuple(_longest_first(found))) if found else NO_HIDING
+
+    def error(self, text: str) -> str:
+        """An error text ready to be shown: without secrets, at most 500 characters.
+
+        Of a long text only the beginning is looked at. A secret that ends behind it goes with its end.
+        """
+        if not self._ready:
+            self._prepare()
+        looked_at = _LOOKED_AT_CHARS + self._longest
+        clean = self(text[:looked_at])
+        if len(text) > looked_at:
+            clean = clean[: max(len(clean) - self._longest, 0)] + "…"
+        return clean if len(clean) <= MAX_ERROR_CHARS else clean[: MAX_ERROR_CHARS - 1] + "…"
+
+
+def _longest_first(secrets: Iterable[_Secret]) -> list[_Secret]:
+    return sorted(secrets, key=lambda secret: len(secret.text), reverse=True)
+
+
+def _is_telling(secret: str) -> bool:
+    """True if a secret is long enough, and unlike a word, to be hidden in what somebody said."""
+    if len(secret) < _SHORTEST_IN_TRANSCRIPTS:
+        return False
+    in_one_case = secret.islower() or secret.isupper() or secret.istitle()
+    return not (secret.isalpha() and in_one_case and len(secret) <= _LONGEST_WORD)
+
+
+def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
+    """The text without beginnings of a secret that `…` follows."""
+    beginning = secret[:_SHORTEST_PART]
+    kept, done = [], 0
+    at = text.find(beginning)
+    while at >= 0:
+        end = at + _alike(secret, text[at : at + len(secret)])
+        if text[end : end + 1] == _CUT:
+            kept += [text[done:at], hidden]
+            done = end
+        at = text.find(beginning, max(at + 1, done))
+    return "".join([*kept, text[done:]]) if kept else text
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters at their beginnings are the same."""
+    differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return (match.groupdict().get("keep") or "") + HIDDEN
+
+
+def _in_any_spelling(secret: str) -> re.Pattern[str] | None:
+    """The secret in a URL, in JSON, in HTML or in Python; None where all of them spell it in one way."""
+    if re.fullmatch(r"[A-Za-z0-9_.-]*", secret):
+        return None
+    return re.compile("".join(map(_spellings, secret)))
+
+
+def _spellings(character: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_.-]", character):
+        return re.escape(character)
+    code, named = ord(character), _NAMED.get(character)
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    ways = [
+        "".join(rf"%(?:25){{0,3}}(?i:{byte:02x})" for byte in character.encode("utf-8", "surrogatepass")),
+        "".join(rf"\\{{1,8}}u(?i:{units[i : i + 4]})" for i in range(0, len(units), 4)),
+        rf"\\{{1,8}}(?i:x{code:02x}|U{code:08x})",
+        rf"\\{{0,7}}&(?:amp;){{0,2}}#(?:0{{0,4}}{code}|(?i:x0{{0,4}}{code:x}));",
+    ]
+    ways += [rf"\\{{0,7}}&(?:amp;){{0,2}}{named};"] if named else []
+    ways += [rf"\\{{1,8}}{_LETTERS[character]}"] if character in _LETTERS else []
+    ways += [r"\+"] if character == " " else []
+    # Itself last: `&` begins `&amp;`. Backslashes double with every level of quoting.
+    ways += [r"\\{1,8}" if character == "\\" else r"\\{0,7}" + re.escape(character)]
+    return f"(?:{'|'.join(ways)})"
+
+
+_T = TypeVar("_T")
+_MAX_DEPTH = 100
+_LEAST_NUMBER = 10_000_000
+"""Smaller numbers have fewer digits than a secret that is hidden in transcripts."""
+_OURS = __name__.partition(".")[0]
+
+
+def without_secrets(value: _T, redact: Redactor) -> _T:
+    """The value without known secrets in its texts (`Redactor.transcript`); itself where there are none.
+
+    Looks into our own dataclasses, dicts, lists and tuples. Of a foreign object, its text is looked at: with
+    a secret in it, its JSON form takes its place.
+    """
+    if not redact.hides_transcripts:
+        return value
+    hide = redact.hiding_in(_texts(value))
+    if not hide:
+        return value
+    hidden: _T = _Value(hide).value(value, 0)
+    return hidden
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, keys of dicts included. Each container is looked at once."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        kind: type = type(item)
+        if kind is str:
+            yield item
+        elif item is None or kind is bool or kind is float or isinstance(item, Enum):
+            continue
+        elif kind is int:
+            if abs(item) >= _LEAST_NUMBER:
+                yield _digits(item)
+        elif id(item) not in seen:
+            seen.add(id(item))
+            if names := _fields(kind):
+                waiting += [getattr(item, name) for name in names]
+            elif isinstance(item, Mapping):
+                waiting += [*item, *item.values()]
+            elif isinstance(item, list | tuple | set | frozenset):
+                waiting += item
+            else:
+                yield str(item) if isinstance(item, str) else _foreign_text(item)
+
+
+class _Value:
+    """Makes one value without secrets."""
+
+    def __init__(self, hide: Hiding) -> None:
+        self._text = hide
+        self._made: dict[int, tuple[Any, Any]] = {}
+        """By the `id` of a container, it and what takes its place: it may be in many, or contain itself."""
+
+    def value(self, value: Any, depth: int) -> Any:
+        if value is None or isinstance(value, bool | float | Enum):
+            return value
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, int):
+            return HIDDEN if abs(value) >= _LEAST_NUMBER and self._is_hidden(_digits(value)) else value
+        if id(value) not in self._made:
+            self._made[id(value)] = value, "…"
+            made = "…" if depth > _MAX_DEPTH else self._container(value, depth + 1)
+            self._made[id(value)] = value, made
+        return self._made[id(value)][1]
+
+    def _container(self, value: Any, depth: int) -> Any:
+        kind: type = type(value)
+        if names := _fields(kind):
+            old = {name: getattr(value, name) for name in names}
+            new = {name: self.value(part, depth) for name, part in old.items()}
+            changed = {name: part for name, part in new.items() if part is not old[name]}
+            return replace(value, **changed) if changed else value
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            parts = [self.value(part, depth) for part in value]
+            if all(a is b for a, b in zip(value, parts, strict=True)):
+                return value
+            return parts if isinstance(value, list) else tuple(parts)
+        return self.value(plain(value), depth) if self._is_hidden(_foreign_text(value)) else value
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:
+        made: dict[Any, Any] = {}
+        same = True
+        for key, part in value.items():
+            name, new = self.value(key, depth), self.value(part, depth)
+            same = same and name is key and new is part
+            number = 1
+            while name in made:  # two keys became one
+                number += 1
+                name = f"{self.value(key, depth)} ({number})"
+            made[name] = new
+        return value if same else made
+
+    def _is_hidden(self, text: str) -> bool:
+        return self._text(text) != text
+
+
+def _foreign_text(value: Any) -> str:
+    """All that is ever shown or written of an object that is not JSON."""
+    try:
+        return f"{value}\0{safe_repr(value)}"
+    except Exception:  # noqa: BLE001 - the object is a stranger's, and may not even have a text
+        return safe_repr(value)
+
+
+def _digits(number: int) -> str:
+    """The number as a text; "": it has more digits than any secret, and than Python writes."""
+    return str(number) if abs(number).bit_length() < 4_000 else ""
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass of ours; none of anything else."""
+    if not dataclasses.is_dataclass(kind) or kind.__module__.partition(".")[0] != _OURS:
+        return ()
+    return tuple(field.name for field in dataclasses.fields(kind))

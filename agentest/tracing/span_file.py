@@ -1,0 +1,130 @@
+"""Spans as lines of JSON, for whoever draws them: redacted, and of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from agentest.mock_servers.port import Identity
+from agentest.support.json_text import encoded
+from agentest.tracing.conventions import Span, model_of, tool_of
+from agentest.tracing.span_calls import SpanSeen
+
+MOST_CHARS = 10_000
+"""Of one value."""
+_MOST_READ = 4 * MOST_CHARS
+MOST_BYTES = 5_000_000
+"""Of one conversation."""
+_MOST_ITEMS = 200
+_MOST_DEPTH = 6
+
+TurnOf = Callable[[SpanSeen], int]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    who: Identity
+    lines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Id of the span → what is written of it, once it is known in which turn it began."""
+    room: int = MOST_BYTES
+    is_full: bool = False
+
+
+class KeptSpans:
+    """Writes the spans of conversations. `write`: receives a line; None: nothing is kept."""
+
+    def __init__(self, write: Callable[[bytes], object] | None, redact: Callable[[str], str]) -> None:
+        self._write = write
+        self._redact = redact
+        self._waiting: dict[str, _Waiting] = {}
+
+    def hold(self, who: Identity, span: Span) -> None:
+        """Keep a span until `write`."""
+        if self._write is None:
+            return
+        waiting = self._waiting.setdefault(who.key, _Waiting(who))
+        if not waiting.is_full:
+            waiting.lines[span.span_id] = self._form(span)
+
+    def write(self, key: str, turn_of: TurnOf, spans: Mapping[str, SpanSeen]) -> None:
+        """Write what is held of a conversation."""
+        waiting = self._waiting.get(key)
+        if waiting is None or self._write is None:
+            return
+        lines, waiting.lines = waiting.lines, {}
+        for span_id, form in lines.items():
+            self._add(waiting, {**_place(waiting.who, turn_of(spans[span_id])), **form})
+
+    def _add(self, waiting: _Waiting, line: dict[str, Any]) -> None:
+        if self._write is None or waiting.is_full:
+            return
+        text = encoded(line) + b"\n"
+        waiting.room -= len(text)
+        waiting.is_full = waiting.room < 0
+        if waiting.is_full:
+            text = encoded({**_place(waiting.who, line["turnIndex"]), "cut": True}) + b"\n"
+        self._write(text)
+
+    def _form(self, span: Span) -> dict[str, Any]:
+        tool, model = tool_of(span), model_of(span)
+        return {
+            "traceId": span.trace_id,
+            "spanId": span.span_id,
+            "parentSpanId": span.parent_id,
+            "name": self._text(span.name),
+            "kind": span.kind,
+            "about": "tool" if tool else "model" if model else None,
+            "startedAt": _time(span.start_ns),
+            "durationMs": max(0, span.end_ns - span.start_ns) / 1e6,
+            "status": span.status,
+            "error": self._text(span.error) if span.error else None,
+            "service": self._text(span.service),
+            "scope": self._text(span.scope),
+            "attributes": self._bounded(dict(span.attributes)),
+            "events": [
+                {
+                    "name": self._text(event.name),
+                    "at": _time(event.at_ns),
+                    "attributes": self._bounded(dict(event.attributes)),
+                }
+                for event in span.events[:_MOST_ITEMS]
+            ],
+        }
+
+    def _text(self, text: str) -> str:
+        if len(text) <= _MOST_READ:
+            whole = self._redact(text)  # before it is cut: half a secret is one, too
+            return whole if len(whole) <= MOST_CHARS else f"{whole[:MOST_CHARS]}… ({len(whole):,} characters)"
+        # Of megabytes only the beginning is read; where that ends, half a secret may stand.
+        start = self._redact(text[:_MOST_READ])
+        return f"{start[: max(0, min(MOST_CHARS, len(start) - MOST_CHARS))]}… ({len(text):,} characters)"
+
+    def _bounded(self, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, dict | list) and depth == _MOST_DEPTH:
+            return "…"
+        if isinstance(value, dict):
+            items = list(value.items())[:_MOST_ITEMS]
+            return {self._text(str(key)): self._bounded(each, depth + 1) for key, each in items}
+        if isinstance(value, list):
+            return [self._bounded(each, depth + 1) for each in value[:_MOST_ITEMS]]
+        return value
+
+
+def _place(who: Identity, turn_index: int) -> dict[str, Any]:
+    return {
+        "conversationId": who.conversation_id,
+        "scenario": who.scenario,
+        "agent": who.agent,
+        "turnIndex": turn_index,
+    }
+
+
+def _time(since_1970_ns: int) -> str | None:
+    try:
+        return datetime.fromtimestamp(since_1970_ns / 1e9, UTC).isoformat(timespec="microseconds")
+    except (OverflowError, ValueError, OSError):
+        return None

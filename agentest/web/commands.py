@@ -1,0 +1,184 @@
+"""What the page wants run, as the words of a command line. Nothing that it says becomes an option."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentest.store.runs.record import RunKind
+from agentest.support.errors import UsageError
+from agentest.support.files import name_problem
+from agentest.support.json_text import Json
+from agentest.web.project import Project
+from agentest.web.run_index import Runs
+
+_MOST_PLACES = 500
+_MOST_CHARS = 100_000
+_MOST_CONVERSATIONS = 10_000
+_KEYS = {
+    "run": {"paths", "names"},
+    "eval": {"file", "files", "cases"},
+    "rerun": {"run"},
+}
+_OPTIONS = {"kind", "agent", "conversations", "offline", "failFast"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A command: `run` or `eval`, its options, and what it is about."""
+
+    command: str
+    options: tuple[str, ...]
+    about: tuple[str, ...]
+    title: str
+
+    def words(self, *more: str) -> list[str]:
+        """The command line, behind `agentest`. What is behind `--` is never an option."""
+        return [self.command, *more, *self.options, "--", *self.about]
+
+
+def wanted(given: Json, project: Project, runs: Runs) -> Wanted:
+    """What a request asks for. Raises UsageError that names the key."""
+    kind = given.get("kind")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise UsageError(f"`kind` must be one of {', '.join(_KEYS)}, found {kind!r:.80}")
+    if unknown := sorted(set(given) - _KEYS[kind] - _OPTIONS):
+        raise UsageError(f"{unknown[0][:80]!r} is no key of a {kind}")
+    made = {"run": _run, "eval": _evaluation, "rerun": _again}[kind](given, project, runs)
+    if len(made.about) > _MOST_PLACES or sum(map(len, made.words())) > _MOST_CHARS:
+        raise UsageError(
+            f"that is too much for one command line: choose whole files, or {_MOST_PLACES} at most"
+        )
+    return made
+
+
+def _run(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
+    del runs
+    paths = [_place(text, project.root) for text in _texts(given, "paths")]
+    names = [f"--scenario=={name}" for name in _texts(given, "names")]
+    return Wanted(
+        command="run",
+        options=(*_options(given, "--conversations"), *names),
+        about=tuple(paths),
+        title=_title([*paths, *_texts(given, "names")], "all scenarios"),
+    )
+
+
+def _evaluation(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
+    del runs
+    cases = _texts(given, "cases")
+    files = [*_texts(given, "files"), *([given["file"]] if "file" in given else [])]
+    if not files or (cases and len(files) > 1):
+        raise UsageError("`file` must name an evaluation set; cases are those of one file")
+    targets = [_file(file, project.root, (".json",)) for file in files]
+    if cases:
+        targets = [_with_cases(targets[0], cases)]
+    return Wanted(
+        command="eval",
+        options=_options(given, "--num-runs"),
+        about=tuple(targets),
+        title=_title(cases or targets, "all cases"),
+    )
+
+
+def _with_cases(file: str, cases: Sequence[str]) -> str:
+    for case in cases:
+        if "," in case or case != case.strip() or not case:
+            raise UsageError(
+                f"the case {case[:80]!r} cannot be chosen by its id on a command line: run its file"
+            )
+    return f"{file}:{','.join(cases)}"
+
+
+def _again(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
+    """The scenarios that did not pass in a run, by their exact names."""
+    name = given.get("run")
+    if not isinstance(name, str):
+        raise UsageError("`run` must be the id of a run")
+    record, failed = runs.failed(name)
+    if not failed:
+        raise UsageError(f"nothing failed or errored in the run {name[:80]}")
+    agents = {each["agent"] for each in failed}
+    several = record is not None and len(record.agents) > 1
+    only = {"agent": agents.pop()} if several and len(agents) == 1 else {}
+    options = {**only, **{key: value for key, value in given.items() if key in _OPTIONS}}
+    title = f"what failed in {name}"
+    if (record and record.kind is RunKind.EVAL) or any("evalId" in each for each in failed):
+        targets = tuple(_cases_of(failed, project.root))
+        return Wanted(command="eval", options=_options(options, "--num-runs"), about=targets, title=title)
+    if any(not each["file"] for each in failed):  # of a run that was killed only their names are known
+        names = tuple(f"--scenario=={each['name']}" for each in failed)
+        given_options = (*_options(options, "--conversations"), *dict.fromkeys(names))
+        return Wanted(command="run", options=given_options, about=(), title=title)
+    places = dict.fromkeys(_place(f"{each['file']}::{each['name']}", project.root) for each in failed)
+    return Wanted(
+        command="run", options=_options(options, "--conversations"), about=tuple(places), title=title
+    )
+
+
+def _cases_of(failed: Sequence[Json], root: Path) -> Iterator[str]:
+    files: dict[str, list[str]] = {}
+    for each in failed:
+        files.setdefault(_file(each["file"], root, (".json",)), []).append(each.get("evalId") or each["name"])
+    for file, cases in files.items():
+        yield _with_cases(file, list(dict.fromkeys(cases)))
+
+
+def _options(given: Mapping[str, Any], times: str) -> tuple[str, ...]:
+    """The options of a command that are asked for; `times` is how it calls the number of conversations."""
+    return tuple(_said(given, times))
+
+
+def _said(given: Mapping[str, Any], times: str) -> Iterator[str]:
+    if agent := given.get("agent"):
+        if not isinstance(agent, str) or "://" in agent or "\0" in agent:
+            raise UsageError(
+                f"`agent` must be the name of an agent of the configuration, found {agent!r:.80}"
+            )
+        yield f"--agent={agent}"
+    if (number := given.get("conversations")) is not None:
+        if type(number) is not int or not 1 <= number <= _MOST_CONVERSATIONS:
+            raise UsageError(
+                f"`conversations` must be a number from 1 to {_MOST_CONVERSATIONS}, found {number!r:.80}"
+            )
+        yield f"{times}={number}"
+    for key, option in (("offline", "--offline"), ("failFast", "--fail-fast")):
+        if not isinstance(given.get(key, False), bool):
+            raise UsageError(f"`{key}` must be true or false, found {given[key]!r:.80}")
+        if given.get(key):
+            yield option
+
+
+def _texts(given: Mapping[str, Any], key: str) -> list[str]:
+    found = given.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and "\0" not in each for each in found):
+        raise UsageError(f"`{key}` must be a list of texts")
+    return found
+
+
+def _place(text: str, root: Path) -> str:
+    """A file of scenarios, or one scenario in it: FILE::NAME."""
+    path, separator, name = text.partition("::")
+    return f"{_file(path, root, ('.py', ''))}{separator}{name}"
+
+
+def _file(given: object, root: Path, endings: Sequence[str]) -> str:
+    """A file or folder of the project, as it is written on a command line. Raises UsageError."""
+    if not isinstance(given, str) or not given or name_problem(given):
+        raise UsageError(f"a file of the project is expected, found {given!r:.80}")
+    path = Path(given)
+    whole = (root / path).resolve()
+    if path.is_absolute() or not whole.is_relative_to(root.resolve()):
+        raise UsageError(f"{given[:200]!r} is not in the project's folder")
+    if path.suffix not in endings or not whole.exists():
+        raise UsageError(f"{given[:200]!r} is no file of the project that can be run")
+    return given
+
+
+def _title(parts: Sequence[str], everything: str) -> str:
+    if not parts:
+        return everything
+    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return ", ".join(parts[:3]) + more

@@ -1,0 +1,329 @@
+"""Runs as the page shows them: found by name, indexed once, followed while they are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from agentest.domain.root_causes import root_causes_of
+from agentest.report.viewer.overview import brief, overview, scenario_row
+from agentest.store.codec import CODECS
+from agentest.store.reader import KILLED
+from agentest.store.run_results import scenario_of
+from agentest.store.runs.folder import JOURNAL, LATEST, RUNS, KeptRun, check_readable, is_run_id, kept_runs
+from agentest.store.runs.reader import Ended, KeptScenario, RunIndex
+from agentest.store.runs.record import RECORD, RunRecord
+from agentest.store.runs.verdicts import about, trend
+from agentest.store.shapes import StoredEntry, StoredScenario
+from agentest.support.errors import UsageError
+from agentest.support.json_text import Json
+from agentest.web.project import Missing, Project
+
+CHOSEN = "chosen"
+"""What the page calls the run that `agentest ui RUN` named, where it is none of the kept ones."""
+_MOST_INDEXES = 4
+_MOST_HITS = 200
+UNDER_WAY = "under way"
+RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A run that the page asks for.
+
+    Attributes:
+        file: what is read; None: nothing has been written yet.
+        kept: its folder; None: it lies elsewhere.
+    """
+
+    id: str
+    file: Path | None
+    kept: KeptRun | None
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its other files may be."""
+        return self.kept.path if self.kept else self.file.parent if self.file else None
+
+
+class Runs:
+    """The runs of a project. Everything here takes its time: it is called in threads."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._indexes: dict[Path, RunIndex] = {}
+        self._ended: dict[str, RunRecord] = {}
+        """Records that do not change any more."""
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Have all that reads end soon."""
+        with self._lock:
+            for index in self._indexes.values():
+                index.close()
+
+    @property
+    def chosen(self) -> str | None:
+        """What the run is called that `agentest ui` was given; None: none was."""
+        path = self._project.chosen
+        if path is None:
+            return None
+        folder = path.parent
+        kept = is_run_id(folder.name) and folder.parent.resolve() == self._folder.resolve()
+        return folder.name if kept else CHOSEN
+
+    @property
+    def _folder(self) -> Path:
+        return self._project.output_dir / RUNS
+
+    def find(self, name: str) -> Found:
+        """The run of a name: an id, `latest`, or `chosen`. Raises Missing in words for the page."""
+        if name == CHOSEN and self._project.chosen:
+            return Found(id=CHOSEN, file=_best(self._project.chosen), kept=None)
+        if name == LATEST:
+            name = self._latest()
+        if not is_run_id(name):
+            raise Missing(f"{name[:80]!r} is no run: expected the id of a kept run, or {LATEST}")
+        run = KeptRun(self._folder / name)
+        if not run.path.is_dir():
+            raise Missing(
+                f"the run {name} is not kept any more: `keep_runs` of the configuration says how many are"
+            )
+        if run.path.is_symlink() and run.path.resolve().parent != self._folder.resolve():
+            raise Missing(f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it")
+        return Found(id=name, file=_best(run.file) if run.file else None, kept=run)
+
+    def _latest(self) -> str:
+        check_readable(self._project.output_dir)
+        for run in reversed(kept_runs(self._project.output_dir)):
+            if run.file or self._record(run):
+                return run.id
+        raise Missing(f"no run is kept in {self._folder} yet: start one, here or with agentest run")
+
+    def _record(self, run: KeptRun) -> RunRecord | None:
+        """What run.json says. That of a run that has ended is read once."""
+        known = self._ended.get(run.id)
+        if known is None:
+            known = run.record
+            if known and known.ended:
+                self._ended[run.id] = known
+        return known
+
+    def index(self, found: Found) -> RunIndex | None:
+        """All that is in the run's file by now; None: it has none yet. Raises UsageError."""
+        if found.file is None:
+            return None
+        with self._lock:
+            index = self._indexes.pop(found.file, None) or RunIndex(found.file, brief)
+            self._indexes[found.file] = index  # the last one is the one that was asked for last
+            while len(self._indexes) > _MOST_INDEXES:
+                self._indexes.pop(next(iter(self._indexes))).close()
+        try:
+            index.refresh()
+        except Ended:
+            raise UsageError("the run is not read any more: ask again") from None
+        except UsageError:
+            index.close()
+            with self._lock:
+                self._indexes.pop(found.file, None)
+            raise
+        return index
+
+    def state(self, found: Found) -> str:
+        """How the run ended, or that it has not."""
+        if found.kept:
+            return found.kept.state_of(self._record(found.kept))
+        return ""
+
+    def mark(self, name: str) -> tuple[str, bool]:
+        """Text that differs whenever there is something new of a run, and whether there may be more.
+
+        Nothing is read for it but the sizes of files. Raises Missing.
+        """
+        found = self.find(name)
+        state = self.state(found)
+        files = [each for each in (found.file, found.folder and found.folder / RECORD) if each]
+        return f"{found.id} {state} {' '.join(map(_stamp, files))}", state == UNDER_WAY
+
+    def marks(self) -> str:
+        """Text that differs whenever the list of runs does."""
+        return "\n".join(
+            f"{run.id} {run.state_of(record)} {record is None}"
+            for run in kept_runs(self._project.output_dir)
+            for record in [self._record(run)]
+        )
+
+    def rows(self, name: str) -> int:
+        """How many rows the page has of a run that it looks at; 0: nobody has asked for it."""
+        index = self._indexes.get(self.find(name).file or Path())
+        return len(index.scenarios) if index else 0
+
+    def listed(self) -> Json:
+        """All kept runs, the latest first; `chosen`: the one that was named on the command line."""
+        check_readable(self._project.output_dir)
+        runs = [self._listed(run) for run in reversed(kept_runs(self._project.output_dir))]
+        live = [each for each in runs if each["state"] == UNDER_WAY]
+        return {
+            "runs": [*live, *(each for each in runs if each["state"] != UNDER_WAY)],
+            "chosen": self.chosen,
+            "folder": str(self._folder),
+        }
+
+    def _listed(self, run: KeptRun) -> Json:
+        record = self._record(run)
+        state = run.state_of(record)
+        if record and not record.ended and state not in (UNDER_WAY, "killed"):
+            record = self._record(run)  # it has ended meanwhile
+        shown = _shown(run.id, state, record)
+        if state == UNDER_WAY:
+            shown |= self._progress(run)
+        return shown
+
+    def _progress(self, run: KeptRun) -> Json:
+        try:
+            index = self.index(Found(id=run.id, file=_best(run.file) if run.file else None, kept=run))
+        except UsageError:
+            return {}
+        return _progress(index) if index else {}
+
+    def overview(self, name: str) -> Json:
+        """The run in numbers, and a row for each scenario. Raises UsageError."""
+        found = self.find(name)
+        mark, _ = self.mark(name)  # before it is read: what comes meanwhile is new
+        index = self.index(found)
+        state = self.state(found)
+        record = self._record(found.kept) if found.kept else None
+        run = _shown(found.id, state, record) | {"mark": mark}
+        earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
+        if index is None:
+            none = run | {"problems": [] if state == UNDER_WAY else [_nothing(found)]}
+            return overview(run=none, head=None, scenarios=[], root_causes=[], trend=earlier)
+        with index.lock:
+            run |= {"problems": list(index.problems), **_progress(index)}
+            run["state"] = _state_of_file(index) if state in ("", "unknown") else state
+            run.setdefault("startedAt", index.run.started_at if index.run else None)
+            if run["state"] == "killed":
+                run["stopped"] = KILLED
+            whole = [_whole(kept, live=state == UNDER_WAY) for kept in index.scenarios.values()]
+            rows = [
+                scenario_row(each, list(kept.rows.values()))
+                for each, kept in zip(whole, index.scenarios.values(), strict=True)
+            ]
+            return overview(
+                run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
+            )
+
+    def scenario(self, name: str, scenario: str, agent: str) -> tuple[Found, RunIndex, KeptScenario, Json]:
+        """One scenario with an agent, and its form in results.json. Raises UsageError."""
+        found = self.find(name)
+        index = self.index(found)
+        kept = index.scenarios.get((scenario, agent)) if index else None
+        if index is None or kept is None:
+            raise Missing(
+                f"the run {found.id} has no scenario {scenario[:200]!r} with the agent {agent[:80]!r}"
+            )
+        return found, index, kept, _whole(kept, live=self.state(found) == UNDER_WAY)
+
+    def conversation(self, name: str, scenario: str, agent: str, id: str) -> tuple[Found, Json]:
+        """One conversation, as results.json has it. Raises UsageError."""
+        found, index, _, _ = self.scenario(name, scenario, agent)
+        number = index.number_of(scenario, agent, id)
+        if number is None:
+            raise Missing(f"the scenario {scenario[:200]!r} of this run has no conversation {id[:200]!r} yet")
+        return found, index.conversation(scenario, agent, number)
+
+    def search(self, name: str, text: str, stop: Callable[[], bool]) -> Json:
+        """Where a text stands in transcripts: `hits`, and whether there are `more`. Raises UsageError."""
+        index = self.index(self.find(name))
+        hits: list[Json] = []
+        for scenario, agent, id in index.search(text, stop) if index and text else ():
+            if len(hits) == _MOST_HITS:
+                return {"hits": hits, "more": True}
+            hits.append({"name": scenario, "agent": agent, "conversationId": id})
+        return {"hits": hits, "more": False}
+
+    def failed(self, name: str) -> tuple[RunRecord | None, list[Json]]:
+        """What did not pass in a run, as results.json has it. Raises UsageError."""
+        found = self.find(name)
+        index = self.index(found)
+        whole = [_whole(kept, live=False) for kept in index.scenarios.values()] if index else []
+        record = self._record(found.kept) if found.kept else None
+        return record, [each for each in whole if each["status"] in ("failed", "errored")]
+
+
+def _best(path: Path) -> Path:
+    """The journal of the same run, where it has one: it can be read in parts."""
+    journal = path.with_name(JOURNAL)
+    return journal if path.with_name(RECORD).is_file() and journal.is_file() else path
+
+
+def _stamp(path: Path) -> str:
+    try:
+        stat = path.stat()
+    except OSError:
+        return "-"
+    return f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}"
+
+
+def _shown(id: str, state: str, record: RunRecord | None) -> Json:
+    """A run as run.json tells of it."""
+    if record is None:
+        return {"id": id, "state": state}
+    ended = asdict(record.ended) if record.ended else None
+    return {
+        **about(record),
+        "id": id,
+        "state": state,
+        "scenarios": record.scenarios,
+        "conversations": record.conversations,
+        "job": record.job,
+        "ended": ended and {"durationMs": ended.pop("duration_ms"), **ended},
+    }
+
+
+def _progress(index: RunIndex) -> Json:
+    """How far a run has come: scenarios, and conversations."""
+    scenarios = index.scenarios.values()
+    return {
+        "finished": index.finished,
+        "planned": len(scenarios),
+        "heldConversations": sum(len(each.rows) for each in scenarios),
+        "plannedConversations": sum(each.planned for each in scenarios),
+    }
+
+
+def _state_of_file(index: RunIndex) -> str:
+    """How a run ended of which there is nothing but its file."""
+    if index.head is None:
+        return "killed"
+    counts: dict[str, Any] = index.head["summary"]
+    if index.head["interrupted"]:
+        return "interrupted"
+    return "passed" if counts["passed"] else "failed" if counts["failedScenarios"] else "errored"
+
+
+def _whole(kept: KeptScenario, *, live: bool) -> Json:
+    """A scenario as results.json has it; one that is not finished is running, or was lost."""
+    if kept.scenario is not None:
+        return kept.scenario
+    lost = kept.lost()
+    return {**lost, "status": RUNNING, "failures": [], "reasons": []} if live else lost
+
+
+def _root_causes(index: RunIndex) -> list[Json]:
+    """Those that the run has found; of one that has not ended, those of the scenarios that have."""
+    if index.head is not None and "rootCauses" in index.head:
+        stored: list[Json] = index.head["rootCauses"]
+        return stored
+    finished = [kept.scenario for kept in index.scenarios.values() if kept.scenario is not None]
+    troubled = [each for each in finished if each["errors"] or each["status"] != "passed"]
+    scenarios = (CODECS.read(StoredScenario, each) for each in troubled)
+    causes = root_causes_of([scenario_of(StoredEntry(scenario=each)) for each in scenarios])
+    return [CODECS.write(cause) for cause in causes]
+
+
+def _nothing(found: Found) -> str:
+    return f"{found.folder} holds neither a journal nor results: the run ended before its first conversation"

@@ -1,0 +1,458 @@
+"""The workers of a run: they hold its conversations, and everything else is done in the run's own process.
+
+A conversation goes out, and what becomes of it comes back in order. If a worker dies, what it was at is held
+again by others, and another worker takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from itertools import count
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from agentest.domain.events import Noted
+from agentest.models.cassette import Cassettes
+from agentest.models.port import Ledger
+from agentest.models.tape import Page
+from agentest.runner.conversation_run import Finished, Ongoing, came_to_nothing
+from agentest.runner.executor import Concluded, RunUnits, in_order
+from agentest.runner.plan import Unit
+from agentest.runner.session import (
+    Connections,
+    Session,
+    allowance_of,
+    check_recordings,
+    local_gates,
+    new_ledger,
+    open_models,
+    open_recordings,
+    stopping,
+)
+from agentest.runner.sources import Origin
+from agentest.support.errors import ConfigError, UsageError
+from agentest.support.text import count as counted
+from agentest.workers.channel import (
+    AgentDied,
+    CannotStart,
+    Close,
+    Closed,
+    ConversationDone,
+    EndUnit,
+    Enter,
+    Failed,
+    Hold,
+    Idle,
+    Leave,
+    Note,
+    OfConversation,
+    OfOwnAgent,
+    Ready,
+    Reply,
+    Secrets,
+    SpansWanted,
+    StopRun,
+    packed,
+)
+from agentest.workers.forwarding import PrintedDesk, Recorded, RecordingDesk, UsageDesk, Used
+from agentest.workers.lease_coordinator import LeaseDesk, ToDesk
+from agentest.workers.worker_agents import keep_told
+from agentest.workers.worker_pool import Fleet, Holding, Member, Place, Roster, UnderWay
+
+MOST_ATTEMPTS = 3
+"""How often a conversation is held whose workers die; the last time by one that has nothing else to do."""
+_GRACE_S = 10.0
+"""How long a worker may take to end what a stop has ended."""
+_WHY_IT_MAY_DIE = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
+
+
+class Lost(Exception):
+    """The worker died that held a conversation: the text says how."""
+
+    place: Place
+    """The conversation's: it has left it, if it had waited for others."""
+
+
+class Crew:
+    """The workers of a run, as who holds its conversations (`run.holding.Holder`)."""
+
+    def __init__(
+        self, fleet: Fleet, session: Session, origin: Origin, desks: Desks, models: LeaseDesk
+    ) -> None:
+        self._fleet = fleet
+        self._session = session
+        self._origin = origin
+        self._desks = desks
+        self._models = models
+        self._printed = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
+        self._keep_told = keep_told(origin)
+        self._roster = Roster()
+        self._numbers = count(1)
+        self._holds = count(1)
+        self._noted: set[str] = set()
+        self._stop_for = stopping(session)
+        self._problem: UsageError | None = None
+        self._fallen: list[Member] = []
+        """Those that have died before the run has begun, and are to be replaced."""
+        self._stillborn = 0
+        """How many have died one after another before they could begin."""
+        self._tasks: TaskGroup | None = None
+        self._under_way: UnderWay | None = None
+        self._closing = False
+
+    async def assemble(self) -> None:
+        """Connect with workers, and wait until enough are ready. Raises UsageError if one cannot begin."""
+        for _ in range(self._fleet.size):
+            await self._connect()
+        while not self._is_enough():
+            await self._until(lambda: self._is_enough() or bool(self._fallen))
+            if self._problem:
+                raise self._problem
+            while self._fallen:
+                await self._replace(self._fallen.pop())
+
+    def _is_enough(self) -> bool:
+        return sum(each.ready for each in self._roster.members) >= self._fleet.needed
+
+    async def work(self, run: RunUnits) -> Concluded:
+        """Run all units."""
+        async with anyio.create_task_group() as self._tasks:
+            self._under_way = UnderWay(self._roster, self._tasks)
+            if self._problem:  # since the workers were ready
+                self._fail(self._problem)
+            for member in self._roster.members:
+                self._serve(member)
+            for member in self._fallen:
+                self._tasks.start_soon(self._replace, member)
+            concluded = await run()
+            self._models.close()
+            self._tasks.cancel_scope.cancel()
+        self._tasks = None
+        return concluded
+
+    async def close(self) -> None:
+        """Have all workers close what they have opened, and wait for their end."""
+        self._closing = True
+        for member in [*self._roster.members]:
+            if member.ready:
+                member.connection.send(Close())
+            else:
+                member.connection.kill()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._kill_after_stop)
+            for member in [*self._roster.members]:
+                await member.gone.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _kill_after_stop(self) -> None:
+        """A run that is stopped waits for no worker that does not end."""
+        await self._session.stop.called.wait()
+        await anyio.sleep(_GRACE_S)
+        for member in [*self._roster.members]:
+            member.connection.kill()
+
+    async def disconnect(self) -> None:
+        """Close the lines to workers that are still there."""
+        self._closing = True
+        self._printed.close()
+        for member in [*self._roster.members]:
+            with anyio.move_on_after(_GRACE_S, shield=True) as scope:
+                await member.connection.close()
+            if scope.cancelled_caught:  # it does not read
+                member.connection.kill()
+
+    async def hold(self, unit: Unit, number: int, ongoing: Ongoing) -> Finished:
+        """Have a worker hold the conversation, and another one if that dies."""
+        for attempt in range(MOST_ATTEMPTS):
+            if attempt:
+                await ongoing.again()
+            last = attempt == MOST_ATTEMPTS - 1
+            try:
+                async with self._roster.worker_alone() if last else self._worker_for(unit) as member:
+                    finished, place = await self._held_by(member, unit, number, ongoing, attempt)
+                await place.had.wait()
+                ongoing.on_held()
+                return finished
+            except Lost as lost:
+                self._desks.forget(unit.scope, number)
+                problem = str(lost)
+                await lost.place.had.wait()
+        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_WHY_IT_MAY_DIE}"
+        return Finished(came_to_nothing(unit, number, told))
+
+    def end(self, unit: Unit) -> None:
+        for member in self._roster.members:
+            if unit.scope in member.units:
+                member.units.discard(unit.scope)
+                member.connection.send(EndUnit(unit.scope))
+        if unit.about.line is None:
+            self._roster.forget(unit.scope)
+
+    async def settle(self) -> None:
+        """Have all workers end what they are at. One that does not is killed."""
+        stop = self._session.stop
+        message = StopRun(stop.reason or "", stop.status, stop.interrupted)
+        for member in self._roster.members:
+            member.connection.send(message)
+
+        def at_work() -> list[Member]:
+            return [each for each in self._roster.members if each.ready and not (each.idle or each.ended)]
+
+        with anyio.move_on_after(_GRACE_S):
+            await self._roster.until(lambda: not at_work())
+        for member in at_work():
+            self._closing = True
+            member.connection.kill()
+            self._note(
+                f"a {self._fleet.called} did not end when it was told to, and was killed: code that it runs, "
+                "of an agent or a metric, gives nothing else its turn"
+            )
+
+    async def _connect(self) -> None:
+        member = Member(next(self._numbers))
+        member.connection = await self._fleet.connect(
+            partial(self._receive, member), partial(self._on_disconnect, member)
+        )
+        self._roster.members.append(member)
+        self._serve(member)
+        if self._session.stop.called.is_set():  # in the meantime: there is nothing to do for it
+            member.ended = True
+            member.connection.kill()
+
+    def _send_all(self, message: object) -> None:
+        for member in self._roster.members:
+            if member.ready:
+                member.connection.send(message)
+
+    def _serve(self, member: Member) -> None:
+        """Answer what the worker asks, once the run has begun."""
+        if self._tasks and not member.leases:
+            member.leases = self._models.counter(member.connection.send, self._tasks)
+        if self._tasks and self._origin.registry and not member.guests:
+            from agentest.workers.mock_proxy import Guests
+
+            member.guests = Guests(self._origin.registry, member.connection.send, self._tasks)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so of the workers, or one of them has told of a problem."""
+        await self._roster.until(lambda: self._problem is not None or is_so())
+
+    @asynccontextmanager
+    async def _worker_for(self, unit: Unit) -> AsyncIterator[Member]:
+        """The worker that has least to do; that of all conversations which are held one at a time."""
+        parallel = unit.is_parallel(self._session.settings.parallel)
+        yield await self._roster.worker_for(unit.about.line or (None if parallel else unit.scope))
+
+    async def _held_by(
+        self, member: Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
+    ) -> tuple[Finished, Place]:
+        """What the worker makes of the conversation, and its place among all. Raises Lost."""
+        hold = next(self._holds)
+        due: asyncio.Future[ConversationDone] = asyncio.get_running_loop().create_future()
+        one = member.holdings[hold] = Holding(ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1)
+        member.units.add(unit.scope)
+        held = self._origin.held
+        order = Hold(
+            hold=hold,
+            scope=unit.scope,
+            number=number,
+            ids_end=f"-retry{attempt}" if attempt else "",
+            page=self._desks.page(unit.scope, number),
+            earlier=packed(held(unit, number)) if held else None,
+        )
+        member.connection.send(order)
+        try:
+            done = await one.done
+        except Lost as lost:
+            lost.place = one.place
+            self._roster.lose(one.place)
+            raise
+        finally:
+            one.place.wanted.set()
+            del member.holdings[hold]
+            if member.reserved:
+                self._roster.change()
+        self._desks.done(unit.scope, number)
+        return Finished(pickle.loads(done.result), done.json, done.held_again), one.place
+
+    def _receive(self, member: Member, message: Any) -> None:
+        """Handle a message of a worker."""
+        match message:
+            case Used() | Recorded():
+                self._desks.receive(message)
+            case ToDesk() if member.leases:
+                member.leases.receive(message)
+            case OfConversation() if self._under_way:
+                self._under_way.receive(member, message)
+            case Enter() | Leave() | Reply() | SpansWanted() if member.guests:
+                member.guests.receive(message)
+            case _:
+                self._receive_news(member, message)
+
+    def _receive_news(self, member: Member, message: Any) -> None:
+        session = self._session
+        match message:
+            case Ready():
+                member.ready = True
+                self._stillborn = 0
+                self._printed.welcome(member.connection.send)
+                self._roster.change()
+            case Idle():
+                member.idle = True
+                self._roster.change()
+            case Closed():
+                member.ended = True
+            case CannotStart():
+                member.ended = True
+                self._fail(ConfigError(message.problem))
+            case Failed():
+                member.ended = True
+                self._fail_with(f"a {self._fleet.called} failed: {message.problem}")
+            case StopRun():
+                session.stop(message.reason, message.status, interrupted=message.interrupted)
+            case AgentDied():
+                member.is_worse = True
+                self._roster.move_away(member)
+            case OfOwnAgent():
+                self._keep_told(message)
+            case Secrets():
+                session.prepared.loaded.redact.learn(message.texts)
+            case Noted():
+                session.emit(message)
+            case Note():
+                self._note(message.text)
+
+    def _note(self, text: str) -> None:
+        if text not in self._noted:  # several workers may have the same
+            self._noted.add(text)
+            self._session.on_note(text)
+
+    def _fail_with(self, problem: str) -> None:
+        """A worker has made a mistake. Where all is held already, the results stay, and the run failed."""
+        if self._closing:
+            self._note(problem)
+            self._session.stop(problem)
+        else:
+            self._fail(UsageError(problem))
+
+    def _fail(self, problem: UsageError) -> None:
+        """A worker cannot go on, nor could another one: the run does not begin, or it is stopped."""
+        self._problem = problem
+        if self._tasks:
+            self._stop_for(self._session.prepared.loaded.redact(str(problem)))
+        self._roster.change()
+
+    def _on_disconnect(self, member: Member) -> None:
+        """Handle the end of a worker."""
+        member.gone.set()
+        self._roster.remove(member)
+        for desk in (one for one in (member.leases, member.guests) if one):
+            desk.close()
+        if member.ended or self._closing:
+            return
+        member.ended = True
+        if self._tasks:
+            self._tasks.start_soon(self._replace, member)
+        else:
+            self._fallen.append(member)
+
+    async def _replace(self, member: Member) -> None:
+        """Have another worker take the place of one that has ended, and report what that one has lost."""
+        problem = f"a {self._fleet.called} {await member.connection.death()}"
+        if not self._session.stop.called.is_set():
+            await self._connect_after(member, problem)
+        if lost := member.lost(stopped=self._session.stop.called.is_set()):
+            self._session.say(f"{problem}: {lost}")
+        for one in [*member.holdings.values()]:
+            if not one.done.done():
+                one.done.set_exception(Lost(problem))
+
+    async def _connect_after(self, member: Member, problem: str) -> None:
+        """Connect another worker, or fail where none can follow."""
+        self._stillborn = 0 if member.ready else self._stillborn + 1
+        if self._stillborn == MOST_ATTEMPTS:
+            self._fail(
+                UsageError(
+                    f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did: "
+                    f"{_WHY_IT_MAY_DIE}"
+                )
+            )
+            return
+        try:
+            await self._connect()
+        except UsageError as error:
+            if self._tasks and self._roster.members:
+                self._session.say(f"no worker takes its place: {error}")
+            else:
+                self._fail(UsageError(f"no worker is left: {problem}, and none takes its place: {error}"))
+
+
+class Desks:
+    """Receives what conversations use and record, and knows what a conversation leaves behind.
+
+    Args:
+        cassettes: what is recorded or replayed; None: neither is.
+    """
+
+    def __init__(self, ledger: Ledger, cassettes: Cassettes | None) -> None:
+        self._usage = UsageDesk(ledger)
+        self._recording = RecordingDesk(cassettes) if cassettes else None
+
+    def page(self, scope: str, number: int) -> Page | None:
+        """What is recorded of a conversation, for the worker that is to hold it."""
+        return self._recording.page(scope, number) if self._recording else None
+
+    def receive(self, message: Used | Recorded) -> None:
+        match message:
+            case Used():
+                self._usage.receive(message)
+            case Recorded() if self._recording:
+                self._recording.receive(message)
+
+    def done(self, scope: str, number: int) -> None:
+        """The conversation is done."""
+        self._usage.done(scope, number)
+        if self._recording:
+            self._recording.done(scope, number)
+
+    def forget(self, scope: str, number: int) -> None:
+        """The conversation was lost with its worker."""
+        self._usage.forget(scope, number)
+        if self._recording:
+            self._recording.forget(scope, number)
+
+
+class Spread:
+    """The engine whose workers hold the conversations."""
+
+    has_workers = True
+    opens = "workers to open agents and models"
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    @asynccontextmanager
+    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
+        """Wait until workers are ready; afterwards, have all of them close what they have opened.
+
+        Raises UsageError for what the user has to change.
+        """
+        prepared, ledger = session.prepared, new_ledger(session)
+        async with AsyncExitStack() as stack:
+            recordings = open_recordings(session)
+            check_recordings(recordings, prepared.plan)
+            gates = local_gates(session)
+            models, _ = await open_models(session, recordings, stack, gates, ledger)
+            crew = Crew(self._fleet, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
+            stack.push_async_callback(crew.disconnect)
+            await crew.assemble()
+            allowance = allowance_of(session, gates.budget, ledger, recordings)
+            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
+            yield partial(crew.work, in_order(session, crew, connections, origin))
+            await crew.close()

@@ -1,0 +1,349 @@
+"""How a worker asks models: with leases of the process that has the limits, most of them ahead of need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import count
+from math import ceil
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from agentest.models.budget import BudgetExhausted
+from agentest.models.gate import Call, GateNumbers
+from agentest.models.port import ChatRequest, TransientError
+from agentest.models.providers import ModelSpec
+from agentest.support.errors import ModelError, ModelUnavailable
+from agentest.workers.lease_coordinator import (
+    VALID_S,
+    AllRefused,
+    AttemptEnded,
+    AttemptFailed,
+    Begun,
+    Denied,
+    FromDesk,
+    Granted,
+    Lent,
+    ModelState,
+    Recalled,
+    Returned,
+    ToDesk,
+    Unwanted,
+    Wanted,
+    WantedAhead,
+)
+
+Send = Callable[[ToDesk], None]
+
+_WINDOW_S = 0.1
+"""For so long the leases suffice that a worker has ahead of need, by what it has used of late."""
+_MOST_AHEAD = 256
+_QUIET_S = 0.05
+"""How long a worker that got none waits before it asks for some ahead again."""
+_USED_S = 0.8 * VALID_S
+_IDLE_S = 0.2
+"""After which what nobody has needed is returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """What all gates of a worker share."""
+
+    send: Send
+    redact: Callable[[str], str]
+    leases: Iterator[int]
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
+    """Lease → who waits to hear of it."""
+
+
+class LeasedGates:
+    """The gates of a worker's models.
+
+    Args:
+        send: to the process that has the limits.
+        redact: what is said of failures, before it is sent.
+    """
+
+    def __init__(self, send: Send, redact: Callable[[str], str] = str) -> None:
+        self._wire = _Wire(send, redact, count(1))
+        self._numbers = GateNumbers()
+        self._gates: dict[int, LeasedGate] = {}
+        self._states: dict[int, ModelState] = {}
+
+    def of(self, spec: ModelSpec) -> LeasedGate:
+        """The model's gate, the same one for all roles in which it has the same limits."""
+        number = self._numbers.of(spec)
+        if number not in self._gates:
+            counts_tokens = bool(spec.tokens_per_minute)
+            self._gates[number] = LeasedGate(self._wire, number, counts_tokens=counts_tokens)
+            if state := self._states.get(number):
+                self._gates[number].changed(state)
+        return self._gates[number]
+
+    def receive(self, message: FromDesk) -> None:
+        """Handle a message of the process that has the limits."""
+        match message:
+            case Granted() | Denied():
+                if waiting := self._wire.waiting.get(message.lease):
+                    waiting.hear(message)
+                elif isinstance(message, Granted):  # it crossed our message that nobody waits any longer
+                    self._wire.send(Returned((message.lease,)))
+            case Lent():
+                self._gates[message.gate].lent(message)
+            case Recalled():
+                self._gates[message.gate].recalled()
+            case ModelState():
+                self._states[message.gate] = message
+                if gate := self._gates.get(message.gate):
+                    gate.changed(message)
+
+
+class _Waiting:
+    """Who waits for an answer about a lease."""
+
+    def __init__(self) -> None:
+        self.answer: Granted | Denied | None = None
+        self._changed = asyncio.Event()
+
+    def hear(self, answer: Granted | Denied) -> None:
+        self.answer = answer
+        self._changed.set()
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    async def changed(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+
+class LeasedGate:
+    """The gate to one model whose limits are another process's."""
+
+    def __init__(self, wire: _Wire, number: int, *, counts_tokens: bool) -> None:
+        self._wire = wire
+        self._number = number
+        self._counts_tokens = counts_tokens
+        self._state = ModelState(number, False, "")
+        self._need = _Need()
+        self._spares: deque[tuple[int, float]] = deque()
+        """Leases, and until when they may be used."""
+        self._asked_at = 0.0
+        self._asked = 0
+        """How many leases have been asked for ahead of need, and not heard of."""
+        self._quiet_until = 0.0
+        self._returning: asyncio.TimerHandle | None = None
+        self._waiting: set[_Waiting] = set()
+        self.answers = 0
+        self.known_good: ChatRequest | None = None
+        self.checking = anyio.Lock()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a model that answers nobody is waited for."""
+        return True
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether attempts need an estimate of their tokens."""
+        return self._counts_tokens
+
+    @property
+    def is_down(self) -> bool:
+        """Whether nobody but one who probes may ask, as far as is known here."""
+        return self._state.is_down
+
+    @property
+    def problem(self) -> str:
+        """Why it is down."""
+        return self._state.problem
+
+    def attempt(self, call: Call, tokens: int) -> LeasedAttempt:
+        """An attempt to be entered with `async with` once."""
+        return LeasedAttempt(self, self._wire, call, tokens)
+
+    def refuse_all(self, problem: str) -> None:
+        """The key, the account or the model's name is wrong, whatever is asked."""
+        self._wire.send(AllRefused(self._number, self._wire.redact(problem)))
+
+    def changed(self, state: ModelState) -> None:
+        """The model is down or up: whoever waits for it counts the time otherwise."""
+        if self.is_down and not state.is_down:
+            self.answers += 1  # to somebody, in some process
+        self._state = state
+        for waiting in self._waiting:
+            waiting.wake()
+
+    def lent(self, lent: Lent) -> None:
+        """Some of the leases that were asked for ahead of need may be used."""
+        self._asked = 0
+        until = self._asked_at + _USED_S
+        self._spares.extend((lent.first + number, until) for number in range(lent.count))
+        loop = asyncio.get_running_loop()
+        if not lent.count:
+            self._quiet_until = loop.time() + _QUIET_S
+        elif not self._returning:
+            self._returning = loop.call_later(_IDLE_S, self._return_unneeded)
+
+    def recalled(self) -> None:
+        """Somebody else waits for what is unused here."""
+        self._quiet_until = asyncio.get_running_loop().time() + _QUIET_S
+        self._wire.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
+        self._spares.clear()
+
+    def _return_unneeded(self) -> None:
+        """Keep no more than were needed of late."""
+        kept = self._need.ahead(asyncio.get_running_loop().time())
+        unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
+        if unneeded:
+            self._wire.send(Returned(tuple(unneeded)))
+        self._returning = None
+        if self._spares:
+            self._returning = asyncio.get_running_loop().call_later(_IDLE_S, self._return_unneeded)
+
+    def _return_old(self, now: float) -> None:
+        """Use none that may be somebody else's by now: this process was held up."""
+        old = []
+        while self._spares and self._spares[0][1] < now:
+            old.append(self._spares.popleft()[0])
+        if old:
+            self._wire.send(Returned(tuple(old)))
+
+    async def take(self, call: Call, tokens: int) -> int:
+        """A lease for one attempt. Raises ModelUnavailable, BudgetExhausted."""
+        now = asyncio.get_running_loop().time()
+        self._need.began(now, tokens)
+        self._return_old(now)
+        if self._spares and not self.is_down:
+            lease, _ = self._spares.popleft()
+            self._wire.send(Begun(lease, call.number, tokens))
+        else:
+            lease = next(self._wire.leases)
+            await self._wait(lease, call, tokens, call.limit.ends_at - now)
+            now = asyncio.get_running_loop().time()  # leases ahead are valid from when they are asked for
+        self._look_ahead(now)
+        return lease
+
+    async def _wait(self, lease: int, call: Call, tokens: int, seconds: float) -> None:
+        waiting = self._wire.waiting[lease] = _Waiting()
+        self._waiting.add(waiting)
+        self._wire.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
+        try:
+            while waiting.answer is None:
+                # Waiting for a model that is down is the call's own time, standing in line is not.
+                with nullcontext() if self.is_down else call.limit.paused():
+                    await waiting.changed()
+        except BaseException:
+            # Granted meanwhile, it is not used; else whoever grants it now hears the same (`receive`).
+            granted = isinstance(waiting.answer, Granted)
+            self._wire.send(Returned((lease,)) if granted else Unwanted(lease))
+            raise
+        finally:
+            self._waiting.discard(waiting)
+            del self._wire.waiting[lease]
+        if isinstance(waiting.answer, Denied):
+            problem = waiting.answer.problem
+            raise BudgetExhausted(problem) if waiting.answer.exhausted else ModelUnavailable(problem)
+
+    def _look_ahead(self, now: float) -> None:
+        """Ask for as many leases as will be needed soon."""
+        if self._asked or self.is_down or now < self._quiet_until:
+            return
+        missing = self._need.ahead(now) - len(self._spares)
+        if missing > len(self._spares):  # not one by one
+            self._asked, self._asked_at = missing, now
+            first = next(self._wire.leases)
+            for _ in range(missing - 1):
+                next(self._wire.leases)
+            self._wire.send(WantedAhead(self._number, first, missing, self._need.tokens))
+
+
+class _Need:
+    """How many leases are needed ahead, by how many were needed of late."""
+
+    def __init__(self) -> None:
+        self._began_at = 0.0
+        self._now = self._before = 0
+        self._tokens = 0.0
+
+    def began(self, now: float, tokens: int) -> None:
+        """A call wants to make an attempt."""
+        self._move(now)
+        self._now += 1
+        self._tokens += (tokens - self._tokens) / 8 if self._tokens else tokens
+
+    def ahead(self, now: float) -> int:
+        """How many may be needed in a moment."""
+        self._move(now)
+        return min(_MOST_AHEAD, max(self._now, self._before))
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens each takes."""
+        return ceil(self._tokens)
+
+    def _move(self, now: float) -> None:
+        if now - self._began_at >= _WINDOW_S:
+            lasts = now - self._began_at < 2 * _WINDOW_S
+            self._before, self._now, self._began_at = (self._now if lasts else 0), 0, now
+
+
+class LeasedAttempt:
+    """An attempt at a LeasedGate."""
+
+    __slots__ = ("_answer", "_call", "_cost", "_gate", "_lease", "_tokens", "_wire")
+
+    def __init__(self, gate: LeasedGate, wire: _Wire, call: Call, tokens: int) -> None:
+        self._gate = gate
+        self._wire = wire
+        self._call = call
+        self._tokens = tokens
+        self._lease = 0
+        self._cost: float | None = None
+        self._answer: tuple[int, float] | None = None
+        """Tokens, and seconds for which nobody asks."""
+
+    async def __aenter__(self) -> Self:
+        self._lease = await self._gate.take(self._call, self._tokens)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tokens, hold_s = self._answer or (0, 0.0)
+        self._wire.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
+
+    def spent(self, cost: float | None) -> None:
+        """It cost so many USD; None: nobody knows."""
+        self._cost = cost
+
+    def succeeded(self, tokens: int, hold_s: float) -> None:
+        """It was answered."""
+        self._answer = tokens, hold_s
+        self._gate.answers += 1
+
+    def failed(self, error: ModelError, *, alone: bool) -> None:
+        """It was not answered, or refused."""
+        told = self._told(error, alone)
+        self._gate.answers += told.kind == "other"
+        self._wire.send(told)
+
+    def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
+        problem = self._wire.redact(str(error))
+        if isinstance(error, TransientError):
+            return AttemptFailed(
+                self._lease,
+                problem,
+                "transient",
+                error.retry_after,
+                error.throttled,
+                error.misaddressed,
+                alone,
+            )
+        permanent = isinstance(error, ModelUnavailable) and error.permanent
+        return AttemptFailed(self._lease, problem, "permanent" if permanent else "other")

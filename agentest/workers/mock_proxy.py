@@ -1,0 +1,285 @@
+"""In the run's own process: conversations of a worker among those that are under way.
+
+The servers beside the agents are here, the mocks there: each call goes to the worker, and its answer back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from agentest.mock_servers.port import (
+    Addresses,
+    AskedTurn,
+    How,
+    Identity,
+    Outside,
+    ServedAnswer,
+    ServedCall,
+    Serving,
+    Stay,
+    TurnTraces,
+)
+from agentest.mock_servers.registry import Registry
+from agentest.workers.channel import (
+    Begin,
+    Enter,
+    Leave,
+    Question,
+    RealResult,
+    Refused,
+    Reply,
+    Send,
+    SpansTold,
+    SpansWanted,
+    Wait,
+    Withdrawn,
+    can_be_sent,
+)
+
+_TOO_DEEP = TurnTraces(missing="traces incomplete: what its spans tell is nested too deeply to be read")
+_GONE = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
+
+
+class Guests:
+    """The conversations of one worker."""
+
+    def __init__(self, registry: Registry, send: Send, tasks: TaskGroup) -> None:
+        """`tasks`: where conversations wait until they may begin."""
+        self._registry = registry
+        self._send = send
+        self._tasks = tasks
+        self._waiting: dict[str, anyio.CancelScope] = {}
+        self._under_way: dict[str, Identity] = {}
+        self._questions = Questions(send)
+
+    def receive(self, message: Enter | Leave | Reply | SpansWanted) -> None:
+        """Handle a message of the worker, at once: the ones that follow count on it."""
+        match message:
+            case Enter():
+                scope = self._waiting[message.who.key] = anyio.CancelScope()
+                self._tasks.start_soon(self._enter, message.who, scope)
+            case Leave():
+                self._leave(message)
+            case Reply():
+                self._questions.answer(message.number, message.answer)
+            case SpansWanted():
+                self._tasks.start_soon(self._tell_spans, message.asked)
+
+    def close(self) -> None:
+        """The worker has ended, and so have its conversations. Whoever waits for an answer gets a refusal."""
+        for key in [*self._waiting, *self._under_way]:
+            self._leave(Leave(key=key, failed=True, at_work_s=0.0))
+        self._questions.close()
+
+    async def _enter(self, who: Identity, scope: anyio.CancelScope) -> None:
+        with scope:
+            if scope.cancel_called:  # it left before this task began
+                return
+            serving = _Serving(who, self._questions)
+            stay = await self._registry.enter(who, serving, partial(self._outside, who.key))
+            if scope.cancel_called:  # it left in the moment in which it might have begun
+                self._registry.leave(who, failed=True)
+                return
+            del self._waiting[who.key]
+            self._under_way[who.key] = who
+            self._send(Begin(who.key, stay.addresses, traces=stay.traces is not None))
+
+    async def _tell_spans(self, asked: AskedTurn) -> None:
+        who = self._under_way.get(asked.key)
+        group = self._registry.group_of(who.agent) if who else None
+        if group is None or group.traces is None:
+            return  # it has left
+        told = await group.traces.spans_of(asked)
+        if asked.key in self._under_way:
+            self._send(SpansTold(asked.key, told if can_be_sent(told) else _TOO_DEEP))
+
+    @asynccontextmanager
+    async def _outside(self, key: str) -> AsyncIterator[None]:
+        self._send(Wait(key))
+        yield
+
+    def _leave(self, left: Leave) -> None:
+        if who := self._under_way.pop(left.key, None):
+            self._registry.leave(who, failed=left.failed, at_work_s=left.at_work_s)
+        elif scope := self._waiting.pop(left.key, None):
+            scope.cancel()
+
+
+class Questions:
+    """Questions to one worker, and who waits for their answers."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._numbers: Iterator[int] = count()
+        self._waiting: dict[int, asyncio.Future[ServedAnswer | None]] = {}
+        self._closed = False
+
+    async def ask(self, key: str, about: ServedCall | RealResult | Refused) -> ServedAnswer:
+        """Ask, and wait for the answer."""
+        if self._closed:
+            return _GONE
+        number = next(self._numbers)
+        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._send(Question(number=number, key=key, about=about))
+        try:
+            return await reply or ServedAnswer(how=How.ANSWERED)
+        except asyncio.CancelledError:
+            self._send(Withdrawn(number))
+            raise
+        finally:
+            del self._waiting[number]
+
+    def answer(self, number: int, answer: ServedAnswer | None) -> None:
+        """Give the answer to who waits for it, if anybody still does."""
+        reply = self._waiting.get(number)
+        if reply is not None and not reply.done():
+            reply.set_result(answer)
+
+    def close(self) -> None:
+        """There will be no more answers."""
+        self._closed = True
+        for number in self._waiting:
+            self.answer(number, _GONE)
+
+
+class _Serving:
+    """One conversation of a worker, which answers calls."""
+
+    def __init__(self, who: Identity, questions: Questions) -> None:
+        self._who = who
+        self._questions = questions
+
+    async def answer(self, call: ServedCall) -> ServedAnswer:
+        return await self._questions.ask(self._who.key, _sendable(call))
+
+    async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
+        """Waits until the worker knows: the agent gets the result only then, and its reply may be quick."""
+        del status  # who records real tools does it in one process
+        told = RealResult(number=number, result=result, failed=failed)
+        if not can_be_sent(told):
+            told = replace(told, result="(nested too deeply to be kept)")
+        await self._questions.ask(self._who.key, told)
+
+    async def refused(self, why: str) -> None:
+        """Waits until the worker knows, for the same reason."""
+        await self._questions.ask(self._who.key, Refused(why=why))
+
+
+def _sendable(call: ServedCall) -> ServedCall:
+    if can_be_sent(call):
+        return call
+    return replace(call, arguments=None, problem="the arguments are nested too deeply")
+
+
+_ENDED = ServedAnswer(how=How.REFUSED, message="the conversation has ended")
+
+
+@dataclass(slots=True)
+class _Hosted:
+    serving: Serving
+    heard: anyio.Event = field(default_factory=anyio.Event)
+    """The run has answered: it may begin, or has to wait."""
+    begun: anyio.Event = field(default_factory=anyio.Event)
+    addresses: Addresses = Addresses()  # noqa: RUF009 - it is frozen
+    traces: bool = False
+    spans: asyncio.Future[TurnTraces] | None = None
+    """What spans tell of the turn that was asked for last."""
+
+
+class HostedConversations:
+    """The conversations of this worker that are, or would be, under way."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._tasks: TaskGroup
+        self._hosted: dict[str, _Hosted] = {}
+        self._answering: dict[int, anyio.CancelScope] = {}
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Answer calls meanwhile: no conversation may be under way outside of the block."""
+        async with anyio.create_task_group() as self._tasks:
+            yield
+            self._tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def under_way(
+        self, who: Identity, serving: Serving, outside: Outside = nullcontext
+    ) -> AsyncIterator[Stay]:
+        """Wait until the conversation may begin, and answer its calls until the block ends."""
+        one = self._hosted[who.key] = _Hosted(serving)
+        stay = Stay(one.addresses)
+        self._send(Enter(who))
+        try:
+            await one.heard.wait()
+            if not one.begun.is_set():
+                async with outside():
+                    await one.begun.wait()
+            stay.addresses = one.addresses
+            stay.traces = self if one.traces else None
+            yield stay
+        except BaseException:  # the run is stopped: nobody tells the agent
+            stay.failed = True
+            raise
+        finally:
+            del self._hosted[who.key]
+            self._send(Leave(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))
+
+    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+        """What the spans of a turn tell (`tool_servers.port.TellsSpans`)."""
+        one = self._hosted[asked.key]
+        one.spans = asyncio.get_running_loop().create_future()
+        self._send(SpansWanted(asked))
+        return await one.spans
+
+    def receive(self, message: Wait | Begin | Question | Withdrawn | SpansTold) -> None:
+        """Handle a message of the run's own process."""
+        match message:
+            case Wait() if one := self._hosted.get(message.key):
+                one.heard.set()
+            case Begin() if one := self._hosted.get(message.key):
+                one.addresses, one.traces = message.addresses, message.traces
+                one.begun.set()
+                one.heard.set()
+            case SpansTold() if (one := self._hosted.get(message.key)) and one.spans and not one.spans.done():
+                one.spans.set_result(message.told)
+            case Question():
+                scope = self._answering[message.number] = anyio.CancelScope()
+                self._tasks.start_soon(self._answer, message, scope)
+            case Withdrawn() if message.number in self._answering:
+                self._answering[message.number].cancel()
+
+    async def _answer(self, question: Question, scope: anyio.CancelScope) -> None:
+        answer: ServedAnswer | None = _ENDED
+        try:
+            with scope:
+                if one := self._hosted.get(question.key):
+                    answer = await _answered(one.serving, question)
+        except Exception as error:  # noqa: BLE001 - one call must not end the others, nor wait for ever
+            answer = ServedAnswer(how=How.FAILED, message=f"internal error: {type(error).__name__}: {error}")
+        finally:
+            del self._answering[question.number]
+        self._send(Reply(number=question.number, answer=answer))
+
+
+async def _answered(serving: Serving, question: Question) -> ServedAnswer | None:
+    if isinstance(question.about, RealResult):
+        real = question.about
+        await serving.answered(real.number, real.result, failed=real.failed)
+        return None
+    if isinstance(question.about, Refused):
+        await serving.refused(question.about.why)
+        return None
+    answer = await serving.answer(question.about)
+    if can_be_sent(answer):
+        return answer
+    return ServedAnswer(how=How.FAILED, message="the mock's answer is nested too deeply")

@@ -1,0 +1,347 @@
+"""Workers in processes of this machine, forked with everything that was prepared.
+
+Scenarios hold functions, which cannot be sent to another process. A process of its own forks the workers, at
+any time: it was forked before the event loop began, and nothing runs in it that a fork could break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from multiprocessing import connection, parent_process
+from multiprocessing.context import ForkProcess
+from typing import Any
+
+import anyio
+
+from agentest.runner.prepare import Prepared
+from agentest.support.errors import ExitCode, UsageError
+from agentest.workers.channel import Link
+from agentest.workers.coordinator import Spread
+from agentest.workers.worker import Worker
+from agentest.workers.worker_pool import OnDisconnect, OnMessage
+
+_PR_SET_PDEATHSIG = 1
+_GRACE_S = 10.0
+"""How long workers may take to end."""
+_NEWS = struct.Struct("=ciq")
+"""What the nursery tells of a worker: a letter, its number, and the id of its process or its exit status."""
+_STARTED, _ENDED = b"s", b"e"
+_ORDER = struct.Struct("=i")
+
+PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that the run's own process handles: it tells the workers."""
+
+MakeWorker = Callable[[int], Worker]
+"""Makes the worker of this number, from 0, in its own process."""
+
+
+@contextmanager
+def forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[Spread]:
+    """The engine whose workers are forked. Must be entered before the event loop begins.
+
+    Args:
+        earlier: whether the conversations are of an earlier run.
+    """
+
+    def make(number: int) -> Worker:
+        return Worker(prepared, number=number + 1, earlier=earlier)
+
+    with forked_workers(make, size) as fleet:
+        yield Spread(fleet)
+
+
+@contextmanager
+def forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
+    """A fleet of so many workers. Must be entered before the event loop begins; all have ended afterwards."""
+    ours, theirs = socket.socketpair()
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=_nurse, args=(make, theirs, ours), name="agentest workers")
+    # Until the process handles them itself, signals to the whole group wait.
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        theirs.close()
+    try:
+        yield ForkedWorkers(ours, size)
+    finally:
+        ours.close()  # it ends when all workers have
+        connection.wait([_end_of(process)], 2 * _GRACE_S)
+        process.kill()
+        process.join()
+
+
+class ForkedWorkers:
+    """Workers that are forked from one process, the nursery.
+
+    Args:
+        nursery: the line to it.
+    """
+
+    called = "worker process"
+
+    def __init__(self, nursery: socket.socket, size: int) -> None:
+        self._nursery = nursery
+        self.size = self.needed = size
+        self._workers: list[_ForkedWorker] = []
+        self._ordering = anyio.Lock()
+        self._heard = b""
+
+    async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> _ForkedWorker:
+        """Have another worker forked. Raises UsageError when that cannot be."""
+        if not self._workers:
+            self._nursery.setblocking(False)
+            asyncio.get_running_loop().add_reader(self._nursery, self._hear)
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise _no_more(error) from None
+        with theirs:  # closed here, the link ends with the worker, and not with us alone
+            worker = _ForkedWorker(await Link.over(ours, on_message, on_disconnect))
+            number = len(self._workers)
+            self._workers.append(worker)
+            try:
+                await self._order(number, theirs)
+            except BaseException as error:
+                await worker.close()
+                if isinstance(error, OSError):
+                    raise _no_more(error) from None
+                raise
+        return worker
+
+    async def _order(self, number: int, end: socket.socket) -> None:
+        """Have a worker forked, when there is room for the order: forking takes longer than ordering."""
+        async with self._ordering:
+            while True:
+                try:
+                    socket.send_fds(self._nursery, [_ORDER.pack(number)], [end.fileno()])
+                except BlockingIOError:
+                    await _until_writable(self._nursery)
+                else:
+                    return
+
+    def _hear(self) -> None:
+        """Read what the nursery tells."""
+        try:
+            data = self._nursery.recv(4096)
+        except BlockingIOError:
+            return
+        except ConnectionError:  # it was killed before it had read an order
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._nursery)
+            for worker in self._workers:
+                worker.end(None)
+            return
+        self._heard += data
+        while len(self._heard) >= _NEWS.size:
+            what, number, value = _NEWS.unpack_from(self._heard)
+            self._heard = self._heard[_NEWS.size :]
+            if what == _STARTED:
+                self._workers[number].begin(value)
+            else:
+                self._workers[number].end(value)
+
+
+class _ForkedWorker:
+    """The run's end of the line to one worker process."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._pid: int | None = None
+        self._unwanted = False
+        self._status: int | None = None
+        self._ended = anyio.Event()
+
+    def send(self, message: object) -> None:
+        self._link.send(message)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    def kill(self) -> None:
+        self._unwanted = True  # its process may not be known yet
+        if self._pid is not None and not self._ended.is_set():
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def begin(self, pid: int) -> None:
+        """It is this process."""
+        self._pid = pid
+        if self._unwanted:
+            self.kill()
+
+    def end(self, status: int | None) -> None:
+        """It has ended, with this status if that is known; a negative one is the signal that killed it."""
+        if not self._ended.is_set():
+            self._status = status
+            self._ended.set()
+            self._link.end_reading()  # a process that it has forked may still have its end
+
+    async def death(self) -> str:
+        with anyio.move_on_after(_GRACE_S):
+            await self._ended.wait()
+        if self._status is None:
+            return "ended"
+        if self._status < 0:
+            return f"was killed by {_name_of(-self._status)}"
+        return f"ended with status {self._status}"
+
+
+async def _until_writable(line: socket.socket) -> None:
+    loop, writable = asyncio.get_running_loop(), anyio.Event()
+    loop.add_writer(line, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(line)
+
+
+def _no_more(error: OSError) -> UsageError:
+    if isinstance(error, ConnectionError):  # its workers have ended with it
+        return UsageError("the process that starts workers was killed, by somebody or for lack of memory")
+    return UsageError(f"no process can be forked any more: {error}")
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # those for real time have none
+        return f"signal {number}"
+
+
+def _nurse(make: MakeWorker, line: socket.socket, others: socket.socket) -> None:
+    """The life of the nursery: fork workers as they are asked for, until the line is closed and all have
+    ended."""
+    others.close()
+    _be_a_process_of_the_run()
+    context = multiprocessing.get_context("fork")
+    workers: dict[int, ForkProcess] = {}
+    ends: dict[int, int] = {}
+    """What tells of a worker's end → its number."""
+    open_line: list[socket.socket] = [line]
+    while open_line or workers:
+        for ready in connection.wait([*open_line, *ends], None if open_line else _GRACE_S) or (None,):
+            if ready is None:  # it was told to end, and did not
+                for process in workers.values():
+                    process.kill()
+            elif ready is line:
+                open_line = _forked_as_ordered(context, make, line, workers)
+                ends |= {_end_of(workers[each]): each for each in workers.keys() - ends.values()}
+            else:
+                number = ends.pop(ready)  # type: ignore[arg-type]
+                process = workers.pop(number)
+                process.join()
+                _close_end(ready)
+                _tell(line, _ENDED, number, process.exitcode or 0)
+
+
+def _end_of(process: Any) -> int:
+    """What is ready to be read when the process has ended.
+
+    Where the system has none of its own, a pipe, which is open as long as any process that it has forked.
+    """
+    return os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else process.sentinel
+
+
+def _close_end(end: Any) -> None:
+    if hasattr(os, "pidfd_open"):
+        os.close(end)
+
+
+def _tell(line: socket.socket, what: bytes, number: int, value: int) -> None:
+    with suppress(OSError):  # nobody is there any more who would read it
+        line.send(_NEWS.pack(what, number, value))
+
+
+def _forked_as_ordered(
+    context: Any, make: MakeWorker, line: socket.socket, workers: dict[int, ForkProcess]
+) -> list[socket.socket]:
+    """Fork the next worker; back comes the line, if it is still open."""
+    try:
+        order, ends, _, _ = socket.recv_fds(line, _ORDER.size, 1)
+    except ConnectionError:  # it was closed before all was read that we have told
+        return []
+    if not order:
+        return []
+    (number,) = _ORDER.unpack(order)
+    end = socket.socket(fileno=ends[0])
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
+    try:
+        process = context.Process(target=_live, args=(make, number, end, line), name="agentest worker")
+        process.start()
+    except OSError:  # the system allows no more; the closed link tells the run
+        _tell(line, _ENDED, number, ExitCode.ERRORED)
+        return [line]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        end.close()
+    workers[number] = process
+    _tell(line, _STARTED, number, process.pid)
+    return [line]
+
+
+def _live(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
+    """The life of a worker, from the fork on."""
+    line.close()  # open, it would hide that the run has ended
+    _be_a_process_of_the_run()
+    threading.Thread(target=_end_with_parent, name="agentest parent", daemon=True).start()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Lines of several processes must not mix, as their parts do with PYTHONUNBUFFERED.
+            stream.reconfigure(line_buffering=True, write_through=False)
+    gc.freeze()  # looking through what was there before the fork would only copy it
+    anyio.run(_work, make, number, end)
+
+
+async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
+    worker = make(number)
+    link = await Link.over(end, worker.receive, lambda: os._exit(ExitCode.ERRORED))
+    await worker.run(link)
+    await link.close()
+
+
+def _be_a_process_of_the_run() -> None:
+    """Leave the signals to the run's own process, and end with the process that has forked us."""
+    # A handler, as what is ignored would be ignored by the programs that we start, too.
+    for number in PARENT_SIGNALS:
+        signal.signal(number, _leave_to_parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
+    _die_with_parent()
+
+
+def _leave_to_parent(number: int, frame: object) -> None:
+    """Ignore a signal to the whole group, like Ctrl-C: the parent decides what to do."""
+
+
+def _die_with_parent() -> None:
+    """Have the system kill us when the parent has ended: no thread of ours runs while C code has the lock of
+    the interpreter."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = parent_process()
+    if parent and os.getppid() != parent.pid:  # it ended before we asked
+        os._exit(ExitCode.ERRORED)
+
+
+def _end_with_parent() -> None:
+    """End when the parent ends, even while something blocks the event loop."""
+    parent = parent_process()
+    if parent:
+        parent.join()
+        os._exit(ExitCode.ERRORED)

@@ -1,0 +1,377 @@
+"""The line between the run's own process and one worker: each end receives what the other one sends.
+
+Only the run's own process can call: it hands over its messages, and asks for those of the worker, who answers
+when there are some. Neither end waits where it sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import anyio
+
+from agentest.workers.channel import packed_together
+
+_T = TypeVar("_T")
+
+ANSWERED_WITHIN_S = 20.0
+"""How long a worker that has nothing to say lets a question for messages wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """With a worker that cannot be called."""
+
+    pause_s: float = 0.2
+    """Before it is called again."""
+    out_of_reach_s: float = 60.0
+    """After which it is given up, whether calls fail or are never answered."""
+
+
+class OutOfReach(Exception):
+    """A call failed, and may be made again."""
+
+
+class HasDied(Exception):
+    """The worker is no more; the text says how it ended, after "the worker"."""
+
+
+class Callee(Protocol):
+    """The worker's end, as it is called. Methods raise OutOfReach and HasDied."""
+
+    async def receive(self, batch: Batch) -> None:
+        """Hand over messages."""
+        ...
+
+    async def take(self, acknowledged: int) -> Batch | None:
+        """Messages of the worker: the batch of this number; all before it have come. None: none yet."""
+        ...
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        ...
+
+
+class Caller:
+    """The end of the run's own process.
+
+    Args:
+        on_message: receives every message of the worker.
+        on_disconnect: is called once, when the worker has died, or has closed its end and all its messages
+            have arrived; not after `close`.
+        begun: set when the worker has begun, or cannot begin; no call is made before. None: it has begun.
+    """
+
+    def __init__(
+        self,
+        callee: Callee,
+        on_message: Callable[[Any], None],
+        on_disconnect: Callable[[], None],
+        patience: Patience = Patience(),
+        begun: asyncio.Event | None = None,
+    ) -> None:
+        self._callee = callee
+        self._patience = patience
+        self._begun = begun or _set_event()
+        self._on_message = on_message
+        self._on_disconnect = on_disconnect
+        self._outgoing: list[object] = []
+        self._outbox = Outbox()
+        self._inbox = Inbox()
+        self._something = asyncio.Event()
+        self._over = anyio.Event()
+        self._closing = False
+        self._death = ""
+        self._tasks = [asyncio.create_task(self._run(work)) for work in (self._hand_over, self._ask)]
+
+    def send(self, message: object) -> None:
+        """Send a message, with all others of this moment. It is lost if the worker has ended."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(message)
+
+    def _flush(self) -> None:
+        messages, self._outgoing = self._outgoing, []
+        if messages and not self._over.is_set():
+            self._outbox.add(packed_together(messages))
+            self._something.set()
+
+    async def close(self) -> None:
+        """Close this end when the worker has received everything, and end the worker."""
+        self._closing = True
+        self._flush()
+        self._outbox.close()
+        self._something.set()
+        try:
+            await asyncio.wait(self._tasks[:1])
+        finally:
+            self._end()
+            self._callee.kill()
+
+    def kill(self) -> None:
+        """End the worker at once; its disconnecting follows."""
+        self._callee.kill()
+        self._disconnect("was ended")
+
+    async def death(self) -> str:
+        """How the worker ended, to be said after "the worker"."""
+        await self._over.wait()
+        return self._death
+
+    async def _run(self, work: Callable[[], Any]) -> None:
+        """One of the two directions, until the worker has ended."""
+        try:
+            await work()
+        except HasDied as error:
+            self._disconnect(str(error))
+        except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
+            self._callee.kill()
+            self._disconnect(f"sent what cannot be handled: {type(error).__name__}: {error}")
+
+    async def _hand_over(self) -> None:
+        while not self._outbox.done:
+            self._something.clear()
+            batch = self._outbox.batch()
+            if batch is None:
+                await self._something.wait()
+            elif batch.last:
+                return
+            else:
+                await self._until_reached(partial(self._callee.receive, batch))
+                self._outbox.acknowledge(batch.number + 1)
+
+    async def _ask(self) -> None:
+        while True:
+            batch = await self._until_reached(partial(self._callee.take, self._inbox.next))
+            if batch is None:
+                continue
+            if batch.last:
+                self._disconnect("closed its end")
+                return
+            for body in self._inbox.accept(batch):
+                for message in pickle.loads(body):
+                    self._on_message(message)
+
+    async def _until_reached(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what a call returns, and call again while the worker is out of reach. Raises HasDied."""
+        await self._begun.wait()
+        clock, within_s = asyncio.get_running_loop().time, self._patience.out_of_reach_s
+        deadline = clock() + within_s
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await call()
+            except TimeoutError:
+                problem = "a call was not answered"
+            except OutOfReach as error:
+                problem = str(error)
+            if clock() >= deadline:
+                self._callee.kill()  # it may still be there, and at work
+                raise HasDied(f"was out of reach for {within_s:.0f} s: {problem}")
+            await anyio.sleep(self._patience.pause_s)
+
+    def _disconnect(self, how: str) -> None:
+        if self._over.is_set():
+            return
+        self._death = how
+        self._end()
+        if not self._closing:
+            self._on_disconnect()
+
+    def _end(self) -> None:
+        self._over.set()
+        current = asyncio.current_task()
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+class Called:
+    """The worker's end: one thread has its event loop, others are in the calls of the run's own process.
+
+    Args:
+        on_broken: is told what went wrong where a message could not be handled.
+    """
+
+    def __init__(self, on_broken: Callable[[Exception], None]) -> None:
+        self._on_message: Callable[[Any], None] | None = None
+        self._early: list[Any] = []
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        """Of the event loop's own thread: in that of a call, anyio could not tell that there is a loop."""
+        self._outgoing: list[object] = []
+        self._outbox = Outbox()
+        self._inbox = Inbox()
+        self._changed = threading.Condition()
+        self._asked = 0
+        self._read = asyncio.Event()
+
+    # In the event loop:
+
+    def listen(self, on_message: Callable[[Any], None]) -> None:
+        """From now on, this receives every message, in the event loop; first those that have come before."""
+        early, self._early = self._early, []
+        for message in early:
+            on_message(message)
+        self._on_message = on_message
+
+    def send(self, message: object) -> None:
+        """Send a message, with all others of this moment."""
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(message)
+
+    def _flush(self) -> None:
+        messages, self._outgoing = self._outgoing, []
+        if not messages:
+            return
+        body = packed_together(messages)
+        with self._changed:
+            self._outbox.add(body)
+            self._changed.notify_all()
+
+    async def close(self) -> None:
+        """Close this end when the other end has read everything."""
+        self._flush()
+        with self._changed:
+            self._outbox.close()
+            done = self._outbox.done
+            self._changed.notify_all()
+        if not done:
+            await self._read.wait()
+
+    def _look(self) -> None:
+        with self._changed:
+            done = self._outbox.done
+        if done:
+            self._read.set()
+
+    def _deliver(self, body: bytes) -> None:
+        try:
+            for message in pickle.loads(body):
+                if self._on_message is None:
+                    self._early.append(message)
+                else:
+                    self._on_message(message)
+        except Exception as error:  # noqa: BLE001 - in a callback, nobody would learn of it
+            self._on_broken(error)
+
+    # In threads of calls:
+
+    def receive(self, batch: Batch) -> None:
+        """Take over messages of the run's own process."""
+        with self._changed:
+            for body in self._inbox.accept(batch):  # within the lock: two calls must not change their order
+                self._in_loop(partial(self._deliver, body))
+
+    def take(self, acknowledged: int, wait_s: float = ANSWERED_WITHIN_S) -> Batch | None:
+        """The batch of this number, when there is something in it; all before it have been received.
+
+        None after a while, and when a later call asks the same: the answer to this one would be lost.
+        """
+        with self._changed:
+            self._asked += 1
+            mine = self._asked
+            self._outbox.acknowledge(acknowledged)
+            self._in_loop(self._look)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._asked != mine or self._outbox.batch() is not None, wait_s)
+            return self._outbox.batch() if self._asked == mine else None
+
+    def _in_loop(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended: there is nobody to tell
+            self._loop.call_soon_threadsafe(callback, context=self._context)
+
+
+_MOST_BYTES = 8_000_000
+"""Of a batch, unless a single message is larger: what is sent at once is in memory several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages that go together."""
+
+    number: int
+    """One more than that of the batch before it."""
+    bodies: tuple[bytes, ...]
+    last: bool = False
+    """Whether nothing follows: the end that sent it is closed."""
+
+
+class Outbox:
+    """What one end has to send. It is not safe in several threads at once."""
+
+    def __init__(self) -> None:
+        self._bodies: deque[bytes] = deque()
+        self._sent: Batch | None = None
+        """What the other end has perhaps not received."""
+        self._number = 0
+        self._closing = False
+
+    def add(self, body: bytes) -> None:
+        """Send it after everything else."""
+        self._bodies.append(body)
+
+    def close(self) -> None:
+        """Nothing is added from now on."""
+        self._closing = True
+
+    @property
+    def done(self) -> bool:
+        """Whether it is closed, and the other end has everything."""
+        return self._closing and self._sent is None and not self._bodies
+
+    def acknowledge(self, number: int) -> None:
+        """The other end has all batches before this number."""
+        if self._sent is not None and self._sent.number < number:
+            self._sent = None
+
+    def batch(self) -> Batch | None:
+        """What the other end is to be sent: the same again until it has it. None: there is nothing yet."""
+        if self._sent is None and self._bodies:
+            self._sent = Batch(self._number, self._taken())
+            self._number += 1
+        elif self._sent is None and self._closing:
+            return Batch(self._number, (), last=True)
+        return self._sent
+
+    def _taken(self) -> tuple[bytes, ...]:
+        taken = [self._bodies.popleft()]
+        size = len(taken[0])
+        while self._bodies and size + len(self._bodies[0]) <= _MOST_BYTES:
+            size += len(self._bodies[0])
+            taken.append(self._bodies.popleft())
+        return tuple(taken)
+
+
+class Inbox:
+    """What one end has received."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        """The number of the batch that comes next: all before it are here."""
+
+    def accept(self, batch: Batch) -> tuple[bytes, ...]:
+        """What is new in a batch: nothing, where it has come before."""
+        if batch.number < self.next or batch.last:
+            return ()
+        if batch.number > self.next:
+            raise ValueError(f"batch {batch.number} has come before batch {self.next}")
+        self.next += 1
+        return batch.bodies

@@ -1,0 +1,118 @@
+"""Agents that each worker starts beside itself: opened there, and what they tell is told to the run.
+
+A worker may be on another machine, so what stands beside such an agent (mock servers, receivers of traces) is
+the worker's own, too; all other agents have theirs in the run's own process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
+
+from anyio.abc import TaskGroup
+
+from agentest.mock_servers.port import Conversations, Identity, Outside, Serving, Stay
+from agentest.runner.agents import in_worker, per_worker_part, start_servers, with_ports
+from agentest.runner.prepare import Prepared
+from agentest.runner.session import Session
+from agentest.runner.sources import Origin
+from agentest.support.errors import UsageError
+from agentest.support.http.address_guard import AddressGuard
+from agentest.support.http.client import Client, open_client
+from agentest.workers.channel import (
+    AgentDied,
+    CallRefused,
+    MockServerReached,
+    OfOwnAgent,
+    Send,
+    ServerPrinted,
+    SpanReceived,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a worker's conversations need besides models."""
+
+    prepared: Prepared
+    """The run with the ports of all agents, as this worker reaches them."""
+    client: Client
+    conversations: Conversations
+    """Those under way, to which servers beside agents give calls: servers of this worker, or of the run."""
+
+
+async def open_beside(
+    session: Session, worker: int, stack: AsyncExitStack, tasks: TaskGroup, send: Send, hosted: Conversations
+) -> Opened:
+    """Start the agents that each worker starts, with what stands beside them. The stack ends them.
+
+    Args:
+        worker: which one this is, from 1.
+        hosted: the conversations to which the run's own process gives calls.
+
+    Raises UsageError.
+    """
+    prepared = stack.enter_context(with_ports(in_worker(session.prepared, worker)))
+    own = per_worker_part(prepared)
+    if not own.plan.agents:
+        client = await stack.enter_async_context(open_client(AddressGuard()))
+        return Opened(prepared, client, hosted)
+
+    def say(text: str) -> None:
+        session.say(f"worker {worker}: {text}")
+
+    try:
+        started = await start_servers(
+            own,
+            stack,
+            tasks,
+            session.on_note,
+            keep_span=lambda line: send(SpanReceived(line)),
+            say=say,
+            keep_output=lambda log, lines: send(ServerPrinted(log, lines)),
+            on_end=lambda: send(AgentDied()),
+        )
+    except UsageError as error:
+        raise type(error)(prepared.loaded.redact(f"worker {worker}: {error}")) from None
+    if started.registry is None:
+        return Opened(prepared, started.client, hosted)
+    started.registry.on_refused = lambda one: send(CallRefused(one.agent, one.tool, one.why))
+    started.registry.on_reached = lambda group: send(MockServerReached(group.reached))
+    return Opened(prepared, started.client, ByAgent(own.plan.agents, started.registry, hosted))
+
+
+class ByAgent:
+    """The conversations under way: some agents have servers of their own, all others those of the run."""
+
+    def __init__(self, agents: Collection[str], own: Conversations, others: Conversations) -> None:
+        self._agents = frozenset(agents)
+        self._own = own
+        self._others = others
+
+    def under_way(
+        self, who: Identity, serving: Serving, outside: Outside = nullcontext
+    ) -> AbstractAsyncContextManager[Stay]:
+        """Wait until the conversation may begin; its calls are answered until the block ends."""
+        conversations = self._own if who.agent in self._agents else self._others
+        return conversations.under_way(who, serving, outside)
+
+
+def keep_told(origin: Origin) -> Callable[[OfOwnAgent], None]:
+    """In the run's own process: what keeps what agents tell that workers have started."""
+
+    def keep(message: OfOwnAgent) -> None:
+        match message:
+            case ServerPrinted() if origin.keep_output:
+                origin.keep_output(message.log, message.lines)
+            case SpanReceived() if origin.keep_span:
+                origin.keep_span(message.line)
+            case MockServerReached():
+                origin.reached.update(message.reached)
+            case CallRefused():
+                from agentest.mock_servers.registry import Unclaimed
+
+                one = Unclaimed(agent=message.agent, tool=message.tool, why=message.why)
+                origin.refused[one] = origin.refused.get(one, 0) + 1
+
+    return keep
