@@ -15,8 +15,8 @@ from agentest.scenarios.trajectory import Trajectory
 
 _EXACT_MODES = ("strict", "unordered", "within")
 """They forbid every call that is not expected."""
-_PROBES = ("a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
-"""Replies that no pattern matches together unless it matches every reply."""
+_PROBES = ("", "a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
+"""Texts that no pattern matches together unless it matches everything."""
 
 
 def vacuous_checks(unit: Unit) -> Iterator[str]:

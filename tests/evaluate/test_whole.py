@@ -289,6 +289,7 @@ def leaves(conversation: Any) -> None:
 def changes(conversation: Conversation, state: dict[str, Any]) -> None:
     state.clear()
     conversation.tool_calls[0].args["date"] = "never"
+    assert not state
 
 
 def generates(conversation: Conversation) -> Any:
