@@ -186,11 +186,21 @@ def _translated(error: Exception, redact: Redactor) -> ModelError:
     if status in REFUSED:
         return RequestRefused(text)
     if status in TRANSIENT or (isinstance(status, int) and status >= 500):
-        no_connection = type(error).__name__ == "APIConnectionError"
-        return TransientError(text, _retry_after(error), throttled=status == 429, misaddressed=no_connection)
+        nobody = _has_no_connection(error)
+        return TransientError(text, _retry_after(error), throttled=status == 429, misaddressed=nobody)
     if isinstance(error, TimeoutError | ConnectionError):
-        return TransientError(text, misaddressed=isinstance(error, ConnectionRefusedError))
+        return TransientError(text, misaddressed=_has_no_connection(error))
     return ModelUnavailable(text, permanent=status in HOPELESS)
+
+
+def _has_no_connection(error: BaseException | None) -> bool:
+    """Whether nobody was reached, or nobody who speaks HTTP and JSON: litellm has a status for these, too."""
+    while error is not None:
+        refused = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+        if refused or type(error).__name__ == "APIConnectionError":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _retry_after(error: Exception) -> float | None:

@@ -38,7 +38,7 @@ class Agentest:
 
         Raises UsageError for what cannot be run, and in async code, where `run_async` is awaited.
         """
-        refuse_in_async_code("agentest.runner", "await agentest.run_async(…)")
+        refuse_in_async_code("agentest.run", "await agentest.run_async(…)")
         return run_scenarios(scenarios, **self._with_config(given))
 
     async def run_async(self, *scenarios: Scenario, **given: Any) -> CheckedRun:

@@ -52,7 +52,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 @pytest.fixture(scope="session")
 def agentest(request: pytest.FixtureRequest) -> Agentest:
-    """Run scenarios and evaluation sets in a test: `agentest.runner(scenario(…)).check()`."""
+    """Run scenarios and evaluation sets in a test: `agentest.run(scenario(…)).check()`."""
     from agentest.pytest_plugin.fixture import Agentest
     from agentest.pytest_plugin.project import project_file
 

@@ -166,7 +166,7 @@ def _run_cases(result: RunResult) -> list[_Case]:
 
 def _run_case(text: str) -> _Case:
     first = text.split("\n", 1)[0]
-    error = element("error", {"type": "agentest.runner", "message": first}, [in_rows(text)])
+    error = element("error", {"type": "agentest.run", "message": first}, [in_rows(text)])
     return _Case("the run as a whole", 0, Status.ERRORED, 0.0, lambda: [error])
 
 

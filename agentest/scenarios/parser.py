@@ -112,7 +112,7 @@ def texts_of(value: Any, key: str) -> tuple[str, ...]:
     texts = as_list(value)
     for item in texts:
         if not isinstance(item, str) or not item:
-            raise ValueError(f"{key}: expected a text or a list of texts, found {brief(text)}")
+            raise ValueError(f"{key}: expected a text or a list of texts, found {brief(item)}")
     return tuple(texts)
 
 

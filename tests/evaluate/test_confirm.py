@@ -253,7 +253,7 @@ def test_an_answer_that_is_missing_is_not_asked_of_the_second_model() -> None:
     assert models.of("second") == []
     goal = held(result).metrics["goal_completion"]
     assert isinstance(goal, Unscored)
-    assert goal.error.startswith("model first: ")
+    assert goal.error.startswith("judging goal_completion: model first: ")
 
 
 def test_long_reasons_are_quoted_in_part() -> None:

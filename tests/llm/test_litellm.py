@@ -90,11 +90,11 @@ def test_the_reply(told: dict[str, Any]) -> None:
     assert answer["usage"]["prompt_tokens"] == 15
 
 
-@pytest.mark.parametrize("case", ["429", "503", "529", "500", "reset", "page", "openai 429"])
+@pytest.mark.parametrize("case", ["429", "503", "529", "500", "reset", "page", "nowhere", "openai 429"])
 def test_transient_errors(told: dict[str, Any], case: str) -> None:
-    """What may pass is transient."""
+    """What may pass is transient; the address may be wrong where nobody, or no model, answers."""
     assert told[case]["error"] == "TransientError"
-    assert told[case]["sure"] is (case == "503")
+    assert told[case]["misaddressed"] is (case in ("reset", "page", "nowhere"))
 
 
 @pytest.mark.parametrize("case", ["429", "529", "openai 429"])
@@ -292,18 +292,18 @@ def test_failures_that_pass(wire: dict[str, Any], case: str, failures: int) -> N
 
 
 def test_failures_that_stay(wire: dict[str, Any]) -> None:
-    """A model that stays overloaded is asked as often as `retries` says; the error tells what it said."""
+    """A model that stays overloaded for a whole deadline is an error, which tells what it said."""
     (answer,) = wire["claude 529 for ever"]["told"]
-    assert answer["calls"] == 2
+    assert 2 <= answer["calls"] < 20
     assert "Overloaded" in answer["error"]
-    assert "tried 2 times" in answer["error"]
 
 
 @BOTH
 def test_a_wrong_key(wire: dict[str, Any], model: str) -> None:
-    """A wrong key is asked with once, and the error says so without showing it."""
+    """A wrong key is tried once with the question and once with another, and the error says so without
+    showing it."""
     (answer,) = wire[f"{model} 401"]["told"]
-    assert (answer["calls"], answer["kind"]) == (1, "ModelUnavailable")
+    assert (answer["calls"], answer["kind"]) == (2, "ModelUnavailable")
     assert "AuthenticationError" in answer["error"]
     assert "wrong-key" not in answer["error"]
 
@@ -312,8 +312,8 @@ def test_a_model_that_hangs(wire: dict[str, Any]) -> None:
     """A request without an answer ends by the time-out, is made again, and then is an error."""
     case = wire["claude hangs"]
     (answer,) = case["told"]
-    assert "no answer within 0.4 s (tried 2 times)" in answer["error"]
-    assert len(case["received"]) == 2
+    assert "no answer within 2 s, all attempts together" in answer["error"]
+    assert 2 <= len(case["received"]) < 9
     assert case["took_s"] < 30
 
 

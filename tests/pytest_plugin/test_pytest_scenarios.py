@@ -468,13 +468,13 @@ def says(text):
     return scenario("own", turns=[{"user_message": "Hi", "expect": {"contains": text}}])
 
 def test_passes(agentest):
-    agentest.runner(says("Hello")).check()
+    agentest.run(says("Hello")).check()
 
 def test_fails(agentest):
-    agentest.runner(says("Goodbye")).check()
+    agentest.run(says("Goodbye")).check()
 
 def test_is_skipped(agentest):
-    agentest.runner(scenario("own", turns=["Hi"], skip="not yet")).check()
+    agentest.run(scenario("own", turns=["Hi"], skip="not yet")).check()
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -491,7 +491,7 @@ def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: Scr
     assert len(agent.requests) == 3
     result.stdout.fnmatch_lines(
         [
-            '>       agentest.runner(says("Goodbye")).check()',
+            '>       agentest.run(says("Goodbye")).check()',
             "E       *ScenarioFailed: 1 of 1 scenarios did not pass",
             "E               ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
         ]

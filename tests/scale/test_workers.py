@@ -199,22 +199,22 @@ def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
     """Fewer conversations and calls at once, within what is allowed, with all numbers in one note."""
     run = prepared(units=100, concurrency=100, user={}, judge={"max_concurrency": 50})
     fit = fitted(run, allow=allowing(RESERVE + 110))
-    assert fit.request.options.concurrency == 9
+    assert fit.request.options.concurrency == 24
     assert fit.user
     assert fit.judge
-    assert (fit.user.max_concurrency, fit.judge.max_concurrency) == (95, 4)
+    assert (fit.user.max_concurrency, fit.judge.max_concurrency) == (73, 12)
     (note,) = fit.notes
-    assert "100 conversations with 1,050 model calls at once need 1,182 file descriptors" in note
+    assert "100 conversations with 350 model calls at once need 482 file descriptors" in note
     assert f"{RESERVE + 110} are allowed" in note
-    assert "9 conversations" in note
-    assert "ulimit -n 1182" in note
+    assert "24 conversations" in note
+    assert "ulimit -n 482" in note
     assert "--concurrency" in note
 
 
 def test_workers_of_ray_have_limits_of_their_own() -> None:
     """This process has no connections then; each worker allows itself as many as its node lets it have."""
     run = prepared(units=100, concurrency=100, user={})
-    assert within_limits(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 10
+    assert within_limits(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 27
     on_ray = replace(run, request=replace(run.request, options=replace(run.request.options, engine="ray")))
     assert within_limits(on_ray, 1, allowing(RESERVE + 110)) == on_ray
     asked: list[int] = []
@@ -224,7 +224,7 @@ def test_workers_of_ray_have_limits_of_their_own() -> None:
         return needed
 
     make_room(on_ray, allow)
-    assert asked == [RESERVE + 1100]
+    assert asked == [RESERVE + 400]
 
 
 def test_programs_need_more_file_descriptors() -> None:
@@ -282,4 +282,4 @@ def test_only_what_there_is_needs_connections() -> None:
     fitted(run, allow=allow)
     fitted(replay, allow=allow)
     fitted(other, allow=allow)
-    assert asked == [RESERVE + 9 + 90, RESERVE + 9, RESERVE + 9 + 90 + 90]
+    assert asked == [RESERVE + 9 + 27, RESERVE + 9, RESERVE + 9 + 27 + 27]

@@ -59,6 +59,9 @@ def failing(status: int, text: str) -> Answer:
     return Answer(json.dumps(body).encode(), status, {"retry-after": "7"})
 
 
+NOWHERE = Answer()
+"""Of a server that is not there."""
+
 CASES: dict[str, tuple[str, Answer]] = {
     "answer": ("anthropic/claude-sonnet-4-5", message('{"reason": "r", "value": 3}')),
     "429": ("anthropic/claude-sonnet-4-5", failing(429, "slow down")),
@@ -69,6 +72,7 @@ CASES: dict[str, tuple[str, Answer]] = {
     "404": ("anthropic/claude-sonnet-4-5", failing(404, "no such model")),
     "400": ("anthropic/claude-sonnet-4-5", failing(400, "output_format is not supported")),
     "reset": ("anthropic/claude-sonnet-4-5", RESET),
+    "nowhere": ("anthropic/claude-sonnet-4-5", NOWHERE),
     "page": ("anthropic/claude-sonnet-4-5", Answer(b"<html>")),
     "openai": ("openai/gpt-4o", completion({"reason": "r", "value": 3})),
     "openai 429": ("openai/gpt-4o", error(429, "slow down", {"retry-after": "7"})),
@@ -92,7 +96,7 @@ async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
             max_tokens=99,
             timeout_s=20,
             headers={"X-Team": "blue"},
-            body={"api_base": server.origin},
+            body={"api_base": "http://127.0.0.1:9" if answer is NOWHERE else server.origin},
         )
         model = adapter.LiteLLMChatModel(spec, await adapter.load())
         request = ChatRequest(asked, "Rating", schema, Level.SCHEMA, CallKey("judge", "s"))
@@ -101,7 +105,7 @@ async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
         except ModelError as failure:
             told = {"error": type(failure).__name__, "text": str(failure)}
             told["retry_after"] = getattr(failure, "retry_after", None)
-            told["sure"] = getattr(failure, "sure", None)
+            told["misaddressed"] = getattr(failure, "misaddressed", None)
         received = [asdict(r) for r in server.received]
     return {**told, "received": received}
 
