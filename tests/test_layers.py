@@ -182,3 +182,95 @@ def test_litellm_is_imported_in_one_place() -> None:
 def test_every_module_has_a_place() -> None:
     """No room is forgotten in the table, and the table names none that is gone."""
     assert {room_of(p) for p in modules()} - {"__init__"} == set(ALLOWED)
+
+
+MOST_ROOMS, MOST_FLOORS = 24, 12
+SHORTEST, LONGEST = 40, 600
+SHORT = {
+    "__main__.py",
+    "version.py",
+    "adk_plugin.py",  # `python -m agentest.adk_plugin` prints one file
+    "evalset.py",  # the former name of a package
+    "report/json.py",  # a reporter of its own
+    "workers/ray/probe.py",  # Ray sends this function by value
+}
+"""Modules that may be shorter than a chapter."""
+RETIRED = frozenset(
+    [
+        "about",
+        "afterwards",
+        "aloud",
+        "aside",
+        "asked",
+        "beside",
+        "boxes",
+        "by_hand",
+        "crew",
+        "deed",
+        "desks",
+        "door",
+        "elsewhere",
+        "ending",
+        "frame",
+        "gate",
+        "going_on",
+        "guests",
+        "handed",
+        "held",
+        "holding",
+        "hosts",
+        "keeping",
+        "kept",
+        "known",
+        "late_file",
+        "life",
+        "line",
+        "lines",
+        "looking",
+        "members",
+        "mishaps",
+        "one_call",
+        "own",
+        "pace",
+        "place",
+        "printed",
+        "pulse",
+        "reach",
+        "remark",
+        "sayings",
+        "seeing",
+        "shares",
+        "shown",
+        "sight",
+        "sightings",
+        "spreading",
+        "standing",
+        "talking",
+        "told",
+        "unanswered",
+        "under_way",
+        "unheard",
+        "whose_code",
+        "wish",
+        "wishes",
+        "words",
+    ]
+)
+"""Names that tell a stranger nothing. No module has one."""
+
+
+def test_there_are_few_rooms_and_floors() -> None:
+    """Twenty-four folders are what a newcomer can keep in mind."""
+    folders = {room_of(path) for path in modules() if len(path.relative_to(PACKAGE).parts) > 1}
+    assert len(folders) <= MOST_ROOMS
+    assert len(FLOORS) <= MOST_FLOORS
+
+
+def test_modules_are_chapters() -> None:
+    """Neither paragraphs nor books, and named by a noun of the domain."""
+    lengths = {
+        shown(p): p.read_text(encoding="utf-8").count("\n") for p in modules() if p.name != "__init__.py"
+    }
+    assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
+    assert {name: n for name, n in lengths.items() if n < SHORTEST and name not in SHORT} == {}
+    assert {name for name in lengths if Path(name).stem in RETIRED} == set()

@@ -12,7 +12,7 @@ from agentest.runner.run import handled_signals
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import end_at_once, in_event_loop
 from agentest.support.terminal import say, tell
-from agentest.web.door import Door
+from agentest.web.listener import Door
 from agentest.web.project import Project
 
 

@@ -12,8 +12,8 @@ import anyio
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
+from agentest.models.admission import Attempt, Call, Gate, LocalGate
 from agentest.models.budget import Price
-from agentest.models.gate import Attempt, Call, Gate, LocalGate
 from agentest.models.limits import estimate_tokens
 from agentest.models.port import (
     Answered,

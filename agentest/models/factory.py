@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from agentest.config.models import ModelWish
 from agentest.models import litellm_adapter
+from agentest.models.admission import Gates, LocalGate, LocalGates
 from agentest.models.budget import Budget, price_of
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import Gates, LocalGate, LocalGates
 from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
 from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import Answers, ChatModel, Ledger, Model

@@ -16,11 +16,11 @@ from agentest.config.config import Config
 from agentest.config.models import Batch
 from agentest.domain.events import Emit, Noted, TimePassed
 from agentest.domain.results import RunResult, Severity, Status
+from agentest.models.admission import Gates, LocalGates
 from agentest.models.budget import Budget
 from agentest.models.cassette import Cassettes
 from agentest.models.factory import Models, ModelTerms
 from agentest.models.factory import open_models as open_llm
-from agentest.models.gate import Gates, LocalGates
 from agentest.models.port import Ledger
 from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Tape
 from agentest.runner.plan import Options, Plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from agentest.domain.goal_outcome import goal_outcome, goal_reason
@@ -35,10 +36,21 @@ from agentest.runner.vacuous_checks import vacuous_checks
 from agentest.scenarios.calls import AnyOf, ToolName, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.error_texts import reads_like_error
 from agentest.support.replacing import replace
 from agentest.support.text import shortened
 
+_ERROR_CHARS = 1_000
+_ERROR_TEXT = re.compile(
+    r"""\s*(?:
+        [\w.]*(?:error|exception)\s*:\s
+        | \{\s*"error"
+        | (?:http(?:/[\d.]+)?|error|status)\s+(?:code\s+)?[45]\d\d\b
+        | (?:[45]\d\d\s*[:-]?\s+)?
+          (?:internal\s+server\s+error|bad\s+gateway|service\s+unavailable|gateway\s+time-?out)
+        | .*traceback\s\(most\ recent\ call\ last\)
+    )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
 _LATE = (WarningCode.UNKNOWN_TOOL, WarningCode.NO_CALL_SEEN)
 """Known only when the whole run is."""
 _EXACT_MODES = ("strict", "unordered", "within")
@@ -212,7 +224,7 @@ def _error_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> I
     if is_read or any(map(_is_judged, conversations)):
         return
     turns = [turn for each in conversations for turn in each.conversation.turns]
-    errors = [turn for turn in turns if reads_like_error(turn.agent_message)]
+    errors = [turn for turn in turns if _reads_like_error(turn.agent_message)]
     found = [turn for turn in errors if not _is_checked(scenario, turn)]
     if not found:
         return
@@ -478,7 +490,7 @@ def _slim_turn(turn: Turn) -> Turn:
         for call in turn.tool_calls
     )
     # The scenario's warnings are about replies that read like errors.
-    reply = shortened(turn.agent_message) if reads_like_error(turn.agent_message) else ""
+    reply = shortened(turn.agent_message) if _reads_like_error(turn.agent_message) else ""
     return replace(turn, user_message="", agent_message=reply, tool_calls=calls, remarks=(), state_after=None)
 
 
@@ -562,3 +574,8 @@ def _ways(tool: str, of_cases: bool) -> str:
         f"To answer them: {mocks.replace(' = ', '=')} in the scenario; to have them fail it: "
         "--unmocked-tools error"
     )
+
+
+def _reads_like_error(text: str) -> bool:
+    """Return True if a text begins as an exception or a server's error page does, or has a traceback."""
+    return _ERROR_TEXT.match(text[:_ERROR_CHARS]) is not None

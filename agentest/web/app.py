@@ -22,11 +22,11 @@ from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
-from agentest.web.door import Door
 from agentest.web.guard import Guard
 from agentest.web.jobs import ON_WAIT, add_jobs
 from agentest.web.json_exchange import answered
 from agentest.web.labels import add_labels
+from agentest.web.listener import Door
 from agentest.web.live import add_live
 from agentest.web.project import IMPORTS, UI, Missing, Project
 from agentest.web.runs import add_runs, add_saved

@@ -14,8 +14,8 @@ from typing import Self
 
 import anyio
 
+from agentest.models.admission import Call, GateNumbers
 from agentest.models.budget import BudgetExhausted
-from agentest.models.gate import Call, GateNumbers
 from agentest.models.port import ChatRequest, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable

@@ -17,8 +17,8 @@ from typing import Literal
 import anyio
 from anyio.abc import TaskGroup
 
+from agentest.models.admission import Call, LocalAttempt, LocalGate, LocalGates, Spare
 from agentest.models.budget import BudgetExhausted
-from agentest.models.gate import Call, LocalAttempt, LocalGate, LocalGates, Spare
 from agentest.models.limits import Limiter
 from agentest.models.port import TransientError
 from agentest.support.errors import ModelError, ModelUnavailable

@@ -26,8 +26,8 @@ from agentest.domain.transcript import Blame, Conversation
 from agentest.domain.truncation import MAX_CHARS, stored
 from agentest.mocks.answering import MockContext
 from agentest.mocks.resolver import MockResolver
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel, answer_schema

@@ -16,8 +16,8 @@ from agentest import scenario
 from agentest.conversation.simulated_user import OfflineUser, Said, ScriptedUser, SimulatedUser, User
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import ToolCall, Turn
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel

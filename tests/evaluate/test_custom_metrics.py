@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, scenario
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
 from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput, evaluate_metric
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel

@@ -25,8 +25,8 @@ from agentest.domain.results import (
 )
 from agentest.judging.error_grouping import MOST_FAILURES, Group, deduplicate, group_by_label, settle
 from agentest.judging.evaluation import labelled_failures
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel

@@ -13,8 +13,8 @@ import pytest
 from agentest.domain.results import CauseJoin, ErrorGroup, Severity
 from agentest.domain.root_causes import JudgedCause, judged_causes, root_causes_of
 from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS, Joining, worth_joining
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel

@@ -28,8 +28,8 @@ from agentest.domain.results import (
 from agentest.judging.answers import ANSWERS, CriterionAnswer, criterion_result, score_of
 from agentest.judging.judge import Judge
 from agentest.judging.questions import metric_question
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel, Unreadable, answer_schema, read

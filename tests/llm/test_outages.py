@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from agentest.models.admission import LocalGate
 from agentest.models.budget import Budget, BudgetExhausted
 from agentest.models.caller import LiveAnswers, Patience
 from agentest.models.circuit import Circuit
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import (
     CallKey,

@@ -11,8 +11,8 @@ from model_server import ModelServer, Received, completion
 from pydantic import BaseModel
 
 from agentest.config.config import Config
+from agentest.models.admission import LocalGates
 from agentest.models.factory import ModelTerms, open_models
-from agentest.models.gate import LocalGates
 from agentest.models.port import CallKey
 from agentest.models.providers import ModelSpec, resolve
 

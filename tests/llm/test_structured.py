@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import Answered, CallKey, Ledger, Question

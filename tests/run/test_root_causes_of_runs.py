@@ -16,8 +16,8 @@ from agentest.domain.results import ErrorGroup, RunResult, ScenarioResult, Sever
 from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import Usage
 from agentest.judging.cause_joining import MOST_GROUPS
+from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveAnswers
-from agentest.models.gate import LocalGate
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatReply, ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel

@@ -22,7 +22,7 @@ from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import ScenarioResult, Status
-from agentest.models.gate import LocalGates
+from agentest.models.admission import LocalGates
 from agentest.models.tape import MeasuringLedger
 from agentest.runner.executor import in_order
 from agentest.runner.plan import Plan, Unit

@@ -15,9 +15,9 @@ from fake_time import run
 from pydantic import BaseModel
 
 from agentest.domain.transcript import Usage
+from agentest.models.admission import LocalGate, LocalGates
 from agentest.models.budget import Budget
 from agentest.models.caller import LiveAnswers, Patience
-from agentest.models.gate import LocalGate, LocalGates
 from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
