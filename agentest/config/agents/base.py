@@ -263,8 +263,11 @@ class AnyAgent(ServedAgent):
 
     @property
     def can_report(self) -> bool:
-        """Whether anything can report calls that the agent makes itself: its protocol, `tool_calls`, its
-        traces. A mock server sees its own, and that there are no others is for the user to say."""
+        """Return True if any source can report calls that the agent makes itself.
+
+        Sources are its protocol, `tool_calls` and its traces. A mock server only sees its own calls, so the
+        user has to declare that there are no others.
+        """
         return self.tells_own_calls
 
     @model_validator(mode="after")
