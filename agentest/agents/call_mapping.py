@@ -49,8 +49,7 @@ class ToldCall:
     problem: str | None = None
 
     def is_same(self, other: ToldCall) -> bool:
-        """Return True if both may be one call: they have the same id, or no ids but equal names and
-        arguments."""
+        """Return True if both may be one call: equal ids, or without ids equal names and arguments."""
         if self.id or other.id:
             return self.id == other.id
         return (self.name, self.args) == (other.name, other.args)

@@ -52,8 +52,7 @@ class AgentReply:
     state_error: str | None = None
     """Why the state could not be read, if the agent has one."""
     first_token_ms: float | None = None
-    """Time until the first piece of text, measured like `latency_ms`. None if the text arrived all at once.
-    """
+    """Time until the first piece of text, measured like `latency_ms`. None if it all arrived at once."""
     tells_calls: bool = False
     """True if this reply shows that the agent reports all its calls, which its type alone does not show."""
     calls_hidden: str | None = None

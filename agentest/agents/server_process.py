@@ -169,8 +169,7 @@ class _RunningServer:
             await self._closed.wait()
 
     def tail(self) -> str:
-        """Return the end of the output, to append to a message. Redacted first, so no part of a secret is
-        left."""
+        """Return the end of the output, to append to a message. Redaction comes first, then shortening."""
         whole = self.redact(without_colours("\n".join((*self._lines, self._line))))
         text = whole[-_TAIL_CHARS:].strip()
         return f"\nIts last output:\n{text}" if text else "; it printed nothing"
