@@ -37,6 +37,16 @@ from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.redaction import Redactor, environment_secrets
 
 _DEFAULT_USER = "agentest"
+_LOGGERS = ("google_adk", "google_genai")
+_LAZY_MODULES = (
+    "flows.llm_flows.auto_flow",
+    "auth.auth_preprocessor",
+    "models.google_llm",
+    "apps.compaction",
+)
+"""Modules that google-adk would import during the first turn. That takes seconds, which would count as the
+agent's latency."""
+_EXPECTED_NAMES = "`root_agent`, `get_agent_async` or `app`"
 
 
 async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) -> AdkModuleClient:
@@ -195,18 +205,6 @@ def _json_value(value: Any) -> Any:
         return json.loads(json_text(value))
     except NotJson:
         return safe_repr(value)
-
-
-_LOGGERS = ("google_adk", "google_genai")
-_LAZY_MODULES = (
-    "flows.llm_flows.auto_flow",
-    "auth.auth_preprocessor",
-    "models.google_llm",
-    "apps.compaction",
-)
-"""Modules that google-adk would import during the first turn. That takes seconds, which would count as the
-agent's latency."""
-_EXPECTED_NAMES = "`root_agent`, `get_agent_async` or `app`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

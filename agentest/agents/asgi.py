@@ -27,6 +27,14 @@ from agentest.support.importing import import_object
 _LAST_REQUESTS_S = 5.0
 """Seconds that unfinished requests may take at the end of the run."""
 _PORTS = {"http": 80, "https": 443}
+STARTUP_S = 60.0
+SHUTDOWN_S = 10.0
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
+_RAISED = 500
+"""The status that frameworks send before they re-raise an exception to the server."""
 
 
 def load_app(name: str, app: App | str, root: Path) -> App:
@@ -155,10 +163,6 @@ def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str,
     }
 
 
-STARTUP_S = 60.0
-SHUTDOWN_S = 10.0
-
-
 class CannotStart(Exception):
     """The application failed to start. The message is one sentence."""
 
@@ -238,15 +242,6 @@ class Lifespan:
             lines = str(message.get("message") or "").strip().splitlines()
             self._problem = f"its {kind} failed: {lines[-1] if lines else 'it does not say why'}"
         (self._started if kind == "startup" else self._stopped).set()
-
-
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
-App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-
-_RAISED = 500
-"""The status that frameworks send before they re-raise an exception to the server."""
 
 
 class AppFailed(Exception):

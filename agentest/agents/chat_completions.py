@@ -33,6 +33,11 @@ from agentest.support.templates import Template, Values
 _STREAM_OPTIONS = "stream_options"
 _REJECTED = (400, 422)
 """Statuses that servers return for unknown request fields."""
+WireMessage = dict[str, Any]
+"""A chat-completions message in JSON form."""
+_NON_TEXT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
+"""Types of `content` parts that do not belong to the reply's text."""
+_WHOM = "a chat-completions agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +265,6 @@ def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:
     return calls
 
 
-WireMessage = dict[str, Any]
-"""A chat-completions message in JSON form."""
-
-_NON_TEXT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
-"""Types of `content` parts that do not belong to the reply's text."""
-
-
 def to_wire(messages: Sequence[Message]) -> list[WireMessage]:
     """Convert messages to chat-completions form. The caller may modify the result."""
     return [_written(message) for message in messages]
@@ -346,9 +344,6 @@ def _tool_request(call: Any) -> ToolRequest:
     return ToolRequest(
         identifier if isinstance(identifier, str) else "", name, arguments_text(function.get("arguments"))
     )
-
-
-_WHOM = "a chat-completions agent"
 
 
 def content_of(message: UserText) -> str | list[dict[str, Any]]:

@@ -37,6 +37,10 @@ from agentest.support.trace_context import note_request
 
 _OUTPUT = "what the agent's command wrote"
 _BODIES = {"json": {"messages": "{{messages}}"}, "jsonl": {"message": "{{message}}"}}
+_PIECE_BYTES = 65536
+_LOG_CHARS = 2000
+_FINAL_OUTPUT_S = 1.0
+_GRACE_S = 2.0
 
 
 def open_agent(name: str, config: CommandAgent, resources: Resources) -> CommandClient:
@@ -218,12 +222,6 @@ class Conversing:
             if hearing.asks:
                 break
         return first
-
-
-_PIECE_BYTES = 65536
-_LOG_CHARS = 2000
-_FINAL_OUTPUT_S = 1.0
-_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

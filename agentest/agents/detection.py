@@ -38,7 +38,6 @@ NAMES = {
     "websocket": "a WebSocket endpoint",
 }
 """Type → description of its endpoint, for messages."""
-
 _REQUIRED_FIELDS: Sequence[tuple[str, frozenset[str]]] = (
     ("ag_ui", frozenset({"threadid", "runid"})),
     ("adk", frozenset({"appname", "userid"})),
@@ -51,7 +50,6 @@ _REQUIRED_FIELDS: Sequence[tuple[str, frozenset[str]]] = (
     ("chat_completions", frozenset({"messages", "model"})),
 )
 """Type → required fields that its servers report as missing, in lower case without separators."""
-
 _REQUIRED_PARAMETER = {"input": "responses", "messages": "chat_completions"}
 """Required parameter of an OpenAI API → the type of its endpoint."""
 _PATHS = {
@@ -64,6 +62,12 @@ _LOGIN = {"login", "signin", "sign-in", "sign_in", "log-in", "sso", "oauth", "au
 _MISSING = re.compile(r"missing|required", re.I)
 _NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
+USER_AGENT = "agentest (looks what this server speaks)"
+_TIMEOUT_S = 2.0
+_READ_BYTES = 200_000
+_NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
+_MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
+_CUSTOM_FORM = "it has a form of its own"
 
 
 def recognised(seen: Seen) -> str | None:
@@ -221,12 +225,6 @@ def _without_separators(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-USER_AGENT = "agentest (looks what this server speaks)"
-_TIMEOUT_S = 2.0
-_READ_BYTES = 200_000
-_NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """One response, with the part of the body that was read."""
@@ -342,10 +340,6 @@ class Look:
                     await response.aclose()
         except (*CONNECTION_ERRORS, BadBody, TimeoutError, RefusedAddress, AppFailed):
             return None  # an unreachable path is a valid result of a probe
-
-
-_MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
-_CUSTOM_FORM = "it has a form of its own"
 
 
 def described(finding: Finding) -> str:

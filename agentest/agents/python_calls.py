@@ -17,6 +17,16 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
 
 T = TypeVar("T")
+_ACCEPTED = (
+    "a text, or a chat-completions message or completion: a mapping, a pydantic model, or an object of "
+    "openai, litellm or LangChain, with `content` or `tool_calls`"
+)
+_MESSAGE_FIELDS = ("content", "tool_calls", "refusal", "invalid_tool_calls")
+_TOOL_CALL_FIELDS = ("id", "function", "name", "args", "arguments")
+_PART_FIELDS = ("type", "text", "id", "name", "input")
+_USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+_ANSWER_FIELDS = (*_MESSAGE_FIELDS, "choices", "message", "usage", "usage_metadata")
+Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +99,6 @@ def _result(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str)
     if isinstance(error, AgentestError):
         raise error
     raise AgentError(f"{who} raised {type(error).__name__}: {words_of(error)}") from error
-
-
-_ACCEPTED = (
-    "a text, or a chat-completions message or completion: a mapping, a pydantic model, or an object of "
-    "openai, litellm or LangChain, with `content` or `tool_calls`"
-)
-_MESSAGE_FIELDS = ("content", "tool_calls", "refusal", "invalid_tool_calls")
-_TOOL_CALL_FIELDS = ("id", "function", "name", "args", "arguments")
-_PART_FIELDS = ("type", "text", "id", "name", "input")
-_USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
-_ANSWER_FIELDS = (*_MESSAGE_FIELDS, "choices", "message", "usage", "usage_metadata")
-
-Fields = Mapping[str, Any]
 
 
 def read_answer(answer: Any) -> AgentReply:

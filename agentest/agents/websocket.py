@@ -41,6 +41,9 @@ from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template, without
 from agentest.support.trace_context import note_request, turn_of_requests
 
+_PLACE = "is the path that of the WebSocket?"
+_RETRIED = (429, 502, 503, 504)
+
 
 def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
     """Return the client of an agent behind a WebSocket."""
@@ -218,10 +221,6 @@ def _decoded(text: str) -> Any:
     """Decode a message: a JSON object, list or text; any other message unchanged."""
     value = read_any(text)
     return value if isinstance(value, dict | list | str) else text
-
-
-_PLACE = "is the path that of the WebSocket?"
-_RETRIED = (429, 502, 503, 504)
 
 
 class Connector:

@@ -34,20 +34,18 @@ from agentest.support.redaction import (
 from agentest.support.spelling import snake_case, snake_keys
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
-
-
 _VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
-
-
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
-
-
 _UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
-
-
 _MAX_BYTES = 5_000_000
 """Size limit of a configuration and its `.env`, because YAML needs minutes for larger files."""
 _TOO_DEEP = "is nested too deeply, or a part of it contains itself"
+_MAX_REPEATED_VALUES = 100_000
+"""Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""
+_CHARACTERS_PER_VALUE = 100
+"""A repeated text counts as one more value for every 100 characters."""
+At = tuple[str | int, ...]
+"""The position of an agent in the configuration."""
 
 
 @dataclass(frozen=True)
@@ -324,14 +322,6 @@ def secrets_of(config: Config) -> list[str]:
     return secrets
 
 
-_MAX_REPEATED_VALUES = 100_000
-"""Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""
-
-
-_CHARACTERS_PER_VALUE = 100
-"""A repeated text counts as one more value for every 100 characters."""
-
-
 class Sizes:
     """Counts the values that each YAML node stands for, with its aliases expanded."""
 
@@ -373,10 +363,6 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         for pair in node.value:
             yield from pair
-
-
-At = tuple[str | int, ...]
-"""The position of an agent in the configuration."""
 
 
 def with_instructions(

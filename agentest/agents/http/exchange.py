@@ -20,9 +20,28 @@ from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Headers, Sender
 
 _UNAUTHORIZED = 401
-
 T = TypeVar("T")
 Read = Callable[[DirectResponse], Awaitable[T]]
+_LOGIN_ADVICE = (
+    "log in with `setup: {per: run, endpoint: …, body: …, save: {token: …}}` and send {{token}} in `headers`"
+)
+_BY_STATUS = {
+    400: "`body`, `params` and `headers` are sent as they are written: do they have what the agent asks for?",
+    401: f"are the credentials in `headers` right? For an agent with a login, {_LOGIN_ADVICE}",
+    403: "are the credentials in `headers` right, and may their user do this?",
+    404: "is the path of `endpoint` right?",
+    405: "is `method` right?",
+    411: "is a `body` missing?",
+    413: "`body` is larger than the agent takes",
+    415: "the agent takes another form of `body`: say which by a header, like `Content-Type: "
+    "application/x-www-form-urlencoded` for a form",
+    422: "`body` lacks a field, or has one of another type, than the agent asks for",
+}
+_SEE_OTHER = 303
+_REDIRECTS = (301, 302, 303)
+_BODY_HEADERS = ("content-type", "content-length")
+_SAFE_FOR_ANY_ORIGIN = ("accept", "accept-encoding")
+_LOGIN = ("login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +89,6 @@ async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> Htt
     return HttpAnswer(value.value, answered.latency_ms, retries, answered.first_token_ms)
 
 
-_LOGIN_ADVICE = (
-    "log in with `setup: {per: run, endpoint: …, body: …, save: {token: …}}` and send {{token}} in `headers`"
-)
-_BY_STATUS = {
-    400: "`body`, `params` and `headers` are sent as they are written: do they have what the agent asks for?",
-    401: f"are the credentials in `headers` right? For an agent with a login, {_LOGIN_ADVICE}",
-    403: "are the credentials in `headers` right, and may their user do this?",
-    404: "is the path of `endpoint` right?",
-    405: "is `method` right?",
-    411: "is a `body` missing?",
-    413: "`body` is larger than the agent takes",
-    415: "the agent takes another form of `body`: say which by a header, like `Content-Type: "
-    "application/x-www-form-urlencoded` for a form",
-    422: "`body` lacks a field, or has one of another type, than the agent asks for",
-}
-
-
 async def refusal(response: DirectResponse, method: str, sender: HttpSender) -> str:
     """Describe a response with an error status and what to try. Reads the start of the body."""
     status = response.status_code
@@ -105,13 +107,6 @@ def leads_to_login(response: DirectResponse) -> bool:
         return 300 <= response.status_code < 400 and is_login(urljoin(str(response.url), target))
     except ValueError:
         return False
-
-
-_SEE_OTHER = 303
-_REDIRECTS = (301, 302, 303)
-_BODY_HEADERS = ("content-type", "content-length")
-_SAFE_FOR_ANY_ORIGIN = ("accept", "accept-encoding")
-_LOGIN = ("login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml")
 
 
 class Browser:

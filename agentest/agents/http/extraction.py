@@ -24,6 +24,22 @@ from agentest.support.http.sse import Event
 from agentest.support.json_path import JsonPath
 
 _NEWLINE = "\n"
+_PROMPT = ("prompt_tokens", "input_tokens", "promptTokens", "inputTokens", "promptTokenCount", "prompt")
+_COMPLETION = (
+    "completion_tokens",
+    "output_tokens",
+    "completionTokens",
+    "outputTokens",
+    "candidatesTokenCount",
+    "completion",
+)
+_CACHED = ("cached_tokens", "cachedTokens", "cachedInputTokens", "cache_read_input_tokens", "cached")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "inputTokenDetails")
+_ERROR_EVENT = "error"
+"""Name of the events that report an error if no `error` path is configured."""
+SESSION = "session_id"
+"""Name of the session id among the saved values."""
+DONE = "[DONE]"
 
 
 def joined_texts(texts: Sequence[str]) -> str:
@@ -54,19 +70,6 @@ def united(values: Sequence[Any]) -> Any:
         if isinstance(value, dict):
             united |= {key: item for key, item in value.items() if key != "event" and text_of(item)}
     return united
-
-
-_PROMPT = ("prompt_tokens", "input_tokens", "promptTokens", "inputTokens", "promptTokenCount", "prompt")
-_COMPLETION = (
-    "completion_tokens",
-    "output_tokens",
-    "completionTokens",
-    "outputTokens",
-    "candidatesTokenCount",
-    "completion",
-)
-_CACHED = ("cached_tokens", "cachedTokens", "cachedInputTokens", "cache_read_input_tokens", "cached")
-_DETAILS = ("prompt_tokens_details", "input_tokens_details", "inputTokenDetails")
 
 
 def read_usage(reported: Any) -> Usage | None:
@@ -129,12 +132,6 @@ class Sources:
         if name in self._paths:
             return nothing_for(key, self._paths[name])
         return f"`{key}: {self._sources[name].words}` finds nothing in the agent's answer"
-
-
-_ERROR_EVENT = "error"
-"""Name of the events that report an error if no `error` path is configured."""
-SESSION = "session_id"
-"""Name of the session id among the saved values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,9 +306,6 @@ def _is_whole(path: JsonPath | None) -> bool:
 def _text_in(found: Any) -> str:
     """Return the text that a path found. A JMESPath condition that does not hold returns `false`."""
     return "" if found is False else text_of(found) or ""
-
-
-DONE = "[DONE]"
 
 
 @dataclass(frozen=True, slots=True)

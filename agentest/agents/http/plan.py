@@ -23,6 +23,10 @@ from agentest.support.json_path import JsonPath
 
 Ask = Callable[[], Awaitable[Gathering]]
 """Sends the request once and reads the response."""
+_MAX_TEARDOWN_S = 10.0
+"""Total time for the requests of one `teardown`, in seconds."""
+_TEARDOWN = "teardown"
+_PLACE = "is `endpoint` right?"
 
 
 class Polling:
@@ -52,12 +56,6 @@ class Polling:
             f"the job was not done within {timeout_s:g} s (request_timeout_ms): "
             f"`poll.until: {self._until.text}` never held; {answer}"
         )
-
-
-_MAX_TEARDOWN_S = 10.0
-"""Total time for the requests of one `teardown`, in seconds."""
-_TEARDOWN = "teardown"
-_PLACE = "is `endpoint` right?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
