@@ -112,10 +112,10 @@ class AdkModuleClient:
 
     async def _reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         events: list[Any] = []
-        said = last_said(messages)
+        user_text = last_said(messages)
 
         def call(steps: Steps) -> Awaitable[_States]:
-            return steps.of(self._run(said, ctx, events))
+            return steps.of(self._run(user_text, ctx, events))
 
         try:
             timed = await answer_in_time(call, self._timeout_s, "the google-adk agent", self.name)
@@ -124,7 +124,7 @@ class AdkModuleClient:
         reply = read_reply(events, ctx.turn_index, latency_ms=timed.latency_ms)
         return replace(reply, state=timed.value.after, state_before=timed.value.before)
 
-    async def _run(self, said: UserText, ctx: TurnContext, events: list[Any]) -> _States:
+    async def _run(self, user_text: UserText, ctx: TurnContext, events: list[Any]) -> _States:
         """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them."""
         session = ctx.session or Session()
         app_name = self._config.app_name or session.app_name or self._found.app_name
@@ -134,7 +134,7 @@ class AdkModuleClient:
             await self._find_or_create_session(runner, place, session.state) if ctx.turn_index == 0 else None
         )
         message = import_module("google.genai.types").Content.model_validate_json(
-            json.dumps(user_content(said))
+            json.dumps(user_content(user_text))
         )
         async with aclosing(runner.run_async(**place, new_message=message)) as stream:
             async for event in stream:

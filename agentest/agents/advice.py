@@ -57,10 +57,10 @@ class Advisor:
 
     async def advised(self, problem: str, seen: Seen) -> str:
         """Return the problem, followed by the configuration that would fit if it can be determined."""
-        said = await self.advice(seen)
-        if not said or ("setup" in said and "setup" in problem):
+        advice_text = await self.advice(seen)
+        if not advice_text or ("setup" in advice_text and "setup" in problem):
             return problem
-        sentence = f"{said[0].upper()}{said[1:]}"
+        sentence = f"{advice_text[0].upper()}{advice_text[1:]}"
         if len(problem) + len(sentence) + 2 <= MAX_ERROR_CHARS:
             return f"{problem.removesuffix('.')}. {sentence}"
         return f"{sentence}. {problem}"  # long errors are truncated at the end
@@ -109,12 +109,12 @@ class Advisor:
         if found and is_elsewhere:
             ours = next(filter(self._has_configured_type, found), None)
             return described(ours) if ours else f"elsewhere at this server: {described(found[0])}"
-        said = self._advice_from_response(seen)
-        if said or not is_elsewhere:
-            return said
+        advice_text = self._advice_from_response(seen)
+        if advice_text or not is_elsewhere:
+            return advice_text
         # The probes used the type's usual path, which is not the configured endpoint.
-        nothing_said = await self._look.post_nothing()
-        return self._advice_from_response(nothing_said) if nothing_said is not None else ""
+        empty_post_response = await self._look.post_nothing()
+        return self._advice_from_response(empty_post_response) if empty_post_response is not None else ""
 
     def _advice_from_response(self, seen: Seen) -> str:
         missing = missing_fields(seen.json)

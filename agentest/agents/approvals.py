@@ -34,8 +34,8 @@ def is_approval(text: str) -> bool:
 
     Any other message is a refusal, and the agent receives it as the reason.
     """
-    said = text.strip()
-    return bool(_YES.match(said)) and not _RETRACTION.search(said)
+    message = text.strip()
+    return bool(_YES.match(message)) and not _RETRACTION.search(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,8 @@ class RunningApp:
     def __init__(self, app: App, state: dict[str, Any]) -> None:
         self._app = app
         self._state = state
-        self._under_way: dict[asyncio.Task[None], Exchange] = {}
-        self._late: dict[str, int] = {}
+        self._running_requests: dict[asyncio.Task[None], Exchange] = {}
+        self._late_errors: dict[str, int] = {}
         self.left = ""
         """A message about requests that did not end, or ""."""
 
@@ -111,7 +111,7 @@ class RunningApp:
         exchange = Exchange(url, content)
         scope = _scope(method, url, headers, content) | {"state": dict(self._state)}
         task = asyncio.create_task(exchange.run(self._app, scope))
-        self._under_way[task] = exchange
+        self._running_requests[task] = exchange
         task.add_done_callback(self._done)
         try:
             await exchange.begin()
@@ -121,14 +121,14 @@ class RunningApp:
         return DirectResponse(exchange)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        error = self._under_way.pop(task).late_error
+        error = self._running_requests.pop(task).late_error
         if error is not None:
             problem = raised(error)
-            self._late[problem] = self._late.get(problem, 0) + 1
+            self._late_errors[problem] = self._late_errors.get(problem, 0) + 1
 
     async def finish(self) -> None:
         """Wait up to `_LAST_REQUESTS_S` seconds for requests that are still running, then cancel them."""
-        tasks = list(self._under_way)
+        tasks = list(self._running_requests)
         if tasks:
             await asyncio.wait(tasks, timeout=_LAST_REQUESTS_S)
         if await end_tasks([task for task in tasks if not task.done()]):
@@ -137,7 +137,7 @@ class RunningApp:
     @property
     def problems(self) -> list[str]:
         """Errors that the application raised after complete responses. A server would only log them."""
-        counted = ((problem, "once" if n == 1 else f"{n} times") for problem, n in self._late.items())
+        counted = ((problem, "once" if n == 1 else f"{n} times") for problem, n in self._late_errors.items())
         late = [f"{problem} after its answer, {often}" for problem, often in counted]
         return [*late, self.left] if self.left else late
 

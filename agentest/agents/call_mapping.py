@@ -178,12 +178,12 @@ def _hint(key: str) -> str:
 
 
 def _read(item: Mapping[str, Any], key: str) -> ToldCall:
-    told = _flattened(item)
-    name = _first_value(told, (*_NAMES, "function"))
+    fields = _flattened(item)
+    name = _first_value(fields, (*_NAMES, "function"))
     if not isinstance(name, str) or not name:
         raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_hint(key)}")
-    args, problem = _arguments(_raw_arguments(told, key))
-    result = _first_value(told, _RESULTS)
+    args, problem = _arguments(_raw_arguments(fields, key))
+    result = _first_value(fields, _RESULTS)
     return ToldCall(
         id=_identifier(item),
         name=name,
@@ -193,10 +193,10 @@ def _read(item: Mapping[str, Any], key: str) -> ToldCall:
     )
 
 
-def _raw_arguments(told: Mapping[str, Any], key: str) -> Any:
-    args = _first_value(told, _ARGS)
+def _raw_arguments(fields: Mapping[str, Any], key: str) -> Any:
+    args = _first_value(fields, _ARGS)
     if args is _MISSING:
-        _check_no_unknown_arguments(told, key)
+        _check_no_unknown_arguments(fields, key)
     return args
 
 
@@ -214,8 +214,8 @@ def _check_no_unknown_arguments(item: Mapping[str, Any], key: str) -> None:
 
 def _is_new_call(item: Mapping[str, Any], known: ToldCall) -> bool:
     """Return True if the item is a new call under a used id, as from servers that restart their numbering."""
-    told = _flattened(item)
-    name, args = _first_value(told, (*_NAMES, "function")), _first_value(told, _ARGS)
+    fields = _flattened(item)
+    name, args = _first_value(fields, (*_NAMES, "function")), _first_value(fields, _ARGS)
     if isinstance(name, str) and name and name != known.name:
         return True
     given = args is not _MISSING and args not in (None, {}, "")

@@ -87,9 +87,9 @@ class ChatCompletionsClient:
     async def _request_reply(self, payload: dict[str, Any], values: Values) -> HttpAnswer[AgentReply]:
         if not self._asks_for_tokens:
             return await self._sender.post(self._endpoint, payload, self._read, values=values)
-        asking = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
+        with_usage = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
         first = await self._sender.post(
-            self._endpoint, asking, self._read_or_rejected, _REJECTED, values=values
+            self._endpoint, with_usage, self._read_or_rejected, _REJECTED, values=values
         )
         if isinstance(first.value, AgentReply):
             self._has_reported_tokens = True
@@ -267,21 +267,21 @@ def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:
 
 def to_wire(messages: Sequence[Message]) -> list[WireMessage]:
     """Convert messages to chat-completions form. The caller may modify the result."""
-    return [_written(message) for message in messages]
+    return [_message_to_wire(message) for message in messages]
 
 
-def _written(message: Message) -> WireMessage:
+def _message_to_wire(message: Message) -> WireMessage:
     if isinstance(message, UserText):
         return {"role": "user", "content": content_of(message)}
     if isinstance(message, ToolResult):
         return {"role": "tool", "tool_call_id": message.request_id, "content": message.text}
     if not message.tool_requests:
         return {"role": "assistant", "content": message.text}
-    calls = [_written_request(request) for request in message.tool_requests]
+    calls = [_request_to_wire(request) for request in message.tool_requests]
     return {"role": "assistant", "content": message.text, "tool_calls": calls}
 
 
-def _written_request(request: ToolRequest) -> dict[str, Any]:
+def _request_to_wire(request: ToolRequest) -> dict[str, Any]:
     function = {"name": request.name, "arguments": request.arguments}
     return {"id": request.id, "type": "function", "function": function}
 
@@ -296,21 +296,21 @@ def from_wire(message: Any) -> AgentMessage:
 
 def read_text(message: Mapping[str, Any]) -> str | None:
     """Return the text of a message or a streamed delta. A refusal counts as text."""
-    text = _content(message.get("content"))
+    text = _content_text(message.get("content"))
     if text is None and isinstance(message.get("refusal"), str):
         return str(message["refusal"])
     return text
 
 
-def _content(content: Any) -> str | None:
+def _content_text(content: Any) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(_part(part) for part in content)
+        return "".join(_part_text(part) for part in content)
     raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {shown(content)}")
 
 
-def _part(part: Any) -> str:
+def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):

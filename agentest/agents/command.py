@@ -66,10 +66,10 @@ class CommandClient:
     def __init__(self, config: CommandAgent, cwd: Path, reaper: Reaper, resources: Resources) -> None:
         self.name = config.name
         self._input = config.input
-        self._words = Template(config.command)
+        self._command_template = Template(config.command)
         self._env = Template(config.env)
         self._body = Template(_BODIES.get(config.input) if config.body is None else config.body)
-        self._as_argument = config.input == "argument" and "message" not in self._words.names
+        self._as_argument = config.input == "argument" and "message" not in self._command_template.names
         self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
         self._form = Form.of(config)
         self._cwd = cwd
@@ -103,7 +103,7 @@ class CommandClient:
 
     async def start(self, values: TurnValues, messages: Sequence[Message]) -> Program:
         """Start the program for a turn or a conversation."""
-        words = [as_text(word) for word in self._words.filled(values)]
+        words = [as_text(word) for word in self._command_template.filled(values)]
         if self._as_argument:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
@@ -183,7 +183,7 @@ class Conversing:
         try:
             with limit:
                 self._send(self._program, messages, values)
-                first = await self._hear(self._program, hearing, limit)
+                first = await self._read_turn(self._program, hearing, limit)
             if not hearing.done:
                 reply = hearing.requests()
             else:
@@ -201,14 +201,14 @@ class Conversing:
         for result in results:
             program.write(json.dumps(self._client.form.response(result)).encode() + b"\n")
 
-    async def _hear(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
+    async def _read_turn(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
         """Read lines until the turn is done or a tool is requested. Returns the ms until the first text."""
         first: float | None = None
-        heard = 0
+        received_bytes = 0
         while not hearing.done:
             line = await program.line()
-            heard += len(line or b"")
-            if heard > MAX_BODY_BYTES:
+            received_bytes += len(line or b"")
+            if received_bytes > MAX_BODY_BYTES:
                 raise program.wrote_too_much()
             # A program may write lines without end, and reading a buffered line never yields to other tasks.
             await checkpoint()
@@ -270,7 +270,7 @@ class Program:
         """
         theirs, ours = _pipes(invocation.words[0])
         try:
-            process = await _opened(invocation, theirs)
+            process = await _open_process(invocation, theirs)
         except BaseException:
             for end in ours:
                 os.close(end)
@@ -384,7 +384,7 @@ def _cannot_start(name: str) -> str:
     return f"the command {name!r} cannot be started"
 
 
-async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
+async def _open_process(invocation: Invocation, pipes: Sequence[int]) -> Process:
     stdin, stdout, stderr = pipes
     try:
         return await anyio.open_process(

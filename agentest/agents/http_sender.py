@@ -119,9 +119,9 @@ class HttpSender:
             advisor: shared if one agent has several senders. None if the requests do not go to the agent
                 itself.
         """
-        self._place = place
+        self._place_hint = place
         self._advisor = advisor_of(config, client) if advisor == "own" else advisor
-        self._late = late and f"; {late}"
+        self._late_hint = late and f"; {late}"
         self._retries = config.retries
         self._client = client
         self._timeout_s = timeout_s
@@ -251,7 +251,7 @@ class HttpSender:
             raise AgentError(str(error)) from None
 
     def _timeout_message(self, url: str) -> str:
-        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late}"
+        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late_hint}"
 
     async def _follow(
         self,
@@ -323,8 +323,8 @@ class HttpSender:
         """Describe a response with an error status and what to try. Reads the start of the body."""
         status = response.status_code
         if 300 <= status < 400:
-            return _points_elsewhere(response)
-        advice = hint(status, self._place)
+            return _redirect_hint(response)
+        advice = hint(status, self._place_hint)
         shown = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
@@ -351,7 +351,7 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     if not location:
         raise AgentError(f"{url} answered {response.status_code} without a location to go to")
     try:
-        target = check_url(_joined(url, location))
+        target = check_url(_resolve_url(url, location))
     except ValueError as error:
         raise AgentError(f"{url} redirects to an address that {error}") from None
     if urlsplit(target)[:2] != urlsplit(url)[:2]:
@@ -360,17 +360,17 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     return target, headers
 
 
-def _joined(url: str, location: str) -> str:
+def _resolve_url(url: str, location: str) -> str:
     try:
         return urljoin(url, location)
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
 
 
-def _points_elsewhere(response: DirectResponse) -> str:
+def _redirect_hint(response: DirectResponse) -> str:
     status, target = response.status_code, response.headers.get("location", "nowhere")
     try:
-        host = urlsplit(_joined(str(response.url), target)).hostname or ""
+        host = urlsplit(_resolve_url(str(response.url), target)).hostname or ""
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)

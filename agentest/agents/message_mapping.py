@@ -87,11 +87,11 @@ class Hearing:
         if form.tool_request is not None:
             self._requests += asked_calls(form.tool_request.find(message))
         if form.error is not None and form.error.holds(message):
-            told = shown(form.error.find(message))
-            raise AgentError(f"the agent reports an error (`error: {form.error.text}`): {told}")
-        return self._hear_text(message)
+            error = shown(form.error.find(message))
+            raise AgentError(f"the agent reports an error (`error: {form.error.text}`): {error}")
+        return self._read_text(message)
 
-    def _hear_text(self, message: Any) -> bool:
+    def _read_text(self, message: Any) -> bool:
         form = self.form
         delta = form.delta and text_of(form.delta.find(message))
         if delta:
@@ -156,7 +156,7 @@ class Hearing:
         """Return the new and changed calls since the last report, and whether any call changed."""
         calls, before = as_tool_calls(self._calls, self.turn_index), self._reported_calls
         self._reported_calls = calls
-        changed = tuple(call for call, told in zip(calls, before, strict=False) if call != told)
+        changed = tuple(call for call, old in zip(calls, before, strict=False) if call != old)
         return (*changed, *calls[len(before) :]), bool(changed)
 
     @property

@@ -65,8 +65,10 @@ def well_formed_reply(reply: AgentReply) -> AgentReply:
     The `observed` calls are cleaned where they are recorded.
     """
     text = None if reply.text is None else well_formed(reply.text)
-    told = reply.tool_requests or reply.remarks or reply.author or reply.state or reply.state_before
-    if text is reply.text and not told:
+    has_other_texts = (
+        reply.tool_requests or reply.remarks or reply.author or reply.state or reply.state_before
+    )
+    if text is reply.text and not has_other_texts:
         return reply
     return replace(
         reply,
@@ -267,14 +269,14 @@ class Ignored:
         self._agent = agent
         self._counts: Counter[tuple[str, str]] = Counter()
         self._on_note = resources.on_note
-        resources.closing.callback(self._tell)
+        resources.closing.callback(self._report)
 
     def note(self, noun: str, kind: object) -> None:
         """Count one ignored item. `noun` is what it is, such as `event`; `kind` is its unknown type."""
         key = noun, shortened(str(kind), _SHOWN_CHARS)
         self._counts[key if key in self._counts or len(self._counts) < _MAX_KINDS else (noun, "…")] += 1
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         for (noun, kind), times in self._counts.most_common(_MAX_NOTES):
             were = "was" if times == 1 else "were"
             what = count(times, noun)

@@ -191,8 +191,8 @@ async def probe_http(look: Look) -> Finding | None:
     if not isinstance(document, Mapping) or not isinstance(document.get("paths"), Mapping):
         return None
     found = dict(_chat_operations(document))
-    asked = urlsplit(look.url).path
-    path = asked if asked in found else next(iter(found), None)
+    configured_path = urlsplit(look.url).path
+    path = configured_path if configured_path in found else next(iter(found), None)
     if path is None:
         return None
     settings = {"type": "http", "endpoint": urljoin(look.url, path), **found[path]}

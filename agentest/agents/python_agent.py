@@ -36,10 +36,10 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
     """
     asyncio.get_running_loop().set_default_executor(LeavingExecutor())
     handler = config.handler.value if isinstance(config.handler, Given) else config.handler
-    handler = await _agent_from_factory(name, _imported(name, "handler", handler, resources.root))
+    handler = await _agent_from_factory(name, _import_value(name, "handler", handler, resources.root))
     framework = framework_of(handler)
     if framework is not None:
-        context = _imported(name, "context", config.context, resources.root)
+        context = _import_value(name, "context", config.context, resources.root)
         if context is not None and not callable(context):
             raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
         return await open_object(name, framework, handler, context, resources)
@@ -80,7 +80,7 @@ def _has_no_parameters(function: Callable[..., Any]) -> bool:
         return False
 
 
-def _imported(name: str, key: str, value: Any, root: Path) -> Any:
+def _import_value(name: str, key: str, value: Any, root: Path) -> Any:
     """Return a value, or the object that an import path names. Raises ConfigError."""
     if not isinstance(value, str):
         return value

@@ -195,11 +195,11 @@ class Conversing:
 
     async def _receive(self, socket: WebSocket, hearing: Hearing, limit: TimeLimit) -> float | None:
         first: float | None = None
-        heard = 0
+        received_chars = 0
         while not hearing.done and not hearing.asks:
             text = await socket.next()
-            heard += len(text)
-            if heard > MAX_BODY_BYTES:
+            received_chars += len(text)
+            if received_chars > MAX_BODY_BYTES:
                 raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
             message = _decoded(text)
             self._note_session(message)

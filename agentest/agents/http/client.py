@@ -56,16 +56,16 @@ class HttpClient:
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
         """Open a conversation with its own cookies, session and saved values."""
-        held = HttpConversation(self._plan)
+        conversation_client = HttpConversation(self._plan)
         try:
-            yield held
+            yield conversation_client
         finally:
-            await held.close()
+            await conversation_client.close()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Run a single turn in its own conversation."""
-        async with self.conversation() as held:
-            return await held.reply(messages, ctx)
+        async with self.conversation() as conversation_client:
+            return await conversation_client.reply(messages, ctx)
 
     async def close(self) -> None:
         """Send the `teardown` requests with `per: run`, if there was any conversation."""

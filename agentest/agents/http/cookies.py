@@ -55,9 +55,9 @@ class CookieJar:
 
     def header(self, url: str, given: str = "") -> str:
         """Return the `Cookie` header for a request, or "". `given` is the configured header."""
-        parts = dict(_pair(part) for part in given.split(";") if part.strip())
-        fitting = sorted((c for c in self._cookies.values() if _fits(c, url)), key=lambda c: len(c.path))
-        parts |= {cookie.name: cookie.value for cookie in fitting}
+        parts = dict(_name_and_value(part) for part in given.split(";") if part.strip())
+        matching = sorted((c for c in self._cookies.values() if _matches(c, url)), key=lambda c: len(c.path))
+        parts |= {cookie.name: cookie.value for cookie in matching}
         return "; ".join(f"{name}={value}" if name else value for name, value in parts.items())
 
     def value(self, name: str) -> str | None:
@@ -65,7 +65,7 @@ class CookieJar:
         return next((c.value for c in reversed(self._cookies.values()) if c.name == name), None)
 
 
-def _pair(part: str) -> tuple[str, str]:
+def _name_and_value(part: str) -> tuple[str, str]:
     name, equals, value = part.partition("=")
     return (name.strip(), value.strip()) if equals else ("", name.strip())
 
@@ -73,13 +73,16 @@ def _pair(part: str) -> tuple[str, str]:
 def _read(line: str, url: str) -> Cookie | None:
     """Parse a line. Returns None for a cookie without a name, or for another server's domain."""
     first, *rest = line.split(";")
-    name, value = _pair(first)
-    attributes = {_pair(part)[0].lower() or _pair(part)[1].lower(): _pair(part)[1] for part in rest}
+    name, value = _name_and_value(first)
+    attributes = {
+        _name_and_value(part)[0].lower() or _name_and_value(part)[1].lower(): _name_and_value(part)[1]
+        for part in rest
+    }
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     domain = attributes.get("domain", "").lower().lstrip(".")
     server = parts.netloc.rpartition("@")[2].lower()
-    if not name or (domain and not _belongs(host, domain)):
+    if not name or (domain and not _may_set(host, domain)):
         return None
     path = attributes.get("path", "")
     return Cookie(
@@ -93,7 +96,7 @@ def _read(line: str, url: str) -> Cookie | None:
     )
 
 
-def _belongs(host: str, domain: str) -> bool:
+def _may_set(host: str, domain: str) -> bool:
     """Return True if a host may set cookies for a domain: itself, or a parent that is not a TLD."""
     return host == domain or ("." in domain and host.endswith(f".{domain}") and not _is_address(host))
 
@@ -113,7 +116,7 @@ def _expires(attributes: dict[str, str]) -> float | None:
     return None
 
 
-def _fits(cookie: Cookie, url: str) -> bool:
+def _matches(cookie: Cookie, url: str) -> bool:
     parts = urlsplit(url)
     host, path = (parts.hostname or "").lower(), parts.path or "/"
     server = parts.netloc.rpartition("@")[2].lower()
@@ -124,10 +127,15 @@ def _fits(cookie: Cookie, url: str) -> bool:
     )
     below = path == cookie.path or path.startswith(cookie.path.rstrip("/") + "/")
     alive = cookie.expires is None or cookie.expires > time()
-    return at_host and below and alive and (not cookie.secure or parts.scheme == "https" or _is_here(host))
+    return (
+        at_host
+        and below
+        and alive
+        and (not cookie.secure or parts.scheme == "https" or _is_this_machine(host))
+    )
 
 
-def _is_here(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     """Return True for this machine, which receives secure cookies over http too, as in browsers."""
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -146,8 +146,8 @@ class Browser:
         raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
     def _with_cookies(self, url: str, headers: Headers) -> Headers:
-        given = "; ".join(value for name, value in headers if name.lower() == "cookie")
-        cookies = self._jar.header(url, given)
+        configured = "; ".join(value for name, value in headers if name.lower() == "cookie")
+        cookies = self._jar.header(url, configured)
         others = [header for header in headers if header[0].lower() != "cookie"]
         return [*others, ("cookie", cookies)] if cookies else others
 

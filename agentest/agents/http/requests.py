@@ -68,7 +68,7 @@ class RequestTemplate:
         """Return the headers, without those that lack a part of their value."""
         kept = {n: v for n, v in self._headers.items() if not names_in(v) & set(absent)}
         for name, value in self._optional.items():
-            if all(_has(values, placeholder) for placeholder in names_in(value) - set(absent)):
+            if all(_has_value(values, placeholder) for placeholder in names_in(value) - set(absent)):
                 kept |= {} if names_in(value) & set(absent) else {name: value}
         return {name: as_text(value) for name, value in Template(kept).filled(values).items()}
 
@@ -82,7 +82,7 @@ class RequestTemplate:
         return f"{address}?{joined}" if joined else str(address)
 
 
-def _has(values: Values, name: str) -> bool:
+def _has_value(values: Values, name: str) -> bool:
     try:
         values[name]
     except (KeyError, CannotSend):
@@ -186,10 +186,10 @@ class BodyTemplate:
             return None
         tree = without(self._tree, absent)
         if self._is_xml and isinstance(tree, str):
-            return self._written(Template(tree).filled(_Escaped(values)))
-        return self._written(Template(tree).filled(values))
+            return self._encode(Template(tree).filled(_Escaped(values)))
+        return self._encode(Template(tree).filled(values))
 
-    def _written(self, value: Any) -> Encoded:
+    def _encode(self, value: Any) -> Encoded:
         if self._form == "multipart":
             return _multipart(value)
         if self._form:

@@ -73,7 +73,7 @@ class ObjectConversation:
     def __init__(self, agent: ObjectAgent) -> None:
         self.name = agent.name
         self._agent = agent
-        self._talk: Talk | None = None
+        self._conversation: Talk | None = None
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""
@@ -86,8 +86,8 @@ class ObjectConversation:
         gate = Gate.of(ctx)
         try:
             with standing(gate):
-                talk = self._talk or await self._begun(ctx)
-                reply = await steps.of(talk.turn(messages, gate))
+                conversation = self._conversation or await self._start_conversation(ctx)
+                reply = await steps.of(conversation.turn(messages, gate))
         except BaseException as error:
             if gate.ended is None or ends_the_run(error):
                 raise
@@ -97,10 +97,10 @@ class ObjectConversation:
         found: AgentReply = reply
         return found
 
-    async def _begun(self, ctx: TurnContext) -> Talk:
+    async def _start_conversation(self, ctx: TurnContext) -> Talk:
         context = await _create_context(self._agent.make_context, ctx.session or Session())
-        self._talk = self._agent.begin(context, ctx.session_id)
-        return self._talk
+        self._conversation = self._agent.begin(context, ctx.session_id)
+        return self._conversation
 
 
 async def _create_context(make_context: MakeContext | None, session: Session) -> Any:

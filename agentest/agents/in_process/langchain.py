@@ -139,14 +139,14 @@ def _with_gate(tool: Any, find: FindGate) -> Any:
         if not callable(tool):
             raise UsageError(f"agentest.mocks.langchain: {safe_repr(tool):.100} is no tool of LangChain's")
         tool = kinds.tool(tool)
-    asking, known = tool.model_copy(), tool
+    gated_tool, known = tool.model_copy(), tool
     # Set instance attributes that hide the class's methods. The originals are looked up at call time, because
     # a gate may be installed later.
     run = _gated(lambda _, *args, **kwargs: known.run(*args, **kwargs), find)
     arun = _gated_async(lambda _, *args, **kwargs: known.arun(*args, **kwargs), find)
-    object.__setattr__(asking, "run", partial(run, known))
-    object.__setattr__(asking, "arun", partial(arun, known))
-    return asking
+    object.__setattr__(gated_tool, "run", partial(run, known))
+    object.__setattr__(gated_tool, "arun", partial(arun, known))
+    return gated_tool
 
 
 def _current_gate(_: str) -> Gate | None:

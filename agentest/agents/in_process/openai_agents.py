@@ -121,9 +121,9 @@ class OpenAIAgentsTalk:
     async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
         """Run the agent with the user's last message."""
         run = import_module("agents").Runner.run
-        said = {"role": "user", "content": last_said(messages).text}
+        user_message = {"role": "user", "content": last_said(messages).text}
         try:
-            result = await run(self._agent, [*self._items, said], context=self._context)
+            result = await run(self._agent, [*self._items, user_message], context=self._context)
         except Exception as error:
             _record_other_calls(getattr(getattr(error, "run_data", None), "new_items", ()), gate)
             raise

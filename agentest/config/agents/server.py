@@ -157,8 +157,8 @@ def _as_list(value: Mapping[str, Server] | Sequence[Server]) -> list[Server]:
 
 
 def _distinct(servers: list[Server]) -> list[Server]:
-    told = {name for server in servers for name in Template([server.command, server.env]).names}
-    if of_agents := sorted(told & {*_ADDRESS_PLACEHOLDERS}):
+    placeholders = {name for server in servers for name in Template([server.command, server.env]).names}
+    if of_agents := sorted(placeholders & {*_ADDRESS_PLACEHOLDERS}):
         raise ValueError(
             f"{{{{{of_agents[0]}}}}} is known to an agent's own server alone: move the server that needs it "
             "to `agent.server`"
