@@ -1,1 +1,1 @@
-"""Agents under test: one small port, and a room for each protocol they speak."""
+"""Clients for the agents under test: one small interface, and one package or module per protocol."""

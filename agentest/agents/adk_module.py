@@ -1,6 +1,7 @@
-"""An agent of Google's ADK in this process: google-adk's runner, with sessions in memory.
+"""Run a Google ADK agent in this process.
 
-The agent runs its tools itself, as behind ADK's server: calls are observed, mocks do not apply.
+google-adk's own runner executes the agent, with sessions in memory. The agent runs its tools itself, as it
+does behind `adk api_server`: calls are observed, and mocks do not apply.
 """
 
 from __future__ import annotations
@@ -36,10 +37,23 @@ from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.redaction import Redactor, environment_secrets
 
 _DEFAULT_USER = "agentest"
+_LOGGERS = ("google_adk", "google_genai")
+_LAZY_MODULES = (
+    "flows.llm_flows.auto_flow",
+    "auth.auth_preprocessor",
+    "models.google_llm",
+    "apps.compaction",
+)
+"""Modules that google-adk would import during the first turn. That takes seconds, which would count as the
+agent's latency."""
+_EXPECTED_NAMES = "`root_agent`, `get_agent_async` or `app`"
 
 
 async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) -> AdkModuleClient:
-    """The client of a google-adk agent in this process. Raises ConfigError where it cannot be had."""
+    """Return the client of a google-adk agent that runs in this process.
+
+    Raises ConfigError if google-adk or the agent cannot be imported.
+    """
     load_google_adk(name)
     try:
         found = await find_agent(config.module, config.agent_name, resources.root)
@@ -51,29 +65,29 @@ async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) ->
 
 
 async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> None:
-    """Close what google-adk has opened. The conversations are over: what goes wrong is a note."""
+    """Close what google-adk has opened. Errors become notes, because the conversations are over."""
     try:
         await client.close()
-    except Exception as error:  # noqa: BLE001 - toolsets and plugins of the user's may raise anything
+    except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
         problem = f"closing it raised {type(error).__name__}: {words_of(error)}"
         on_note(f"agent {client.name!r}: {_known_secrets()(problem)}")
 
 
 def _known_secrets() -> Redactor:
-    """Hides what the environment holds now: the agent's own `.env` was not read when the run was prepared."""
+    """Return a redactor for the current environment, which now includes the agent's own `.env`."""
     return Redactor(environment_secrets(os.environ))
 
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """The state of a session before the agent's answer, where that was its first, and after it."""
+    """The session's state before the first reply (None on later turns) and after the reply."""
 
     before: Mapping[str, Any] | None
     after: Mapping[str, Any]
 
 
 class AdkModuleClient:
-    """Runs an agent. What it keeps of conversations is google-adk's: their sessions."""
+    """Runs one agent. google-adk's session services store the state of the conversations."""
 
     takes_attachments = True
 
@@ -84,12 +98,12 @@ class AdkModuleClient:
         self._timeout_s = timeout_s
         self._redact = _known_secrets()
         self._runners: dict[tuple[str, str], Any] = {}
-        """By the app's name and the session's id."""
+        """(app name, session id) → runner."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last message of the user; the first turn creates the session.
+        """Return the reply to the user's last message. The first turn creates the session.
 
-        Raises NoReply, with the calls that were made before, and SessionMismatch.
+        Raises NoReply, which includes the calls made so far, and SessionMismatch.
         """
         try:
             return await self._reply(messages, ctx)
@@ -98,10 +112,10 @@ class AdkModuleClient:
 
     async def _reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         events: list[Any] = []
-        said = last_said(messages)
+        user_text = last_said(messages)
 
         def call(steps: Steps) -> Awaitable[_States]:
-            return steps.of(self._run(said, ctx, events))
+            return steps.of(self._run(user_text, ctx, events))
 
         try:
             timed = await answer_in_time(call, self._timeout_s, "the google-adk agent", self.name)
@@ -110,53 +124,56 @@ class AdkModuleClient:
         reply = read_reply(events, ctx.turn_index, latency_ms=timed.latency_ms)
         return replace(reply, state=timed.value.after, state_before=timed.value.before)
 
-    async def _run(self, said: UserText, ctx: TurnContext, events: list[Any]) -> _States:
-        """Let the agent answer. Its events are kept as they come."""
+    async def _run(self, user_text: UserText, ctx: TurnContext, events: list[Any]) -> _States:
+        """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them."""
         session = ctx.session or Session()
         app_name = self._config.app_name or session.app_name or self._found.app_name
         runner = self._runner(app_name, ctx.session_id)
         place = {"user_id": self._user_id(session), "session_id": ctx.session_id}
-        before = await self._begun(runner, place, session.state) if ctx.turn_index == 0 else None
+        before = (
+            await self._find_or_create_session(runner, place, session.state) if ctx.turn_index == 0 else None
+        )
         message = import_module("google.genai.types").Content.model_validate_json(
-            json.dumps(user_content(said))
+            json.dumps(user_content(user_text))
         )
         async with aclosing(runner.run_async(**place, new_message=message)) as stream:
             async for event in stream:
                 events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
         now = await runner.session_service.get_session(app_name=runner.app_name, **place)
-        return _States(before, _plain(now.state))
+        return _States(before, _json_state(now.state))
 
-    async def _begun(self, runner: Any, place: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the session, or find that it exists already. Returns the state with which it begins.
+    async def _find_or_create_session(
+        self, runner: Any, place: Mapping[str, str], asked: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Find or create the session, and return its initial state.
 
-        Raises SessionMismatch where that is not what the scenario asks for.
+        Raises SessionMismatch if an existing session has another state than the scenario requests.
         """
         app = {"app_name": runner.app_name}
         session = await runner.session_service.get_session(**app, **place)
         if session is not None and not holds(session.state, asked):
-            found = f"has the state {shown(_plain(session.state))}"
+            found = f"has the state {shown(_json_state(session.state))}"
             raise SessionMismatch(other_state(place["session_id"], asked, found))
         if session is None:
             session = await runner.session_service.create_session(**app, **place, state=dict(asked))
-        return _plain(session.state)
+        return _json_state(session.state)
 
     def _user_id(self, session: Session) -> str:
         return self._config.user_id or session.user_id or _DEFAULT_USER
 
     def _runner(self, app_name: str, session_id: str) -> Any:
-        """The runner of one session: state of user and app is seen by no other conversation."""
+        """Return the session's own runner, so that conversations do not share user and app state."""
         key = (app_name, session_id)
         if key not in self._runners:
             in_memory = import_module("google.adk.runners").InMemoryRunner
-            self._runners[key] = in_memory(**self._what_runs(), **self._named(app_name))
+            self._runners[key] = in_memory(**self._agent_arguments(), **self._name_argument(app_name))
         return self._runners[key]
 
-    def _named(self, app_name: str) -> dict[str, str]:
-        """The name, where it is not the App's own: not every google-adk takes one beside an App."""
+    def _name_argument(self, app_name: str) -> dict[str, str]:
         app = self._found.app
         return {} if app is not None and app.name == app_name else {"app_name": app_name}
 
-    def _what_runs(self) -> dict[str, Any]:
+    def _agent_arguments(self) -> dict[str, Any]:
         agent, app = self._found.agent, self._found.app
         if app is not None:
             return {"app": app if app.root_agent is agent else app.model_copy(update={"root_agent": agent})}
@@ -164,7 +181,7 @@ class AdkModuleClient:
         return {"agent": agent} if is_agent else {"node": agent}
 
     async def close(self) -> None:
-        """Close what the runners have opened: toolsets and plugins, which all of them share."""
+        """Close the toolsets and plugins, which all runners share."""
         for runner in [*self._runners.values()][:1]:
             await runner.close()
         if self._found.closes is not None:
@@ -178,64 +195,55 @@ def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:
         return ()
 
 
-def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state as JSON has it. It may hold anything: what is no JSON is kept as Python shows it."""
-    return {str(key): _plain_value(value) for key, value in state.items()}
+def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a session's state to JSON values. Values that JSON cannot express become their repr."""
+    return {str(key): _json_value(value) for key, value in state.items()}
 
 
-def _plain_value(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     try:
         return json.loads(json_text(value))
     except NotJson:
         return safe_repr(value)
 
 
-_LOGGERS = ("google_adk", "google_genai")
-_IMPORTED_LATE = (
-    "flows.llm_flows.auto_flow",
-    "auth.auth_preprocessor",
-    "models.google_llm",
-    "apps.compaction",
-)
-"""What google-adk would import in the first turn: seconds that would be the agent's."""
-_LOOKED_FOR = "`root_agent`, `get_agent_async` or `app`"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A google-adk agent."""
+    """A google-adk agent, and the app that it belongs to."""
 
     agent: Any
     app: Any = None
-    """The `App` around it: plugins, caches. None: there is none."""
+    """The `App` around the agent, with its plugins and caches, if there is one."""
     app_name: str
-    """What sessions are kept under where nobody names an app: the App's name, else the module's."""
+    """The default app name of sessions: the App's name, else the module's."""
     closes: Any = None
-    """An exit stack that came with the agent."""
+    """The exit stack that the agent's module returned together with the agent."""
 
 
 async def find_agent(source: str | Given, agent_name: str | None, root: Path) -> Found:
-    """The agent of a module (`pkg.my_agent`), a folder (`agents/my_agent`), or the one that was given.
+    """Return the agent of a module (`pkg.my_agent`) or folder (`agents/my_agent`), or the given object.
 
-    Raises ValueError that says what is missing; of a module, whatever it raises is told in it.
+    Raises ValueError if there is no such agent or if the module cannot be imported.
     """
-    found = _given(source.value) if isinstance(source, Given) else await _in_module(source, root)
+    found = (
+        _found_in_object(source.value) if isinstance(source, Given) else await _found_in_module(source, root)
+    )
     if agent_name is None:
         return found
     chosen = found.agent.find_agent(agent_name)
     if chosen is None:
-        names = ", ".join(f"`{name}`" for name in _names(found.agent))
+        names = ", ".join(f"`{name}`" for name in _agent_names(found.agent))
         raise ValueError(f"there is no agent {agent_name!r} in it; there are {names}")
     return Found(agent=chosen, app=found.app, app_name=found.app_name, closes=found.closes)
 
 
-def _names(agent: Any) -> Iterator[str]:
+def _agent_names(agent: Any) -> Iterator[str]:
     yield agent.name
     for sub_agent in getattr(agent, "sub_agents", None) or ():
-        yield from _names(sub_agent)
+        yield from _agent_names(sub_agent)
 
 
-def _given(value: Any) -> Found:
+def _found_in_object(value: Any) -> Found:
     if _is_app(value):
         return Found(agent=value.root_agent, app=value, app_name=value.name)
     return Found(agent=value, app_name=value.name)
@@ -245,8 +253,8 @@ def _is_app(value: Any) -> bool:
     return isinstance(value, importlib.import_module("google.adk.apps.app").App)
 
 
-async def _in_module(source: str, root: Path) -> Found:
-    name, modules = _imported(source, root)
+async def _found_in_module(source: str, root: Path) -> Found:
+    name, modules = _import_source(source, root)
     for module in modules:
         app = getattr(module, "app", None)
         app = app if _is_app(app) else None
@@ -256,17 +264,17 @@ async def _in_module(source: str, root: Path) -> Found:
         if agent is not None:
             _check_agent(agent, module.__name__)
             return Found(agent=agent, app=app, app_name=app.name if app else name, closes=closes)
-    raise ValueError(f"module {modules[0].__name__!r} has no {_LOOKED_FOR}, and neither has its `agent`")
+    raise ValueError(f"module {modules[0].__name__!r} has no {_EXPECTED_NAMES}, and neither has its `agent`")
 
 
 def _check_agent(agent: Any, module: str) -> None:
-    """Raise ValueError for what google-adk cannot run: a class in place of an agent, or something else."""
+    """Raise ValueError for an object that google-adk cannot run, such as a class instead of an agent."""
     if not any(kind.__module__.startswith("google.adk.") for kind in type(agent).__mro__):
         raise ValueError(f"the agent of module {module!r} is none of google-adk's, but {agent!r:.100}")
 
 
 async def _agent_of(module: Any) -> tuple[Any, Any]:
-    """The agent of a module, and what is to be closed with it; (None, None) where it has none."""
+    """Return a module's agent and the exit stack to close with it, or (None, None)."""
     agent = getattr(module, "root_agent", None)
     factory = getattr(module, "get_agent_async", None)
     if agent is not None or not callable(factory):
@@ -279,54 +287,52 @@ async def _agent_of(module: Any) -> tuple[Any, Any]:
     return made if isinstance(made, tuple) else (made, None)
 
 
-def _imported(source: str, root: Path) -> tuple[str, list[Any]]:
-    """The module's own name, and where its agent may be: in its `agent`, or in itself."""
+def _import_source(source: str, root: Path) -> tuple[str, list[Any]]:
+    """Return the module's name and the modules to search: its `agent` submodule first, then itself."""
     folder = Path(root, source)
-    load_dotenv(
-        folder / ".env", override=False
-    )  # the keys of its model lie there, as google-adk's tools have it
+    load_dotenv(folder / ".env", override=False)  # google-adk's own tools also read the model keys from here
     if not _is_path(source):
-        return _import(source, root)
+        return _import_module(source, root)
     if not folder.is_dir():
         raise ValueError(f"there is no folder {source!r} in {root}")
-    return _import(folder.resolve().name, folder.resolve().parent)
+    return _import_module(folder.resolve().name, folder.resolve().parent)
 
 
 def _is_path(source: str) -> bool:
     return source.startswith(".") or "/" in source or os.sep in source
 
 
-def _import(name: str, parent: Path) -> tuple[str, list[Any]]:
+def _import_module(name: str, parent: Path) -> tuple[str, list[Any]]:
     try:
         with Imports().importable(parent):
             module = importlib.import_module(name)
             inner = getattr(module, "agent", None) or _agent_module(module)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the user's module may raise anything, sys.exit() too
+    except BaseException as error:  # the user's module may raise anything, even SystemExit
         raise ValueError(f"importing {name!r} failed: {type(error).__name__}: {words_of(error)}") from error
     own = name.removesuffix(".agent").rpartition(".")[2]
     return own, [inner, module] if inner is not None else [module]
 
 
 def _agent_module(module: ModuleType) -> ModuleType | None:
-    """The module `agent` of a package whose `__init__` does not import it."""
+    """Return a package's `agent` submodule if the package itself does not import it."""
     if not hasattr(module, "__path__") or importlib.util.find_spec(f"{module.__name__}.agent") is None:
         return None
     return importlib.import_module(f"{module.__name__}.agent")
 
 
 def load_google_adk(name: str) -> None:
-    """Import google-adk. Raises ConfigError where it is not installed.
+    """Import google-adk. Raises ConfigError if it is not installed.
 
-    Its log is left to the user: unless something is set up for it, Python would write a traceback of a
-    hundred lines for each error of the agent, which is in the results.
+    Adds null handlers to its loggers. Otherwise, Python would print a long traceback for every agent error,
+    although the results already contain it.
     """
     for logger in _LOGGERS:
         logging.getLogger(logger).addHandler(logging.NullHandler())
     try:
         importlib.import_module("google.adk.runners")
-        for module in _IMPORTED_LATE:
+        for module in _LAZY_MODULES:
             with suppress(ModuleNotFoundError):
                 importlib.import_module(f"google.adk.{module}")
     except ImportError as error:

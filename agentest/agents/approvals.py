@@ -1,4 +1,8 @@
-"""What an agent is answered that has asked whether it may do something: by the user, or the configuration."""
+"""Approval requests: answers to an agent that asks for permission to act.
+
+The simulated user or the `approvals` setting decides. The second half of the module reads LangGraph
+interrupts and writes the `resume` values that answer them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from agentest.agents.json_reader import shown
 from agentest.domain.tool_visibility import Approval
 
 MOST_APPROVALS = 50
-"""How often an agent may ask in one turn without being ended."""
+"""Approval requests allowed in one turn before the conversation fails."""
 TOO_MANY_QUESTIONS = (
     f"the agent asked for approval more than {MOST_APPROVALS} times in one turn without replying to the user"
 )
@@ -22,96 +26,96 @@ _YES = re.compile(
     r"i agree|confirm(ed)?|i confirm|go ahead|please do|do it|true)\b",
     re.IGNORECASE,
 )
-_TAKES_BACK = re.compile(r"\b(no|not|never|wait|stop|cancel|but|if|unless)\b|n't\b", re.IGNORECASE)
+_RETRACTION = re.compile(r"\b(no|not|never|wait|stop|cancel|but|if|unless)\b|n't\b", re.IGNORECASE)
 
 
 def is_approval(text: str) -> bool:
-    """Whether a message agrees: it begins with a yes and takes nothing back.
+    """Return True if a message agrees: it starts with a yes and does not take it back.
 
-    Everything else is no approval: it goes to the agent as the reason of a refusal, in the user's words.
+    Any other message is a refusal, and the agent receives it as the reason.
     """
-    said = text.strip()
-    return bool(_YES.match(said)) and not _TAKES_BACK.search(said)
+    message = text.strip()
+    return bool(_YES.match(message)) and not _RETRACTION.search(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer of the user, or of the configuration."""
+    """The decision of the user or of the configuration."""
 
     approved: bool
     words: str | None = None
-    """What the user has said; None where `approvals` decides."""
+    """The user's message. None if the `approvals` setting decided."""
 
     @property
     def reason(self) -> str:
-        """Why it is so, for agents that want to be told."""
+        """The reason to send to the agent."""
         return self.words or (AGREED if self.approved else REFUSED)
 
 
 def decided_by_user(words: str) -> Decision:
-    """What a message of the user decides."""
+    """Return the decision that a user's message makes."""
     return Decision(is_approval(words), words)
 
 
 def decided_by(approvals: str) -> Decision | None:
-    """What the configuration decides; None where the user is asked."""
+    """Return the decision that the `approvals` setting makes, or None if the user has to decide."""
     return None if approvals == "ask" else Decision(approvals == "approve")
 
 
 Wire = Mapping[str, Any]
-"""An interrupt as it is told: `id` and `value`."""
+"""An interrupt as the protocol sends it: `id` and `value`."""
 _QUESTIONS = ("question", "message", "description", "text", "prompt", "query", "instruction", "title")
-_DECIDED = {
+_APPROVAL_BY_KIND = {
     "approve": Approval.GRANTED,
     "accept": Approval.GRANTED,
     "reject": Approval.DENIED,
     "response": Approval.DENIED,
     "ignore": Approval.DENIED,
 }
-"""Kinds of decision → what becomes of the call; what is not here runs no tool and refuses none."""
-_ANY: Container[str] = ("approve", "reject")
+"""Kind of decision → approval of the call. Any other kind neither runs nor refuses a tool."""
+_ALL_DECISIONS: Container[str] = ("approve", "reject")
 
 
 def question(interrupts: Sequence[Wire]) -> str:
-    """What the interrupts ask, as the reply of the agent."""
-    return "\n\n".join(_asked(interrupt.get("value")) for interrupt in interrupts)
+    """Return the interrupts' questions as one text, which becomes the agent's reply."""
+    return "\n\n".join(_question_of(interrupt.get("value")) for interrupt in interrupts)
 
 
-def _asked(value: Any) -> str:
+def _question_of(value: Any) -> str:
     if isinstance(value, list):
-        return "\n".join(map(_asked, value))
+        return "\n".join(map(_question_of, value))
     if not isinstance(value, Mapping):
         return shown(value)
     requests = value.get("action_requests")
     if isinstance(requests, list) and requests:
-        return "\n".join(map(_asked, requests))
+        return "\n".join(map(_question_of, requests))
     for key in _QUESTIONS:
         if isinstance(value.get(key), str) and value[key].strip():
             return str(value[key])
     action = value.get("action_request")
-    return _action(action if isinstance(action, Mapping) else value)
+    return _call_text(action if isinstance(action, Mapping) else value)
 
 
-def _action(value: Wire) -> str:
+def _call_text(value: Wire) -> str:
     name = value.get("name", value.get("action"))
     args = value.get("args", value.get("arguments", {}))
     return f"{name}({shown(args)})" if isinstance(name, str) else shown(value)
 
 
 def approvals_of(values: Iterable[Any], decision: Decision) -> dict[str, Approval]:
-    """Name of a tool → what the answer decides about its call; empty where no call is asked about."""
+    """Return tool name → approval. Empty if the interrupts are not about tool calls."""
     found: dict[str, Approval] = {}
     for value in values:
         answer = _answer(value, decision)
         for request, decided in zip(_requests(value), _decisions(answer), strict=False):
             name = request.get("name", request.get("action")) if isinstance(request, Mapping) else None
-            if isinstance(name, str) and decided in _DECIDED:
-                found[name] = _DECIDED[decided]
+            if isinstance(name, str) and decided in _APPROVAL_BY_KIND:
+                found[name] = _APPROVAL_BY_KIND[decided]
     return found
 
 
 def _requests(value: Any) -> list[Any]:
-    """What an interrupt asks about: one entry for each decision."""
+    """Return what an interrupt asks about: one entry per decision."""
     if _is_one_call(value):
         return [value]
     if isinstance(value, Mapping) and isinstance(value.get("action_requests"), list):
@@ -123,7 +127,7 @@ def _requests(value: Any) -> list[Any]:
 
 
 def _decisions(answer: Any) -> list[Any]:
-    """The kind of each decision of an answer."""
+    """Return the kind of each decision in an answer."""
     if isinstance(answer, Mapping):
         answer = answer.get("decisions", [answer])
     return (
@@ -132,9 +136,10 @@ def _decisions(answer: Any) -> list[Any]:
 
 
 def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:
-    """The `resume` that answers: one answer alone stands for itself, several go by their interrupts' ids.
+    """Return the `resume` value that answers the interrupts.
 
-    A question of no known form is answered by the user's words, or by true or false of the configuration.
+    A single answer is returned as it is; several are keyed by interrupt id. A question in an unknown form is
+    answered with the user's message, or with the boolean that the configuration decides.
     """
     answers = [_answer(interrupt.get("value"), decision) for interrupt in interrupts]
     ids = [interrupt.get("id", interrupt.get("interrupt_id")) for interrupt in interrupts]
@@ -149,38 +154,38 @@ def _answer(value: Any, decision: Decision) -> Any:
         allowed = _allowed(value.get("review_configs"), len(value["action_requests"]))
         return {"decisions": [_decision(kinds, decision) for kinds in allowed]}
     if _is_one_call(value):
-        return _decision(_ANY, decision)
+        return _decision(_ALL_DECISIONS, decision)
     items = value if isinstance(value, list) else [value]
     if items and all(isinstance(item, Mapping) and "action_request" in item for item in items):
-        return [_inbox(item, decision) for item in items]
+        return [_inbox_answer(item, decision) for item in items]
     return decision.approved if decision.words is None else decision.words
 
 
 def _is_one_call(value: Any) -> bool:
-    """Whether an interrupt is about one call, as the middleware asks in its mode `per_call`."""
+    """Return True if an interrupt is about a single call (`per_call` mode of the middleware)."""
     return isinstance(value, Mapping) and value.get("type") == "tool_approval"
 
 
 def _allowed(configs: Any, number: int) -> list[Container[str]]:
-    """The kinds of decision that are allowed for each request."""
+    """Return the allowed kinds of decision for each request."""
     found = configs if isinstance(configs, list) else []
-    return [*map(_allowed_by, found), *[_ANY] * number][:number]
+    return [*map(_allowed_by, found), *[_ALL_DECISIONS] * number][:number]
 
 
 def _allowed_by(config: Any) -> Container[str]:
     allowed = config.get("allowed_decisions") if isinstance(config, Mapping) else None
-    return allowed if isinstance(allowed, list) else _ANY
+    return allowed if isinstance(allowed, list) else _ALL_DECISIONS
 
 
 def _decision(allowed: Container[str], decision: Decision) -> dict[str, Any]:
     if decision.approved and "approve" in allowed:
         return {"type": "approve"}
     if "respond" in allowed and (decision.approved or "reject" not in allowed):
-        return {"type": "respond", "message": decision.reason}  # a tool whose answer is what the user says
+        return {"type": "respond", "message": decision.reason}  # for tools whose result is the user's answer
     return {"type": "reject", "message": decision.reason}
 
 
-def _inbox(item: Wire, decision: Decision) -> dict[str, Any]:
+def _inbox_answer(item: Wire, decision: Decision) -> dict[str, Any]:
     allowed = item.get("config")
     can_respond = not isinstance(allowed, Mapping) or allowed.get("allow_respond", True)
     if decision.approved:

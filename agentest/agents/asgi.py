@@ -1,4 +1,8 @@
-"""An ASGI application as something that requests are posted to."""
+"""Run an agent's ASGI application in this process and send requests to it without a socket.
+
+`running_app` starts the application, and the `RunningApp` that it returns sends requests. `Lifespan` drives
+startup and shutdown, and `Exchange` is one request with its response.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,20 @@ from agentest.support.http.client import DirectResponse, Headers
 from agentest.support.importing import import_object
 
 _LAST_REQUESTS_S = 5.0
-"""How long what an application still does after its answers may take at the end."""
+"""Seconds that unfinished requests may take at the end of the run."""
 _PORTS = {"http": 80, "https": 443}
+STARTUP_S = 60.0
+SHUTDOWN_S = 10.0
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
+_RAISED = 500
+"""The status that frameworks send before they re-raise an exception to the server."""
 
 
 def load_app(name: str, app: App | str, root: Path) -> App:
-    """The application of an agent. Raises ConfigError where there is none."""
+    """Return the agent's application. Raises ConfigError if it cannot be imported or is not callable."""
     found: Any = app
     if isinstance(app, str):
         try:
@@ -51,18 +63,18 @@ def _takes_a_scope(app: Callable[..., Any]) -> bool:
         inspect.signature(app).bind({}, None, None)
     except TypeError:
         return False
-    except ValueError:  # it has no signature to look at
+    except ValueError:  # some callables have no signature
         return True
     return True
 
 
 @asynccontextmanager
 async def running_app(name: str, app: App, on_note: Callable[[str], None]) -> AsyncIterator[RunningApp]:
-    """The application from its startup to its shutdown. Raises ConfigError where it does not start.
+    """Run the application from startup to shutdown. Raises ConfigError if it does not start.
 
     Args:
-        name: the agent's, for messages.
-        on_note: receives what went wrong after answers, and in the shutdown.
+        name: the agent's name, for messages.
+        on_note: receives problems that occur after a response is complete or during shutdown.
     """
     lifespan = Lifespan(app)
     try:
@@ -81,25 +93,25 @@ async def running_app(name: str, app: App, on_note: Callable[[str], None]) -> As
 
 
 class RunningApp:
-    """Posts requests to an application in this process (`agentest.support.http.client.Sender`)."""
+    """Sends requests to an application in this process (implements `agentest.support.http.client.Sender`)."""
 
     def __init__(self, app: App, state: dict[str, Any]) -> None:
         self._app = app
         self._state = state
-        self._under_way: dict[asyncio.Task[None], Exchange] = {}
-        self._late: dict[str, int] = {}
+        self._running_requests: dict[asyncio.Task[None], Exchange] = {}
+        self._late_errors: dict[str, int] = {}
         self.left = ""
-        """What went on when all was over."""
+        """A message about requests that did not end, or ""."""
 
     async def send_direct(
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> DirectResponse:
-        """Send a request. The body is to be read, and the response to be closed. Raises AppFailed."""
+        """Send a request. The caller reads the body and closes the response. Raises AppFailed."""
         content = content or b""
         exchange = Exchange(url, content)
         scope = _scope(method, url, headers, content) | {"state": dict(self._state)}
         task = asyncio.create_task(exchange.run(self._app, scope))
-        self._under_way[task] = exchange
+        self._running_requests[task] = exchange
         task.add_done_callback(self._done)
         try:
             await exchange.begin()
@@ -109,14 +121,14 @@ class RunningApp:
         return DirectResponse(exchange)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        error = self._under_way.pop(task).late_error
+        error = self._running_requests.pop(task).late_error
         if error is not None:
             problem = raised(error)
-            self._late[problem] = self._late.get(problem, 0) + 1
+            self._late_errors[problem] = self._late_errors.get(problem, 0) + 1
 
     async def finish(self) -> None:
-        """Wait for what the application still does after its answers, but not for ever."""
-        tasks = list(self._under_way)
+        """Wait up to `_LAST_REQUESTS_S` seconds for requests that are still running, then cancel them."""
+        tasks = list(self._running_requests)
         if tasks:
             await asyncio.wait(tasks, timeout=_LAST_REQUESTS_S)
         if await end_tasks([task for task in tasks if not task.done()]):
@@ -124,8 +136,8 @@ class RunningApp:
 
     @property
     def problems(self) -> list[str]:
-        """What the application raised when its answer was complete: behind a server only its log says it."""
-        counted = ((problem, "once" if n == 1 else f"{n} times") for problem, n in self._late.items())
+        """Errors that the application raised after complete responses. A server would only log them."""
+        counted = ((problem, "once" if n == 1 else f"{n} times") for problem, n in self._late_errors.items())
         late = [f"{problem} after its answer, {often}" for problem, often in counted]
         return [*late, self.left] if self.left else late
 
@@ -151,35 +163,32 @@ def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str,
     }
 
 
-STARTUP_S = 60.0
-SHUTDOWN_S = 10.0
-
-
 class CannotStart(Exception):
-    """The application's startup failed, in one sentence."""
+    """The application failed to start. The message is one sentence."""
 
 
 class Lifespan:
-    """One application from its startup to its shutdown.
+    """Runs the lifespan protocol of one application.
 
-    An application that raises at once, without asking for the startup, has none: that is no error.
+    An application that raises immediately, before it receives the startup event, does not support lifespan.
+    That is not an error.
     """
 
     def __init__(self, app: App) -> None:
         self.state: dict[str, Any] = {}
-        """What the startup has left for requests."""
+        """State that the startup stored for requests."""
         self._app = app
         self._task: asyncio.Task[None] | None = None
-        self._asked = 0
-        self._up, self._stopping, self._down = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._receive_calls = 0
+        self._started, self._stopping, self._stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._problem: str | None = None
 
     async def start(self) -> None:
-        """Wait for the end of the startup. Raises CannotStart."""
+        """Wait until startup is complete. Raises CannotStart."""
         self._task = asyncio.create_task(self._run())
         try:
             with TimeLimit(STARTUP_S):
-                await self._up.wait()
+                await self._started.wait()
         except TimeoutError:
             await end_tasks([self._task])
             raise CannotStart(f"its startup did not end within {STARTUP_S:g} s") from None
@@ -191,13 +200,13 @@ class Lifespan:
             raise CannotStart(self._problem)
 
     async def stop(self) -> str | None:
-        """Wait for the end of the shutdown. Returns what went wrong."""
+        """Wait until shutdown is complete. Returns the problem, if any."""
         if self._task is None or self._task.done():
             return self._problem
         self._stopping.set()
         try:
             with TimeLimit(SHUTDOWN_S):
-                await self._down.wait()
+                await self._stopped.wait()
         except TimeoutError:
             self._problem = f"its shutdown did not end within {SHUTDOWN_S:g} s"
         await end_tasks([self._task])
@@ -207,23 +216,23 @@ class Lifespan:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
         try:
             await self._app(scope, self._receive, self._send)
-        except BaseException as error:  # what it raises may be anything
+        except BaseException as error:  # the application may raise anything
             if ends_the_run(error):
                 raise
-            if self._asked and self._problem is None:
+            if self._receive_calls and self._problem is None:
                 self._problem = raised(error)
         finally:
-            self._up.set()
-            self._down.set()
+            self._started.set()
+            self._stopped.set()
 
     async def _receive(self) -> Message:
-        self._asked += 1
-        if self._asked == 1:
+        self._receive_calls += 1
+        if self._receive_calls == 1:
             return {"type": "lifespan.startup"}
         await self._stopping.wait()
-        if self._asked == 2:
+        if self._receive_calls == 2:
             return {"type": "lifespan.shutdown"}
-        await asyncio.Event().wait()  # there is nothing more to come
+        await asyncio.Event().wait()  # there are no further events
         raise AssertionError("unreachable")
 
     async def _send(self, message: Message) -> None:
@@ -232,35 +241,26 @@ class Lifespan:
             # Frameworks send a whole traceback; its last line is the exception.
             lines = str(message.get("message") or "").strip().splitlines()
             self._problem = f"its {kind} failed: {lines[-1] if lines else 'it does not say why'}"
-        (self._up if kind == "startup" else self._down).set()
-
-
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
-App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-
-_RAISED = 500
-"""What frameworks answer before they pass an exception on to the server."""
+        (self._started if kind == "startup" else self._stopped).set()
 
 
 class AppFailed(Exception):
-    """The application raised, or broke the protocol: the agent's own error, in one sentence."""
+    """The application raised or violated ASGI. This is the agent's error; the message is one sentence."""
 
 
 class Hangup(OSError):
-    """What an application gets that sends to somebody who does not listen any more."""
+    """Raised in an application that sends after its client has disconnected."""
 
 
 def raised(error: BaseException) -> str:
-    """What an application has raised, in words."""
+    """Describe an exception of the application."""
     return f"the application raised {type(error).__name__}: {words_of(error)}"
 
 
 class Exchange:
-    """A request under way, and its answer: what `agentest.support.http.bodies.RawAnswer` asks for.
+    """One request and its response (implements `agentest.support.http.bodies.RawAnswer`).
 
-    As behind a server, the application does not end with its answer, nor when nobody listens any more.
+    As behind a real server, the application may keep running after its response or after a disconnect.
     """
 
     def __init__(self, url: str, content: bytes) -> None:
@@ -268,10 +268,10 @@ class Exchange:
         self.status = 0
         self.raw_headers: tuple[tuple[bytes, bytes], ...] = ()
         self.late_error: BaseException | None = None
-        """What the application raised when its answer was complete."""
+        """The exception that the application raised after its response was complete."""
         self._request: bytes | None = content
         self._messages: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)
-        self._over, self._ended = asyncio.Event(), asyncio.Event()
+        self._closed, self._ended = asyncio.Event(), asyncio.Event()
         self._error: BaseException | None = None
         self._steps = Steps()
         self._first: list[bytes] = []
@@ -290,25 +290,25 @@ class Exchange:
 
     @property
     def held_up(self) -> float:
-        """Seconds for which the application has held up the event loop itself."""
+        """Seconds for which the application blocked the event loop."""
         return self._steps.blocked
 
     async def run(self, app: App, scope: Mapping[str, Any]) -> None:
-        """Call the application. Raises nothing but cancellation."""
+        """Call the application. Raises only cancellation."""
         try:
             await self._steps.of(app(scope, self._receive, self._send))
-        except BaseException as error:  # what it raises may be anything
+        except BaseException as error:  # the application may raise anything
             if ends_the_run(error):
                 raise
             self._error = error
             self.late_error = error if self._sent_all else None
         finally:
             self._ended.set()
-        if not self._over.is_set():
+        if not self._closed.is_set():
             await self._messages.put(None)
 
     async def begin(self) -> None:
-        """Wait for status and headers. Raises AppFailed; also where a 500 stands for an exception."""
+        """Wait for status and headers. Raises AppFailed, also if a 500 response stands for an exception."""
         start = await self._next()
         if start["type"] != "http.response.start":
             raise AppFailed(f"the application sent {start['type']!r} before the start of its answer")
@@ -321,7 +321,7 @@ class Exchange:
             await self._read_ahead()
 
     async def _read_ahead(self) -> None:
-        """Read to the end, for what the application raises there says more than its answer."""
+        """Read the whole body, because an exception at its end is more informative than the response."""
         size = 0
         async for piece in self._pieces():
             self._first.append(piece)
@@ -334,7 +334,7 @@ class Exchange:
             raise AppFailed(raised(self._error))
 
     async def iter_any(self) -> AsyncIterator[bytes]:
-        """The body, piece by piece. Raises AppFailed."""
+        """Yield the body in pieces. Raises AppFailed."""
         for piece in self._first:
             yield piece
         async for piece in self._pieces():
@@ -347,7 +347,7 @@ class Exchange:
                 raise AppFailed(f"the application sent {message['type']!r} within its answer")
             if not message.get("more_body", False):
                 self._complete = True
-                self._over.set()
+                self._closed.set()
             if body := message.get("body", b""):
                 yield _bytes(body)
 
@@ -362,34 +362,34 @@ class Exchange:
         raise AppFailed("the application returned before its answer was complete")
 
     def release(self) -> None:
-        """Hang up. An application that asks, or goes on sending, learns of it."""
-        self._over.set()
+        """Disconnect. The application learns of it when it receives or sends."""
+        self._closed.set()
         if not self._messages.empty():
-            self._messages.get_nowait()  # whoever waits to send the next goes on
+            self._messages.get_nowait()  # unblocks a pending send
 
     async def _receive(self) -> Message:
         if self._request is not None:
             body, self._request = self._request, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._over.wait()
+        await self._closed.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
-        if not self._complete and self._over.is_set():
+        if not self._complete and self._closed.is_set():
             raise Hangup("nobody listens any more")
-        if not self._over.is_set():  # what comes after the end of an answer is lost behind a server, too
+        if not self._closed.is_set():  # a server discards messages after the end of the response, too
             self._sent_all = self._sent_all or _is_last(message)
             await self._messages.put(message)
 
 
 def _is_last(message: Any) -> bool:
-    """Whether an answer is complete with a message, which may be anything."""
+    """Return True if a message, which may be of any type, completes the response."""
     is_body = isinstance(message, Mapping) and message.get("type") == "http.response.body"
     return is_body and not message.get("more_body", False)
 
 
 def _bytes(body: Any) -> bytes:
-    """A piece of the body. Raises AppFailed: of a number, bytes() would make as many zeros."""
+    """Check a body piece's type. Raises AppFailed: for an integer, bytes() would return as many zeros."""
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise AppFailed(f"the application sent a {type(body).__name__} as the body of its answer, expected bytes")

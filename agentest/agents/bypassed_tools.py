@@ -1,4 +1,4 @@
-"""Tools that an agent was seen to run itself: where a scenario mocks one of them, the real tool would run."""
+"""Bypass detection for tools that an agent runs itself although a scenario mocks them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from agentest.support.errors import CannotSend
 
 
 class OwnTools:
-    """What one agent was seen to run itself, in all its conversations."""
+    """The tools that one agent was seen to run itself, over all its conversations."""
 
     def __init__(self, agent: str, *, handed_over: str, left_out: str = "") -> None:
-        """What to tell users to do.
+        """Set the instructions for error messages.
 
         Args:
-            handed_over: how such an agent hands a call to its caller, as an instruction.
-            left_out: what is to be removed with the mock, where the real tool may run.
+            handed_over: how such an agent can hand a call to its client.
+            left_out: what to remove together with the mock if the real tool may run.
         """
         self._agent = agent
-        self._handed_over = handed_over
-        self._left_out = left_out
+        self._how_to_hand_over = handed_over
+        self._also_remove = left_out
         self._names: dict[str, None] = {}
         self.unreachable: str | None = None
-        """Why no mock can answer it at all, as one conversation has shown."""
+        """Why mocks cannot reach this agent at all, if a conversation has shown that."""
 
     def check_before(self, ctx: TurnContext) -> None:
-        """Raise CannotSend where a scenario mocks a tool that the agent runs itself: it would run again.
+        """Raise CannotSend if the scenario mocks a tool that the agent runs itself, since it would run again.
 
-        Where mocks may have answered what it runs itself, the turn loop, which knows, checks that.
+        Tools are not checked here if mocks may have answered such calls: the turn loop checks those.
         """
         if self.unreachable and ctx.tools:
             raise CannotSend(f"this conversation was not begun: {self.unreachable}")
@@ -44,34 +44,34 @@ class OwnTools:
     def check_after(
         self, observed: Sequence[ToolCall], ctx: TurnContext, not_run: Collection[str] = ()
     ) -> None:
-        """Raise MockBypassed where the agent made a call itself that the scenario mocks.
+        """Raise MockBypassed if the agent itself ran a tool that the scenario mocks.
 
         Args:
-            observed: the calls that it tells of.
-            not_run: ids of those among them that mocks have answered.
+            observed: the calls that the agent reported.
+            not_run: ids of observed calls that mocks have answered.
         """
         own = [call.name for call in observed if call.ran and call.call_id not in not_run]
         self._names |= dict.fromkeys(own)
         if names := self._mocked(own, ctx):
-            raise MockBypassed(self._bypassed(names), observed, tools=names)
+            raise MockBypassed(self._bypass_message(names), observed, tools=names)
 
     def _mocked(self, names: Iterable[str], ctx: TurnContext) -> list[str]:
         mocked = set() if ctx.mocks_inside else {tool.name for tool in ctx.tools}
         return [name for name in dict.fromkeys(names) if name in mocked]
 
-    def _bypassed(self, names: Sequence[str]) -> str:
+    def _bypass_message(self, names: Sequence[str]) -> str:
         return (
             f"agent {self._agent!r} ran {named_tools(names)} itself: the scenario's mock was ignored, and "
-            f"the real tool ran. If it may run, remove its mock{self._left_out}; otherwise "
-            f"{self._handed_over}"
+            f"the real tool ran. If it may run, remove its mock{self._also_remove}; otherwise "
+            f"{self._how_to_hand_over}"
         )
 
 
 def answered_by_us(messages: Sequence[Message]) -> frozenset[str]:
-    """Ids of the calls that mocks have answered."""
+    """Return the ids of calls that mocks have answered."""
     return frozenset(message.request_id for message in messages if isinstance(message, ToolResult))
 
 
 def named_tools(names: Sequence[str]) -> str:
-    """`tool 'find'`, or `tools 'find', 'book'`."""
+    """Return `tool 'find'`, or `tools 'find', 'book'`."""
     return f"tool{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"

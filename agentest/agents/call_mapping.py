@@ -1,4 +1,4 @@
-"""Tool calls that an agent's answers tell of, brought to `name`, `args` and `result`."""
+"""Map tool calls in an agent's answers, found by the user's paths, to `name`, `args` and `result`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NAMES = ("name", "tool", "tool_name", "toolName")
 _ARGS = ("args", "arguments", "input", "parameters", "params")
 _RESULTS = ("result", "output", "response")
 _IDS = ("id", "call_id", "tool_call_id", "callId", "toolCallId")
-_HOW = {
+_EXAMPLES = {
     "tool_calls": "name, args and result, like tools[].{name: tool, args: input, result: output}",
     "tool_request": "id, name and args, like {id: call_id, name: tool, args: input}",
 }
-"""What the path of a key has to give."""
+"""Key → an example of the form that its path has to return."""
 _USUAL_KEYS = (
     "tool_calls",
     "toolCalls",
@@ -39,29 +39,29 @@ _UNIQUE_CHARS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldCall:
-    """One call as the answer tells of it."""
+    """One tool call as an answer reports it."""
 
     id: str
-    """"" where it has none."""
+    """"" if the call has no id."""
     name: str
     args: Any
     result: Any = None
     problem: str | None = None
 
     def is_same(self, other: ToldCall) -> bool:
-        """Whether both may be one call that was told twice: by its id, else by name and arguments."""
+        """Return True if both may be one call: equal ids, or without ids equal names and arguments."""
         if self.id or other.id:
             return self.id == other.id
         return (self.name, self.args) == (other.name, other.args)
 
 
 class ToldCalls:
-    """The calls of one answer, in order. What is told again under an id adds to what was told before."""
+    """The calls of one answer, in order. A repeated id adds to the earlier report of that call."""
 
     def __init__(self) -> None:
         self._calls: list[ToldCall] = []
         self._latest: dict[str, int] = {}
-        """Id → place of the last call that has it."""
+        """Id → index of the last call with this id."""
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -70,24 +70,24 @@ class ToldCalls:
         return iter(self._calls)
 
     def take(self, found: Any) -> None:
-        """Add what a `tool_calls` path has found. Raises AgentError for what is no call."""
+        """Add the calls that a `tool_calls` path found. Raises AgentError for values that are not calls."""
         for item in _items(found, "tool_calls"):
             self._add(item)
 
     def _add(self, item: Mapping[str, Any]) -> None:
         identifier = _identifier(item)
         known = self._latest.get(identifier) if identifier else None
-        if known is None or _is_another(item, self._calls[known]):
+        if known is None or _is_new_call(item, self._calls[known]):
             self._latest[identifier] = len(self._calls)
             self._calls.append(_read(item, "tool_calls"))
         else:
-            self._calls[known] = _with_more(self._calls[known], item)
+            self._calls[known] = _merged(self._calls[known], item)
 
     def united_with(self, earlier: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
-        """These calls after those of an earlier answer that this one does not tell of again."""
-        again, lead = _by_mark(self._calls), []
+        """Return the calls of an earlier answer that are not repeated here, followed by these calls."""
+        again, lead = _by_comparison_key(self._calls), []
         for call in earlier:
-            alike = again.get(_mark(call), [])
+            alike = again.get(_comparison_key(call), [])
             same = next((i for i, each in enumerate(alike) if each.is_same(call)), None)
             if same is None:
                 lead.append(call)
@@ -97,28 +97,28 @@ class ToldCalls:
 
 
 def asked_calls(found: Any) -> tuple[ToolRequest, ...]:
-    """The calls that a `tool_request` path has found. Raises AgentError for what is no call."""
+    """Return the calls that a `tool_request` path found. Raises AgentError for values that are not calls."""
     calls = (_read(item, "tool_request") for item in _items(found, "tool_request"))
     return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
 
 
-def _by_mark(calls: Sequence[ToldCall]) -> dict[tuple[str, str], list[ToldCall]]:
+def _by_comparison_key(calls: Sequence[ToldCall]) -> dict[tuple[str, str], list[ToldCall]]:
     found: dict[tuple[str, str], list[ToldCall]] = {}
     for call in calls:
-        found.setdefault(_mark(call), []).append(call)
+        found.setdefault(_comparison_key(call), []).append(call)
     return found
 
 
-def _mark(call: ToldCall) -> tuple[str, str]:
-    """In what calls that are the same do not differ: only those of one mark need to be compared."""
+def _comparison_key(call: ToldCall) -> tuple[str, str]:
+    """Return a key that equal calls share, so that only calls with the same key are compared."""
     return ("id", call.id) if call.id else ("name", call.name)
 
 
 def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
-    """The calls without those of earlier turns, where an answer begins with all of them again.
+    """Return the calls without those of earlier turns, if the answer repeats all of them at its start.
 
-    They are known by ids that are long enough to be unique: `1` or `call_1` may begin anew in every turn, and
-    a call that was made twice must not count once.
+    Repetitions are recognized only by ids that are long enough to be unique. Short ids such as `1` or
+    `call_1` may restart in every turn, and two real calls must not count as one.
     """
     begins = calls[: len(before)]
     echoed = len(begins) == len(before) and all(
@@ -129,7 +129,7 @@ def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCa
 
 
 def note_untold(notes: Notes, answer: Any) -> None:
-    """Say where an answer seems to tell of tool calls, as no path says it."""
+    """Add a note if an answer seems to contain tool calls, but no path is configured for them."""
     names = _USUAL_KEYS if isinstance(answer, Mapping) else ()
     for name in names:
         if _looks_like_calls(answer.get(name)):
@@ -146,7 +146,7 @@ def _looks_like_calls(value: Any) -> bool:
 
 
 def as_tool_calls(calls: Iterable[ToldCall], turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls for the record of a turn."""
+    """Convert the calls to the transcript's `ToolCall`."""
     return tuple(
         ToolCall(
             name=call.name,
@@ -167,23 +167,23 @@ def _items(found: Any, key: str) -> Iterator[Mapping[str, Any]]:
         for item in found:
             yield from _items(item, key)
     elif isinstance(found, Mapping):
-        if any(value is not None for value in found.values()):  # what a path makes of an event without calls
+        if any(value is not None for value in found.values()):  # all null: an event without calls
             yield found
     elif found not in (None, False, ""):
-        raise AgentError(f"`{key}` finds what is no tool call: {shown(found)}; {_how(key)}")
+        raise AgentError(f"`{key}` finds what is no tool call: {shown(found)}; {_hint(key)}")
 
 
-def _how(key: str) -> str:
-    return f"write `{key}` so that it gives {_HOW[key]}"
+def _hint(key: str) -> str:
+    return f"write `{key}` so that it gives {_EXAMPLES[key]}"
 
 
 def _read(item: Mapping[str, Any], key: str) -> ToldCall:
-    told = _unfolded(item)
-    name = _first(told, (*_NAMES, "function"))
+    fields = _flattened(item)
+    name = _first_value(fields, (*_NAMES, "function"))
     if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_how(key)}")
-    args, problem = _arguments(_given_arguments(told, key))
-    result = _first(told, _RESULTS)
+        raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_hint(key)}")
+    args, problem = _arguments(_raw_arguments(fields, key))
+    result = _first_value(fields, _RESULTS)
     return ToldCall(
         id=_identifier(item),
         name=name,
@@ -193,44 +193,44 @@ def _read(item: Mapping[str, Any], key: str) -> ToldCall:
     )
 
 
-def _given_arguments(told: Mapping[str, Any], key: str) -> Any:
-    args = _first(told, _ARGS)
+def _raw_arguments(fields: Mapping[str, Any], key: str) -> Any:
+    args = _first_value(fields, _ARGS)
     if args is _MISSING:
-        _check_nothing_is_lost(told, key)
+        _check_no_unknown_arguments(fields, key)
     return args
 
 
-def _check_nothing_is_lost(item: Mapping[str, Any], key: str) -> None:
-    """Refuse a call whose arguments may stand under a name that nobody knows: bans would miss them."""
+def _check_no_unknown_arguments(item: Mapping[str, Any], key: str) -> None:
+    """Reject a call whose arguments may be under an unknown name, because bans would not see them."""
     known = {*_NAMES, *_RESULTS, *_IDS, "function"}
     strange = [
         name for name, value in item.items() if name not in known and isinstance(value, Mapping | list)
     ]
     if strange:
         raise AgentError(
-            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {shown(item)}; {_how(key)}"
+            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {shown(item)}; {_hint(key)}"
         )
 
 
-def _is_another(item: Mapping[str, Any], known: ToldCall) -> bool:
-    """Whether this is another call under an id that was used before: some servers number them anew."""
-    told = _unfolded(item)
-    name, args = _first(told, (*_NAMES, "function")), _first(told, _ARGS)
+def _is_new_call(item: Mapping[str, Any], known: ToldCall) -> bool:
+    """Return True if the item is a new call under a used id, as from servers that restart their numbering."""
+    fields = _flattened(item)
+    name, args = _first_value(fields, (*_NAMES, "function")), _first_value(fields, _ARGS)
     if isinstance(name, str) and name and name != known.name:
         return True
     given = args is not _MISSING and args not in (None, {}, "")
     return given and known.result is not None and _arguments(args)[0] != known.args
 
 
-def _unfolded(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The call with what OpenAI's form has below `function`."""
+def _flattened(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the call with the fields of OpenAI's nested `function` object merged in."""
     function = item.get("function")
     return {**item, **function} if isinstance(function, Mapping) else item
 
 
-def _with_more(call: ToldCall, told_again: Mapping[str, Any]) -> ToldCall:
-    item = _unfolded(told_again)
-    args, result = _first(item, _ARGS), _first(item, _RESULTS)
+def _merged(call: ToldCall, told_again: Mapping[str, Any]) -> ToldCall:
+    item = _flattened(told_again)
+    args, result = _first_value(item, _ARGS), _first_value(item, _RESULTS)
     if args is not _MISSING and args not in (None, {}, ""):
         read, problem = _arguments(args)
         call = replace(call, args=read, problem=problem)
@@ -239,17 +239,17 @@ def _with_more(call: ToldCall, told_again: Mapping[str, Any]) -> ToldCall:
     return call
 
 
-def _first(item: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first_value(item: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((item[name] for name in names if name in item), _MISSING)
 
 
 def _identifier(item: Mapping[str, Any]) -> str:
-    value = _first(item, _IDS)
+    value = _first_value(item, _IDS)
     return "" if value is _MISSING or value is None else str(value)
 
 
 def _arguments(value: Any) -> tuple[Any, str | None]:
-    """The argument object, and what is wrong with it."""
+    """Return the parsed arguments, and the problem if they are not a JSON object."""
     if value is _MISSING or value is None or value == "":
         return {}, None
     if isinstance(value, str):

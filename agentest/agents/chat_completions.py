@@ -1,4 +1,7 @@
-"""An agent that speaks OpenAI's chat completions over HTTP."""
+"""Client for agents that speak OpenAI's chat completions over HTTP.
+
+`to_wire` and `from_wire` convert messages. The Python agents use them, too.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +31,29 @@ from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.templates import Template, Values
 
 _STREAM_OPTIONS = "stream_options"
-_REFUSED = (400, 422)
-"""How a server answers that knows not every field of a request."""
+_REJECTED = (400, 422)
+"""Statuses that servers return for unknown request fields."""
+WireMessage = dict[str, Any]
+"""A chat-completions message in JSON form."""
+_NON_TEXT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
+"""Types of `content` parts that do not belong to the reply's text."""
+_WHOM = "a chat-completions agent"
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _Rejected:
     problem: str
 
 
 def open_agent(_: str, config: ChatCompletionsAgent, resources: Resources) -> ChatCompletionsClient:
-    """The client of an agent that speaks chat completions."""
+    """Return the client of a chat-completions agent."""
     return ChatCompletionsClient(config, resources.client, resources.timeout_s)
 
 
 class ChatCompletionsClient:
-    """Sends conversations to one endpoint. Keeps nothing of any conversation.
+    """Sends conversations to one endpoint. Stores no conversation state.
 
-    A streaming agent is asked for its tokens. One that refuses to be asked is not asked again.
+    Requests token usage from streaming agents. If an agent rejects the option, later requests omit it.
     """
 
     takes_attachments = True
@@ -62,13 +70,13 @@ class ChatCompletionsClient:
         self._streamed = {"stream": True} if config.streaming else {}
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer. Raises NoReply; each attempt has the whole time-out."""
+        """Return the agent's reply. Raises NoReply. Each attempt has the full time-out."""
         values = TurnValues(messages, ctx)
         body = self._body.filled(values)
         payload = {**body, **self._streamed, "messages": [*body.get("messages", []), *to_wire(messages)]}
         if self._sends_state and ctx.session and ctx.session.state:
             payload["metadata"] = _metadata(body, ctx.session)
-        answered = await self._ask(payload, values)
+        answered = await self._request_reply(payload, values)
         return replace(
             answered.value,
             latency_ms=answered.latency_ms,
@@ -76,24 +84,24 @@ class ChatCompletionsClient:
             first_token_ms=answered.first_token_ms,
         )
 
-    async def _ask(self, payload: dict[str, Any], values: Values) -> HttpAnswer[AgentReply]:
+    async def _request_reply(self, payload: dict[str, Any], values: Values) -> HttpAnswer[AgentReply]:
         if not self._asks_for_tokens:
             return await self._sender.post(self._endpoint, payload, self._read, values=values)
-        asking = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
+        with_usage = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
         first = await self._sender.post(
-            self._endpoint, asking, self._read_or_refused, _REFUSED, values=values
+            self._endpoint, with_usage, self._read_or_rejected, _REJECTED, values=values
         )
         if isinstance(first.value, AgentReply):
             self._has_reported_tokens = True
             return HttpAnswer(first.value, first.latency_ms, first.retries, first.first_token_ms)
         if self._has_reported_tokens and _STREAM_OPTIONS not in first.value.problem:
             raise NoReply(first.value.problem, first.retries)
-        return await self._ask_without(payload, values, first.retries + 1)
+        return await self._request_without_usage(payload, values, first.retries + 1)
 
-    async def _ask_without(
+    async def _request_without_usage(
         self, payload: dict[str, Any], values: Values, before: int
     ) -> HttpAnswer[AgentReply]:
-        """Ask after `before` attempts that were refused. A refusal now has another reason."""
+        """Retry without the option, after `before` rejected attempts. A rejection now has another cause."""
         try:
             second = await self._sender.post(self._endpoint, payload, self._read, values=values)
         except NoReply as error:
@@ -101,9 +109,9 @@ class ChatCompletionsClient:
         self._asks_for_tokens = False
         return replace(second, retries=before + second.retries)
 
-    async def _read_or_refused(self, response: DirectResponse) -> AgentReply | _Refused:
-        if response.status_code in _REFUSED:
-            return _Refused(await self._sender.problem(response))
+    async def _read_or_rejected(self, response: DirectResponse) -> AgentReply | _Rejected:
+        if response.status_code in _REJECTED:
+            return _Rejected(await self._sender.problem(response))
         return await self._read(response)
 
     def _read(self, response: DirectResponse) -> Awaitable[AgentReply]:
@@ -115,7 +123,7 @@ def _metadata(body: Mapping[str, Any], session: Session) -> dict[str, Any]:
 
 
 def read_completion(body: bytes) -> AgentReply:
-    """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
+    """Parse the body of a chat completion. Raises AgentError if it is invalid."""
     data = read_object(body, CHAT_PLACE)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
@@ -131,7 +139,7 @@ def read_completion(body: bytes) -> AgentReply:
 
 
 def read_usage(reported: Any) -> Usage:
-    """Tokens that the agent reports; whatever is missing or no number counts as 0."""
+    """Return the reported token counts. A missing or invalid count is 0."""
     if not isinstance(reported, Mapping):
         return Usage()
 
@@ -143,17 +151,16 @@ def read_usage(reported: Any) -> Usage:
 
 
 async def read_stream(events: EventStream) -> AgentReply:
-    """The reply put together from streamed deltas.
+    """Assemble the reply from streamed deltas.
 
-    The stream's end is `[DONE]` or a `finish_reason`; one that stops before either was cut. Raises
-    AgentError.
+    Raises AgentError, also for a stream that ends before `[DONE]` or a `finish_reason`.
     """
     parts = _Deltas()
     async for event in events:
         for piece in _pieces(event.data):
             if piece == "[DONE]":
                 return parts.reply()
-            if piece and parts.add(_event(piece)):  # some keep the connection alive with empty events
+            if piece and parts.add(_event(piece)):  # some servers send empty events as keep-alive
                 events.note_first_token()
     if parts.finished:
         return parts.reply()
@@ -161,7 +168,7 @@ async def read_stream(events: EventStream) -> AgentReply:
 
 
 def _pieces(data: str) -> list[str]:
-    """The event; its lines one by one where careless servers leave out the empty line between events."""
+    """Return the event, or its lines if a server omitted the empty line between events."""
     lines = [line.strip() for line in data.split("\n")]
     careless = len(lines) > 1 and all(_is_whole(line) for line in lines if line)
     return lines if careless else [data.strip()]
@@ -179,25 +186,25 @@ def _event(data: str) -> Mapping[str, Any]:
 
 
 class _Deltas:
-    """The message so far."""
+    """The message assembled so far."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
         self._last = -1
-        """The greatest index of a call so far."""
+        """The highest index of a call so far."""
         self._usage = Usage()
         self.finished = False
         self.received = False
 
     def add(self, event: Mapping[str, Any]) -> bool:
-        """Add an event; whether it had text."""
+        """Add an event. Returns True if it contained text."""
         self.received = True
         if event.get("usage"):
             self._usage = read_usage(event["usage"])
         choices = event.get("choices")
         if not choices:
-            return False  # the usage comes in an event without choices
+            return False  # an event with usage only has no choices
         if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
             raise AgentError(f"`choices` in the agent's stream is not a list of objects: {shown(choices)}")
         choice = choices[0]
@@ -214,7 +221,8 @@ class _Deltas:
     def _add_call(self, piece: Mapping[str, Any], position: int) -> None:
         index = piece.get("index")
         if not isinstance(index, int):
-            # Without an index, a piece with an id begins a call and one without continues the last.
+            # Without an index, a piece with an id starts a call and a piece without one continues the last
+            # call.
             index = self._last + 1 if piece.get("id") else max(self._last, position)
         elif self._begins_another(index, piece):
             index = self._last + 1
@@ -225,13 +233,13 @@ class _Deltas:
             raise AgentError(f"a tool call in the agent's stream has no function: {shown(piece)}")
         call["id"] = call["id"] or piece.get("id")
         if isinstance(function.get("name"), str) and function["name"] != call["name"]:
-            call["name"] += function["name"]  # most send it whole, some in pieces, some with every piece
+            call["name"] += function["name"]  # some servers send it in pieces, or repeat it
         arguments = function.get("arguments")
         if arguments is not None:
             call["arguments"].append(arguments_text(arguments))
 
     def _begins_another(self, index: int, piece: Mapping[str, Any]) -> bool:
-        """Whether another call begins under an index that is taken: some give all calls the index 0."""
+        """Return True if the piece starts a new call: some servers send index 0 for all calls."""
         known, function = self._calls.get(index), piece.get("function")
         named = isinstance(function, Mapping) and function.get("name")
         identifier = piece.get("id")
@@ -257,36 +265,29 @@ def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:
     return calls
 
 
-WireMessage = dict[str, Any]
-"""A chat-completions message as it is sent."""
-
-_NOT_SAID = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
-"""Parts of a `content` that are no part of the reply's text."""
-
-
 def to_wire(messages: Sequence[Message]) -> list[WireMessage]:
-    """The messages as chat completions have them. They belong to the caller, who may change them."""
-    return [_written(message) for message in messages]
+    """Convert messages to chat-completions form. The caller may modify the result."""
+    return [_message_to_wire(message) for message in messages]
 
 
-def _written(message: Message) -> WireMessage:
+def _message_to_wire(message: Message) -> WireMessage:
     if isinstance(message, UserText):
         return {"role": "user", "content": content_of(message)}
     if isinstance(message, ToolResult):
         return {"role": "tool", "tool_call_id": message.request_id, "content": message.text}
     if not message.tool_requests:
         return {"role": "assistant", "content": message.text}
-    calls = [_written_request(request) for request in message.tool_requests]
+    calls = [_request_to_wire(request) for request in message.tool_requests]
     return {"role": "assistant", "content": message.text, "tool_calls": calls}
 
 
-def _written_request(request: ToolRequest) -> dict[str, Any]:
+def _request_to_wire(request: ToolRequest) -> dict[str, Any]:
     function = {"name": request.name, "arguments": request.arguments}
     return {"id": request.id, "type": "function", "function": function}
 
 
 def from_wire(message: Any) -> AgentMessage:
-    """What an assistant message says. Raises AgentError that says what is wrong with it."""
+    """Parse an assistant message. Raises AgentError if it is invalid."""
     if not isinstance(message, Mapping):
         raise AgentError(f"the agent's `message` is not an object: {shown(message)}")
     requests = read_tool_requests(message.get("tool_calls"))
@@ -294,22 +295,22 @@ def from_wire(message: Any) -> AgentMessage:
 
 
 def read_text(message: Mapping[str, Any]) -> str | None:
-    """The text of a message or of a streamed piece of one; a refusal is text, too."""
-    text = _content(message.get("content"))
+    """Return the text of a message or a streamed delta. A refusal counts as text."""
+    text = _content_text(message.get("content"))
     if text is None and isinstance(message.get("refusal"), str):
         return str(message["refusal"])
     return text
 
 
-def _content(content: Any) -> str | None:
+def _content_text(content: Any) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(_part(part) for part in content)
+        return "".join(_part_text(part) for part in content)
     raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {shown(content)}")
 
 
-def _part(part: Any) -> str:
+def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
@@ -318,7 +319,7 @@ def _part(part: Any) -> str:
     if isinstance(text, str):
         return text
     kind = part.get("type")
-    if kind in _NOT_SAID:
+    if kind in _NON_TEXT_PARTS:
         return ""
     if kind in ("text", "output_text"):
         raise AgentError(f"a text part of the agent's `content` has no text: {shown(part)}")
@@ -326,7 +327,7 @@ def _part(part: Any) -> str:
 
 
 def read_tool_requests(calls: Any) -> tuple[ToolRequest, ...]:
-    """The requests in the `tool_calls` of a message. Raises AgentError."""
+    """Return the tool requests in a message's `tool_calls`. Raises AgentError."""
     if calls is None:
         return ()
     if not isinstance(calls, list):
@@ -345,13 +346,10 @@ def _tool_request(call: Any) -> ToolRequest:
     )
 
 
-_WHOM = "a chat-completions agent"
-
-
 def content_of(message: UserText) -> str | list[dict[str, Any]]:
-    """The `content` of the user's message: its text, or parts where files go with it.
+    """Return the `content` of a user message: its text, or a list of parts if files are attached.
 
-    Raises CannotSend for a file that is only known by an address that no part can hold.
+    Raises CannotSend for a file whose address cannot be sent.
     """
     if not message.attachments:
         return message.text

@@ -1,4 +1,4 @@
-"""An agent that is a program: a process for each turn, or one for each conversation."""
+"""Client for agents that are programs: one process per turn, or one per conversation (`input: jsonl`)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,14 @@ from agentest.support.trace_context import note_request
 
 _OUTPUT = "what the agent's command wrote"
 _BODIES = {"json": {"messages": "{{messages}}"}, "jsonl": {"message": "{{message}}"}}
+_PIECE_BYTES = 65536
+_LOG_CHARS = 2000
+_FINAL_OUTPUT_S = 1.0
+_GRACE_S = 2.0
 
 
 def open_agent(name: str, config: CommandAgent, resources: Resources) -> CommandClient:
-    """The client of a program. Raises ConfigError for one that is not there."""
+    """Return the client of a program. Raises ConfigError if the program or its folder does not exist."""
     cwd = resources.root / (config.cwd or ".")
     if not cwd.is_dir():
         raise ConfigError(f"agent {name!r}: cwd: the folder {cwd} does not exist")
@@ -57,15 +61,15 @@ def open_agent(name: str, config: CommandAgent, resources: Resources) -> Command
 
 
 class CommandClient:
-    """Starts programs. Keeps nothing of any conversation."""
+    """Starts the program. Stores no conversation state."""
 
     def __init__(self, config: CommandAgent, cwd: Path, reaper: Reaper, resources: Resources) -> None:
         self.name = config.name
         self._input = config.input
-        self._words = Template(config.command)
+        self._command_template = Template(config.command)
         self._env = Template(config.env)
         self._body = Template(_BODIES.get(config.input) if config.body is None else config.body)
-        self._as_argument = config.input == "argument" and "message" not in self._words.names
+        self._as_argument = config.input == "argument" and "message" not in self._command_template.names
         self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
         self._form = Form.of(config)
         self._cwd = cwd
@@ -74,7 +78,7 @@ class CommandClient:
         self._notes = Notes(config.name, resources.on_note)
 
     def conversation(self) -> AbstractAsyncContextManager[Agent]:
-        """One process for the conversation, where that is what the program takes (`input: jsonl`)."""
+        """Open a conversation: one process for all of it if `input` is `jsonl`."""
         return self._open()
 
     @asynccontextmanager
@@ -83,7 +87,7 @@ class CommandClient:
             yield self if self._input != "jsonl" else Conversing(self, stack)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """What the program answers to one message. Raises AgentError, CannotSend."""
+        """Run the program for one turn and return its reply. Raises AgentError, CannotSend."""
         values = TurnValues(messages, ctx)
         limit = TimeLimit(self._timeout_s)
         program = await self.start(values, messages)
@@ -98,8 +102,8 @@ class CommandClient:
         return replace(self._read(output, ctx.turn_index), latency_ms=limit.elapsed * 1000)
 
     async def start(self, values: TurnValues, messages: Sequence[Message]) -> Program:
-        """The program, started for a turn or a conversation."""
-        words = [as_text(word) for word in self._words.filled(values)]
+        """Start the program for a turn or a conversation."""
+        words = [as_text(word) for word in self._command_template.filled(values)]
         if self._as_argument:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
@@ -109,7 +113,7 @@ class CommandClient:
         return program
 
     def line(self, values: TurnValues) -> bytes:
-        """The body as a line of JSON."""
+        """Return the request body as a line of JSON."""
         return json.dumps(self._body.filled(values), ensure_ascii=False).encode(errors="replace") + b"\n"
 
     def _content(self, values: TurnValues, messages: Sequence[Message]) -> bytes:
@@ -123,21 +127,21 @@ class CommandClient:
 
     @property
     def form(self) -> Form:
-        """How to read what the program writes."""
+        """The paths that read the program's messages."""
         return self._form
 
     @property
     def timeout_s(self) -> float:
-        """The longest that one answer may take."""
+        """The longest time that one reply may take, in seconds."""
         return self._timeout_s
 
     def too_late(self, program: Program) -> str:
-        """What to say of a program that has not answered in time."""
+        """Return the error message for a program that did not answer in time."""
         seconds = f"{self._timeout_s:g} s (request_timeout_ms)"
         return f"the agent's command did not answer within {seconds}{program.log}"
 
     def hearing(self, turn_index: int) -> Hearing:
-        """What hears the messages of a turn."""
+        """Return a reader for the messages of a turn."""
         return Hearing(self._form, turn_index, self._notes)
 
     def _read(self, output: bytes, turn_index: int) -> AgentReply:
@@ -157,7 +161,7 @@ class CommandClient:
 
 
 class Conversing:
-    """One process that hears and says one line after the other."""
+    """One conversation with one process, over lines of JSON."""
 
     def __init__(self, client: CommandClient, stack: AsyncExitStack) -> None:
         self.name = client.name
@@ -167,7 +171,7 @@ class Conversing:
         self._hearing: Hearing | None = None
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to a message or to tool results. Raises NoReply."""
+        """Return the reply to a user message or to tool results. Raises NoReply."""
         values = TurnValues(messages, ctx)
         if self._program is None:
             self._program = await self._client.start(values, messages)
@@ -178,8 +182,8 @@ class Conversing:
         hearing = self._hearing
         try:
             with limit:
-                self._say(self._program, messages, values)
-                first = await self._hear(self._program, hearing, limit)
+                self._send(self._program, messages, values)
+                first = await self._read_turn(self._program, hearing, limit)
             if not hearing.done:
                 reply = hearing.requests()
             else:
@@ -190,23 +194,23 @@ class Conversing:
             raise hearing.no_reply(str(error)) from None
         return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first)
 
-    def _say(self, program: Program, messages: Sequence[Message], values: TurnValues) -> None:
+    def _send(self, program: Program, messages: Sequence[Message], values: TurnValues) -> None:
         results = last_results(messages)
         if not results:
             program.write(self._client.line(values))
         for result in results:
             program.write(json.dumps(self._client.form.response(result)).encode() + b"\n")
 
-    async def _hear(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
-        """Hear lines until the turn is done or a tool is asked for; when the first text came, in ms."""
+    async def _read_turn(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
+        """Read lines until the turn is done or a tool is requested. Returns the ms until the first text."""
         first: float | None = None
-        heard = 0
+        received_bytes = 0
         while not hearing.done:
             line = await program.line()
-            heard += len(line or b"")
-            if heard > MAX_BODY_BYTES:
+            received_bytes += len(line or b"")
+            if received_bytes > MAX_BODY_BYTES:
                 raise program.wrote_too_much()
-            # Lines may come without end, and one that is there already is no pause for anybody else.
+            # A program may write lines without end, and reading a buffered line never yields to other tasks.
             await checkpoint()
             if line is None:
                 how = await program.how_it_ended()
@@ -220,24 +224,18 @@ class Conversing:
         return first
 
 
-_PIECE_BYTES = 65536
-_LOG_CHARS = 2000
-_LAST_WORDS_S = 1.0
-_GRACE_S = 2.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What is started. There is no shell."""
+    """A program to start, with its arguments. No shell is involved."""
 
     words: Sequence[str]
     env: Mapping[str, str]
-    """Beside our own environment."""
+    """Variables in addition to this process's environment."""
     cwd: Path
 
 
-class _Log(asyncio.Protocol):
-    """Keeps the last of what a program writes to standard error."""
+class _ErrorLog(asyncio.Protocol):
+    """Stores the end of a program's standard error."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -248,29 +246,31 @@ class _Log(asyncio.Protocol):
 
 
 class Program:
-    """A started program. Its pipes are our own.
+    """A running program, with pipes that we create ourselves.
 
-    asyncio, where it opens them, takes a process for running until they are closed, and what the program
-    started may keep them open for ever.
+    With its own pipes, asyncio reports a process as running until they are closed, and a child of the program
+    may keep them open indefinitely.
     """
 
     def __init__(self, process: Process, reaper: Reaper, name: str) -> None:
         self._process = process
         self._reaper = reaper
         self._name = name
-        self._log = _Log()
+        self._log = _ErrorLog()
         self._output = asyncio.StreamReader(limit=MAX_BODY_BYTES)
         self._transports: list[asyncio.BaseTransport] = []
         self._input: asyncio.WriteTransport
 
     @classmethod
     async def start(cls, invocation: Invocation, reaper: Reaper) -> Self:
-        """Start a program. Raises AgentError where it cannot be started, CannotSend for words too long, and
-        where this machine has no processes or file descriptors left.
+        """Start a program.
+
+        Raises AgentError if it cannot be started. Raises CannotSend if the arguments are too long or if this
+        machine has no processes or file descriptors left.
         """
         theirs, ours = _pipes(invocation.words[0])
         try:
-            process = await _opened(invocation, theirs)
+            process = await _open_process(invocation, theirs)
         except BaseException:
             for end in ours:
                 os.close(end)
@@ -293,14 +293,14 @@ class Program:
         self._transports = [self._input, reading[0], logging[0]]
 
     def write(self, content: bytes, *, last: bool = False) -> None:
-        """Hand something to its standard input, and close that with the `last`."""
+        """Write to standard input, and close it after the `last` write."""
         if not self._input.is_closing():
             self._input.write(content)
             if last:
-                self._input.close()  # what was written is sent all the same
+                self._input.close()  # written data is still sent
 
     async def line(self) -> bytes | None:
-        """The next line of its output; None at the end. Raises AgentError for one without end."""
+        """Return the next line of output, or None at the end. Raises AgentError for an overlong line."""
         try:
             return await self._output.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
@@ -309,7 +309,7 @@ class Program:
             raise self.wrote_too_much() from None
 
     async def finished(self) -> bytes:
-        """All that it wrote to standard output, once it has ended well. Raises AgentError."""
+        """Wait for a successful exit and return the whole output. Raises AgentError."""
         written: list[bytes] = []
         reading = asyncio.ensure_future(self._read_into(written))
         ending = asyncio.ensure_future(self._process.wait())
@@ -318,8 +318,8 @@ class Program:
             if reading.done():
                 reading.result()
             self.check_status(await ending)
-            # What it has started may keep its output open: what has come by then is all.
-            await asyncio.wait({reading}, timeout=_LAST_WORDS_S)
+            # A child of the program may keep the output open, so stop reading soon after the exit.
+            await asyncio.wait({reading}, timeout=_FINAL_OUTPUT_S)
         finally:
             for task in (reading, ending):
                 task.cancel()
@@ -335,29 +335,29 @@ class Program:
             written.append(piece)
 
     def check_status(self, status: int | None) -> None:
-        """Raise AgentError for an exit status that tells of a failure."""
+        """Raise AgentError if the exit status reports a failure."""
         if status:
             how = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
             raise AgentError(f"the command {self._name!r} {how}{self.log}")
 
     async def how_it_ended(self) -> str:
-        """Of a program that has closed its output: its exit status, for messages."""
-        with anyio.move_on_after(_LAST_WORDS_S):
+        """Describe the exit status of a program that has closed its output."""
+        with anyio.move_on_after(_FINAL_OUTPUT_S):
             return f"it exited with status {await self._process.wait()}{self.log}"
         return f"it closed its output and runs on{self.log}"
 
     @property
     def log(self) -> str:
-        """The last of what it wrote to standard error, as the end of a message."""
+        """The end of standard error, as the end of a message."""
         text = without_colours(self._log.text)[-_LOG_CHARS:].strip()
         return f"; its log ends with:\n{text}" if text else "; it logged nothing"
 
     def wrote_too_much(self) -> AgentError:
-        """What to say of one that writes without end."""
+        """Return the error for unlimited output."""
         return AgentError(f"the command {self._name!r} wrote more than {MAX_BODY_BYTES // 2**20} MB")
 
     async def end(self) -> None:
-        """End its whole process group, also when it has ended itself: what it started goes with it."""
+        """End the process group, even if the program has exited, because its children may still run."""
         with anyio.CancelScope(shield=True):
             self._input.close()
             await end_group(self._process, _GRACE_S)
@@ -367,7 +367,7 @@ class Program:
 
 
 def _pipes(name: str) -> tuple[Sequence[int], Sequence[int]]:
-    """Pipes for standard input, output and error: the program's ends and ours. Raises CannotSend."""
+    """Create pipes for standard input, output and error: the program's ends and ours. Raises CannotSend."""
     opened: list[tuple[int, int]] = []
     try:
         for _ in range(3):
@@ -384,7 +384,7 @@ def _cannot_start(name: str) -> str:
     return f"the command {name!r} cannot be started"
 
 
-async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
+async def _open_process(invocation: Invocation, pipes: Sequence[int]) -> Process:
     stdin, stdout, stderr = pipes
     try:
         return await anyio.open_process(
@@ -396,7 +396,7 @@ async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
             env={**os.environ, "PATH": search_path(), **invocation.env},
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # ValueError: a NUL in a word
+    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
         name = invocation.words[0]
         if isinstance(error, ValueError) or error.errno == errno.E2BIG:
             raise CannotSend(

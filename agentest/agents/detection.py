@@ -1,6 +1,8 @@
-"""Which protocol an answer is of, told by what only that protocol sends.
+"""Detect the protocol of an endpoint from its responses.
 
-It is asked when an answer cannot be read: the configured `type` is then likely the wrong one.
+`recognised` names the type of one response by features of that protocol alone. `Look` sends probe requests,
+whose results the probes of the protocols turn into a `Finding`. Agentest uses both when it cannot read an
+answer, because the configured `type` is then probably wrong.
 """
 
 from __future__ import annotations
@@ -35,9 +37,8 @@ NAMES = {
     "adk": "google-adk's own server",
     "websocket": "a WebSocket endpoint",
 }
-"""What an endpoint of a type is called, for messages."""
-
-_LACKED: Sequence[tuple[str, frozenset[str]]] = (
+"""Type → description of its endpoint, for messages."""
+_REQUIRED_FIELDS: Sequence[tuple[str, frozenset[str]]] = (
     ("ag_ui", frozenset({"threadid", "runid"})),
     ("adk", frozenset({"appname", "userid"})),
     ("langgraph", frozenset({"assistantid"})),
@@ -48,34 +49,39 @@ _LACKED: Sequence[tuple[str, frozenset[str]]] = (
     ("anthropic_messages", frozenset({"maxtokens", "messages"})),
     ("chat_completions", frozenset({"messages", "model"})),
 )
-"""Type → fields whose lack servers of it complain of, in no spelling in particular."""
-
-_LACKED_PARAMETER = {"input": "responses", "messages": "chat_completions"}
-"""Parameter of OpenAI's interfaces → the type whose endpoint asks for it."""
+"""Type → required fields that its servers report as missing, in lower case without separators."""
+_REQUIRED_PARAMETER = {"input": "responses", "messages": "chat_completions"}
+"""Required parameter of an OpenAI API → the type of its endpoint."""
 _PATHS = {
     "/chat/completions": "chat_completions",
     "/v1/responses": "responses",
     "/v1/messages": "anthropic_messages",
 }
-"""Ends of paths that are usual for a type."""
+"""Usual end of a path → type."""
 _LOGIN = {"login", "signin", "sign-in", "sign_in", "log-in", "sso", "oauth", "auth", "saml"}
 _MISSING = re.compile(r"missing|required", re.I)
 _NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
+USER_AGENT = "agentest (looks what this server speaks)"
+_TIMEOUT_S = 2.0
+_READ_BYTES = 200_000
+_NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
+_MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
+_CUSTOM_FORM = "it has a form of its own"
 
 
 def recognised(seen: Seen) -> str | None:
-    """The type that an answer is of; None where it could be anything."""
+    """Return the type that a response belongs to, or None if it is not specific to one."""
     return (
         _by_header(seen)
-        or _by_value(_value(seen.body))
-        or _by_what_is_lacking(seen)
-        or _by_parameter(_error(seen.json))
+        or _by_value(_json_value(seen.body))
+        or _by_missing_fields(seen)
+        or _by_missing_parameter(_error(seen.json))
     )
 
 
 def leads_to_login(seen: Seen) -> bool:
-    """Whether an answer is a redirect to where users log in."""
+    """Return True if a response redirects to a login."""
     try:
         path = urlsplit(seen.headers.get("location", "")).path.lower()
     except ValueError:
@@ -84,19 +90,19 @@ def leads_to_login(seen: Seen) -> bool:
 
 
 def is_login_page(body: bytes) -> bool:
-    """Whether a body is a web page that asks for a password."""
+    """Return True if a body is a web page with a password field."""
     return is_page(body) and re.search(rb"type\s*=\s*[\"']?password", body, re.I) is not None
 
 
 def wants_a_model(seen: Seen) -> bool:
-    """Whether an answer is a refusal of OpenAI's form, as no model was named."""
+    """Return True if a response is an OpenAI-style error about a missing model."""
     error = _error(seen.json)
     is_about_it = error.get("param") == "model" or _NO_MODEL.search(str(error.get("message")))
     return seen.status in (400, 404, 422) and bool(is_about_it)
 
 
 def perhaps(seen: Seen, kind: str, url: str) -> str:
-    """What may be the case by weaker signs, told as such; "" where there are none."""
+    """Return a suggestion from weaker signs, worded as a possibility, or ""."""
     if seen.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(seen.body):
         return "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`"
     found = usual_at(url) or kind
@@ -109,7 +115,7 @@ def perhaps(seen: Seen, kind: str, url: str) -> str:
 
 
 def usual_at(url: str) -> str:
-    """The type whose endpoints usually end as this one does; "" where none does."""
+    """Return the type whose endpoints usually end like this URL, or ""."""
     path = urlsplit(url).path.rstrip("/")
     return next((name for end, name in _PATHS.items() if path.endswith(end)), "")
 
@@ -121,8 +127,8 @@ def _by_header(seen: Seen) -> str | None:
     return "ai_sdk" if any(name in seen.headers for name in vercel) else None
 
 
-def _value(body: bytes) -> Any:
-    """The JSON value of a body, or of its first event that has one; None where there is none."""
+def _json_value(body: bytes) -> Any:
+    """Return the JSON value of a body or of its first event that has one, or None."""
     text = body.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
     if text.startswith(("{", "[")):
         return _json(text)
@@ -178,33 +184,33 @@ _MARKS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def _error(value: Any) -> Mapping[str, Any]:
-    """The error of OpenAI's form; empty where there is none."""
+    """Return the error object of an OpenAI-style response, or an empty mapping."""
     error = value.get("error") if isinstance(value, Mapping) else None
     return error if isinstance(error, Mapping) else {}
 
 
-def _by_parameter(error: Mapping[str, Any]) -> str | None:
+def _by_missing_parameter(error: Mapping[str, Any]) -> str | None:
     said = str(error.get("message"))
     if not {"param", "type"} <= error.keys() or not _MISSING.search(said):
         return None
-    return _LACKED_PARAMETER.get(str(error["param"]))
+    return _REQUIRED_PARAMETER.get(str(error["param"]))
 
 
-def _by_what_is_lacking(seen: Seen) -> str | None:
+def _by_missing_fields(seen: Seen) -> str | None:
     if b"Unable to extract tag using discriminator 'trigger'" in seen.body:
-        return "ai_sdk"  # pydantic-ai's
-    lacked = {_plain(name) for name in missing_fields(seen.json)}
-    return next((name for name, fields in _LACKED if fields <= lacked), None)
+        return "ai_sdk"  # the error message is pydantic-ai's
+    lacked = {_without_separators(name) for name in missing_fields(seen.json)}
+    return next((name for name, fields in _REQUIRED_FIELDS if fields <= lacked), None)
 
 
 def missing_fields(answer: Any) -> tuple[str, ...]:
-    """The fields that a refusal in pydantic's or FastAPI's form says are missing, at the top of the body."""
+    """Return the body fields that an error of pydantic or FastAPI reports as missing."""
     fields = [place[place[0] == "body" :] for place in _missing_places(answer)]
     return tuple(str(field[0]) for field in fields if len(field) == 1)
 
 
 def missing_headers(answer: Any) -> tuple[str, ...]:
-    """The headers that such a refusal says are missing."""
+    """Return the headers that an error of FastAPI reports as missing."""
     return tuple(str(place[1]) for place in _missing_places(answer) if place[0] == "header" and place[1:])
 
 
@@ -215,19 +221,13 @@ def _missing_places(answer: Any) -> list[list[Any]]:
     return [place for place in places if isinstance(place, list) and place]
 
 
-def _plain(name: str) -> str:
+def _without_separators(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
-
-
-USER_AGENT = "agentest (looks what this server speaks)"
-_TIMEOUT_S = 2.0
-_READ_BYTES = 200_000
-_NOT_OF_SOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One answer, as far as it was read."""
+    """One response, with the part of the body that was read."""
 
     status: int
     headers: Mapping[str, str]
@@ -235,7 +235,7 @@ class Seen:
 
     @property
     def json(self) -> Any:
-        """The body's JSON value; None where it is none."""
+        """The body's JSON value, or None."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -244,16 +244,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What an endpoint was found to speak."""
+    """A detected protocol, and the settings for it."""
 
     settings: Mapping[str, Any]
-    """What to write under `agent`: `type`, `endpoint`, and what else it needs."""
+    """The settings to write under `agent`, such as `type` and `endpoint`."""
     because: str
-    """What was seen, as the end of a sentence: "its /info names a LangGraph server"."""
+    """The evidence, as the end of a sentence: "its /info names a LangGraph server"."""
 
 
 def as_settings(settings: Mapping[str, Any]) -> str:
-    """Settings as YAML on one line, to be copied: `type: a2a, endpoint: http://localhost:8000`."""
+    """Format settings as one line of YAML to paste: `type: a2a, endpoint: http://localhost:8000`."""
     return ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
 
 
@@ -266,30 +266,30 @@ def _yaml(value: Any) -> str:
 
 @dataclass(slots=True)
 class Look:
-    """Requests to one address, each sent once. Whatever fails is an answer of None."""
+    """Sends probe requests to one server, each only once. A failed request returns None."""
 
     url: str
-    """The endpoint as it is configured."""
+    """The configured endpoint."""
     client: Sender
     headers: Headers = ()
     only_gets: bool = False
-    """Whether what is asked by POST is left unasked."""
+    """If true, no POST requests are sent."""
     _seen: dict[tuple[str, str, bytes | None], Seen | None] = field(default_factory=dict)
-    _opens: bool | None = None
+    _has_websocket: bool | None = None
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def get(self, path: str = "") -> Seen | None:
-        """The answer to a GET of a path of the same server ("" for the endpoint itself)."""
+        """Return the response to a GET of a path on the server, or of the endpoint itself ("")."""
         return await self._send("GET", urljoin(self.url, path) if path else self.url, None)
 
     async def post_nothing(self, path: str = "") -> Seen | None:
-        """The answer to a POST of `{}`, which a server that checks its input refuses."""
+        """Return the response to a POST of `{}`, which a server that validates its input rejects."""
         if self.only_gets:
             return None
         return await self._send("POST", urljoin(self.url, path) if path else self.url, b"{}")
 
     async def places(self, *usual: str) -> AsyncIterator[str]:
-        """Where to ask: at the endpoint ("") and, if nobody takes a POST there, at paths that are usual."""
+        """Yield the paths to probe: the endpoint (""), then the usual paths if it does not accept a POST."""
         yield ""
         itself = await self.post_nothing()
         if itself is None or itself.status in (404, 405) or urlsplit(self.url).path in ("", "/"):
@@ -297,16 +297,16 @@ class Look:
                 yield path
 
     async def opens_websocket(self) -> bool:
-        """Whether a WebSocket opens at the endpoint. Nothing is said there, and it is closed at once."""
+        """Return True if a WebSocket opens at the endpoint. It is closed without sending a message."""
         async with self._one_at_a_time:
-            if self._opens is None:
-                self._opens = await self._opened()
-            return self._opens
+            if self._has_websocket is None:
+                self._has_websocket = await self._try_websocket()
+            return self._has_websocket
 
-    async def _opened(self) -> bool:
+    async def _try_websocket(self) -> bool:
         if not isinstance(self.client, Client):
             return False  # an application in this process
-        headers = [(name, value) for name, value in self.headers if name not in _NOT_OF_SOCKETS]
+        headers = [(name, value) for name, value in self.headers if name not in _NOT_FOR_WEBSOCKETS]
         headers.append(("user-agent", USER_AGENT))
         try:
             with TimeLimit(_TIMEOUT_S):
@@ -318,12 +318,12 @@ class Look:
 
     async def _send(self, method: str, url: str, content: bytes | None) -> Seen | None:
         key = (method, url, content)
-        async with self._one_at_a_time:  # many conversations may fail at once
+        async with self._one_at_a_time:  # many conversations may fail at the same time
             if key not in self._seen:
-                self._seen[key] = await self._answer(method, url, content)
+                self._seen[key] = await self._request(method, url, content)
             return self._seen[key]
 
-    async def _answer(self, method: str, url: str, content: bytes | None) -> Seen | None:
+    async def _request(self, method: str, url: str, content: bytes | None) -> Seen | None:
         ours = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
         headers = [*((name, value) for name, value in self.headers if name not in ours), *ours.items()]
         try:
@@ -339,34 +339,30 @@ class Look:
                 finally:
                     await response.aclose()
         except (*CONNECTION_ERRORS, BadBody, TimeoutError, RefusedAddress, AppFailed):
-            return None  # that nothing answers there is what was asked
-
-
-_OFTEN_THE_MESSAGE = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
-_OWN = "it has a form of its own"
+            return None  # an unreachable path is a valid result of a probe
 
 
 def described(finding: Finding) -> str:
-    """What was found, and the configuration for it."""
+    """Describe a finding and the configuration for it."""
     return f"{finding.because}: `{as_settings(finding.settings)}`"
 
 
 def of_fields(missing: Sequence[str]) -> str:
-    """The body for an agent that says which fields it misses."""
+    """Suggest a configuration for an agent that reports missing fields."""
     values = body_of_fields(missing)
     shown = {name: f'"{value}"' if value else "…" for name, value in values.items()}
     fields = ", ".join(f"{name}: {value}" for name, value in shown.items())
-    return f"{_OWN}: `type: http` with `body: {{{fields}}}`"
+    return f"{_CUSTOM_FORM}: `type: http` with `body: {{{fields}}}`"
 
 
 def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
-    """Field → what stands there in each request; "" where that is not known."""
-    said = next((name for name in _OFTEN_THE_MESSAGE if name in missing), missing[0])
-    return {name: _own_form_value(name, said) for name in missing}
+    """Return field → value of the request body; "" for fields with an unknown purpose."""
+    said = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0])
+    return {name: _placeholder_for(name, said) for name in missing}
 
 
 def of_reply(seen: Seen) -> str:
-    """What to write for an agent that answers with JSON of its own; "" where it is nobody's answer."""
+    """Suggest a configuration for an agent that answers with JSON in a custom form, or ""."""
     answer = seen.json if 200 <= seen.status < 300 else None
     if not isinstance(answer, Mapping) or any(answer.get(key) for key in ("error", "errors", "detail")):
         return ""
@@ -383,7 +379,7 @@ def of_reply(seen: Seen) -> str:
     return f"if this form is its own: `type: http` with {where} and a `body` like `{body}`" if places else ""
 
 
-def _own_form_value(name: str, message: str) -> str:
+def _placeholder_for(name: str, message: str) -> str:
     if name == "messages":
         return "{{messages}}"
     if name == message:

@@ -1,4 +1,4 @@
-"""The likely cause of an agent's refusal, what to try, and what its error says in readable words."""
+"""Hints for HTTP errors of an agent: what to check, and a readable form of the error's body."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ _FORM = "the agent takes another form of request; see its documentation for the 
 
 
 def hint(status: int, place: str) -> str:
-    """What to look at after an answer of this status; "" where the answer itself has to do.
+    """Return what to check after a response with this status, or "".
 
-    `place` says where such agents usually are.
+    Args:
+        status: the HTTP status.
+        place: a hint about the usual address of such agents.
     """
     hints = {
         401: _CREDENTIALS,
@@ -28,12 +30,12 @@ def hint(status: int, place: str) -> str:
 
 
 def is_page(body: bytes) -> bool:
-    """Whether a body is markup: HTML for a browser, or XML."""
+    """Return True if a body is HTML or XML."""
     return body.lstrip().startswith(b"<")
 
 
 def readable(body: bytes) -> str:
-    """An error's body in one row; FastAPI's `detail`, or pydantic's list, as `field: message` each."""
+    """Return an error's body on one line. The errors of FastAPI and pydantic become `field: message`."""
     text = " ".join(body.decode("utf-8", errors="replace").split())
     try:
         data = json.loads(body)

@@ -1,4 +1,4 @@
-"""From the configuration to agents that can be talked to."""
+"""Create the agents of a run from the configuration."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ async def make_agents(
     on_note: Callable[[str], None] = lambda _: None,
     on_secret: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> dict[str, Agent]:
-    """The agents by name; the stack closes what they have opened.
+    """Return the agents by name. The stack closes what they open.
 
     Raises ConfigError for a handler or an application that cannot be imported or does not start.
 
     Args:
-        on_note: receives what the user should know at the end.
-        on_secret: receives what must not be shown from now on.
+        on_note: receives notes to show at the end of the run.
+        on_secret: receives secrets to redact from now on.
     """
     resources = Resources(
         client=client,
@@ -54,7 +54,7 @@ async def make_agents(
     stack.enter_context(run_under_way())
     apps = await _running_apps(configs, root, stack, on_note)
     return {
-        name: await _opened(name, config, _through(apps.get(name), resources))
+        name: await _open_agent(name, config, _with_app(apps.get(name), resources))
         for name, config in configs.items()
     }
 
@@ -62,7 +62,7 @@ async def make_agents(
 async def _running_apps(
     configs: Mapping[str, AgentConfig], root: Path, stack: AsyncExitStack, on_note: Callable[[str], None]
 ) -> dict[str, Sender]:
-    """The applications by agent, started. Agents of the same application share it."""
+    """Start the applications and return them by agent. Agents with the same application share it."""
     running: dict[str, Sender] = {}
     by_identity: dict[int, Sender] = {}
     for name, config in configs.items():
@@ -77,13 +77,13 @@ async def _running_apps(
     return running
 
 
-def _through(app: Sender | None, resources: Resources) -> Resources:
-    """Resources whose requests go to an application, where there is one."""
+def _with_app(app: Sender | None, resources: Resources) -> Resources:
+    """Return resources that send requests to the application, if there is one."""
     return resources if app is None else replace(resources, client=app)
 
 
-async def _opened(name: str, config: AgentConfig, resources: Resources) -> Agent:
-    """The client of an agent's type, whose module is imported only where a configuration has that type."""
+async def _open_agent(name: str, config: AgentConfig, resources: Resources) -> Agent:
+    """Open an agent. The module of a protocol is imported only if the configuration uses that type."""
     if isinstance(config, HttpAgent) and not config.endpoint:
         config = config.model_copy(update={"endpoint": config.default_endpoint})
     open_agent: OpenAgent = import_module(type_of(config).client).open_agent
@@ -92,9 +92,10 @@ async def _opened(name: str, config: AgentConfig, resources: Resources) -> Agent
 
 
 async def check_reachable(name: str, config: AgentConfig, client: Client) -> None:
-    """Raise AgentUnreachable when nobody listens at an agent's endpoint, ConfigError when it is refused.
+    """Raise AgentUnreachable if nothing listens at an agent's endpoint.
 
-    One clear message before the first conversation, instead of one failure for each of them.
+    One clear message before the first conversation replaces a failure in each of them. Raises ConfigError if
+    the address is refused.
     """
     if not isinstance(config, HttpAgent) or config.app is not None:
         return

@@ -1,4 +1,4 @@
-"""The files of a user's message, in the forms that several protocols have in common."""
+"""Convert a user's files to the message parts that several protocols share."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _AUDIO = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }
-"""The audio that OpenAI's protocols have a part for; other audio goes as a file."""
+"""Audio types that OpenAI's protocols support as audio parts. Other audio is sent as a file."""
 
 
 def kind_of(file: Attachment) -> str:
-    """The file's type without parameters, like `image/png`."""
+    """Return the file's media type without parameters, such as `image/png`."""
     return file.mime_type.partition(";")[0].strip().lower()
 
 
 def audio_format(file: Attachment) -> str | None:
-    """`wav` or `mp3`; None for what is neither."""
+    """Return `wav` or `mp3`, or None for other types."""
     return _AUDIO.get(kind_of(file))
 
 
 def name_of(file: Attachment) -> str:
-    """The file's name; one made from its type where it has none."""
+    """Return the file's name, or one made from its type."""
     return file.name or f"attachment.{kind_of(file).rpartition('/')[2] or 'bin'}"
 
 
 def data_address(file: Attachment) -> str:
-    """The file's bytes as an address."""
+    """Return the file's bytes as a data: URL."""
     return f"data:{file.mime_type};base64,{file.base64}"
 
 
 def web_address(file: Attachment, whom: str) -> str:
-    """The address of a file, or its bytes as one. Raises CannotSend for one that nobody else can open.
+    """Return the file's URL, or its bytes as a data: URL. Raises CannotSend for a URL others cannot open.
 
     Args:
-        whom: what it is sent to, for the error: `a chat-completions agent`.
+        whom: the recipient, for the error: `a chat-completions agent`.
     """
     if not file.uri:
         return data_address(file)
@@ -53,7 +53,7 @@ def web_address(file: Attachment, whom: str) -> str:
 
 
 def no_form(file: Attachment, whom: str, why: str) -> CannotSend:
-    """The error about a file that has no form in a protocol."""
+    """Return the error for a file that a protocol cannot carry."""
     return CannotSend(
         f"{file.origin} has a part `{'file_data' if file.uri else 'inline_data'}` ({file.mime_type}"
         f"{f', {file.uri}' if file.uri else ''}) that cannot be sent to {whom}: {why}"

@@ -1,4 +1,8 @@
-"""Sending requests to an agent over HTTP: again where that is safe, within bounds of time and size."""
+"""Send HTTP requests to an agent, with retries where they are safe and limits on time and size.
+
+`HttpSender` sends requests and `read_body` reads the responses. Errors say whether the agent or this machine
+is at fault.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +46,8 @@ MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
 _SHOWN_BODY_BYTES = 10_000
 _LONG_DELAY_S = 1.0
-"""From which on a delay of our own may be why somebody has closed a connection."""
-_OURS = ("accept", "accept-encoding", "content-type")
+"""A delay of this process that is long enough for others to close a connection, in seconds."""
+_DEFAULT_HEADERS = ("accept", "accept-encoding", "content-type")
 NO_HEADERS: Mapping[str, str] = {}
 
 T = TypeVar("T")
@@ -51,13 +55,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer(Generic[T]):
-    """What an agent answered, how long its last attempt took, and how many came before."""
+    """A parsed response, the duration of its last attempt, and the number of attempts before it."""
 
     value: T
     latency_ms: float
     retries: int
     first_token_ms: float | None = None
-    """When the first text came, counted as `latency_ms`; None: whoever read the answer did not note it."""
+    """Time until the first text, measured like `latency_ms`. None if the reader did not record it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +71,13 @@ class Outgoing:
     url: str
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Beside those of the agent, over which they win. Names in any spelling."""
+    """Headers that override those of the agent. Names are case-insensitive."""
     content: bytes | None = None
-    """None: a request without a body."""
+    """The body. None for a request without a body."""
 
 
-class _TryAgain(Exception):
-    """This attempt failed in a way that is not yet the agent's answer."""
+class _RetryableFailure(Exception):
+    """The attempt failed in a way that a retry may fix."""
 
     def __init__(
         self, problem: str, wait: float | None = None, *, lost: bool = False, ours: bool = False
@@ -81,13 +85,13 @@ class _TryAgain(Exception):
         super().__init__(problem)
         self.wait = wait
         self.lost = lost
-        """Whether the connection was, so that there is no answer at all."""
+        """True if the connection was lost, so there is no response at all."""
         self.ours = ours
-        """Whether this machine could make no connection, which says nothing of the agent."""
+        """True if this machine could not open a connection, so the agent is not at fault."""
 
 
-class _Unfit(AgentError):
-    """An answer that cannot be used, with what was seen of it."""
+class _UnusableResponse(AgentError):
+    """A response that cannot be used, with the part that was read."""
 
     def __init__(self, problem: str, seen: Seen) -> None:
         super().__init__(problem)
@@ -95,7 +99,7 @@ class _Unfit(AgentError):
 
 
 class HttpSender:
-    """Sends requests to an agent. Holds nothing of any conversation."""
+    """Sends requests to an agent. Stores no conversation state."""
 
     def __init__(
         self,
@@ -107,13 +111,17 @@ class HttpSender:
         *,
         advisor: Advisor | Literal["own"] | None = "own",
     ) -> None:
-        """Hints in errors: `place` says where such agents usually are, `late` why they may take long.
+        """Create a sender.
 
-        `advisor`: given where one agent has several senders; None: whoever is asked, it is not the agent.
+        Args:
+            place: a hint about the usual address of such agents, for errors.
+            late: why such agents may respond slowly, for errors.
+            advisor: shared if one agent has several senders. None if the requests do not go to the agent
+                itself.
         """
-        self._place = place
+        self._place_hint = place
         self._advisor = advisor_of(config, client) if advisor == "own" else advisor
-        self._late = late and f"; {late}"
+        self._late_hint = late and f"; {late}"
         self._retries = config.retries
         self._client = client
         self._timeout_s = timeout_s
@@ -136,7 +144,7 @@ class HttpSender:
         values: Values = NO_VALUES,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> HttpAnswer[T]:
-        """What `read` makes of the answer to a POST of JSON; otherwise as `send`."""
+        """POST JSON and return what `read` makes of the response. Otherwise like `send`."""
         content = json.dumps(payload).encode()
         return await self.send(Outgoing(url=url, headers=headers, content=content), read, also, values=values)
 
@@ -149,7 +157,7 @@ class HttpSender:
         values: Values = NO_VALUES,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> HttpAnswer[T]:
-        """What `read` makes of the answer to a GET; otherwise as `send`."""
+        """GET a URL and return what `read` makes of the response. Otherwise like `send`."""
         return await self.send(Outgoing(url=url, method="GET", headers=headers), read, also, values=values)
 
     async def send(
@@ -160,23 +168,23 @@ class HttpSender:
         *,
         values: Values = NO_VALUES,
     ) -> HttpAnswer[T]:
-        """What `read` makes of the answer.
+        """Send a request and return what `read` makes of the response.
 
         Args:
-            read: gets a response of status 2xx, or one of `also`, whose body has not been read yet; it notes
-                the first token there (`note_first_token`).
-            values: what stands for placeholders in the agent's headers.
+            read: receives a response with status 2xx, or one in `also`, before its body is read. It reports
+                the first token with `note_first_token`.
+            values: values for the placeholders in the agent's headers.
 
         Raises:
-            NoReply: for every other answer, and for none; each attempt has the whole time-out.
-            CannotSend: for a header that HTTP does not allow, and where this machine can make no connection.
+            NoReply: for any other response, or none. Each attempt has the full time-out.
+            CannotSend: for an invalid header, or if this machine cannot open a connection.
         """
         headers = self._headers_of(request, values)
         for attempt in range(1, self._retries + 2):
             limit = TimeLimit(self._timeout_s)
             try:
                 value, response = await self._attempt(request, headers, read, also, limit)
-            except _TryAgain as error:
+            except _RetryableFailure as error:
                 if attempt > self._retries:
                     tries = f" ({attempt} attempts)" if attempt > 1 else ""
                     problem = f"{error}{tries}"
@@ -187,27 +195,27 @@ class HttpSender:
                     raise NoReply(problem, attempt - 1) from None
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
-            except _Unfit as error:
+            except _UnusableResponse as error:
                 raise NoReply(await self.advised(str(error), error.seen), attempt - 1) from None
             except NoReply as error:
                 raise NoReply(str(error), attempt - 1 + error.retries, error.observed) from None
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
-            # What holds up the event loop is not the agent's doing, but for what it did in it itself.
+            # Do not charge the agent for a blocked event loop, unless it blocked the loop itself.
             took = min(limit.elapsed + response.held_up, limit.elapsed_in_all)
             if response.held_up and took > self._timeout_s:
-                raise NoReply(self._too_late(request.url), attempt - 1)
+                raise NoReply(self._timeout_message(request.url), attempt - 1)
             self._note_answer(request, response)
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
     def _note_answer(self, request: Outgoing, response: DirectResponse) -> None:
-        """Note that it speaks its protocol. That a GET is answered says nothing: many have a page for all."""
+        """Note that the agent speaks its protocol. A GET proves nothing: many servers answer every path."""
         if self._advisor and request.content is not None and response.is_success:
             self._advisor.has_answered = True
 
     async def advised(self, problem: str, seen: Seen) -> str:
-        """What is wrong with an answer, with the configuration that would fit, where it can be told."""
+        """Return the problem with a response, followed by the configuration that would fit if it is known."""
         return await self._advisor.advised(problem, seen) if self._advisor else problem
 
     def _headers_of(self, request: Outgoing, values: Values) -> Headers:
@@ -219,7 +227,7 @@ class HttpSender:
         if turn:
             filled |= turn.headers(filled)
         if request.content is None:
-            filled.pop("content-type", None)  # there are servers that look for a body where there is a type
+            filled.pop("content-type", None)  # some servers expect a body if there is a content-type
         try:
             return list(check_headers({**filled, **own}).items())
         except ValueError as error:
@@ -233,17 +241,17 @@ class HttpSender:
         also: Container[int],
         limit: TimeLimit,
     ) -> tuple[T, DirectResponse]:
-        """What was read, and the response, which is closed."""
+        """Send once. Returns the parsed value and the closed response."""
         try:
             with limit:
                 return await self._follow(request, headers, read, also, limit)
         except TimeoutError:
-            raise AgentError(self._too_late(request.url)) from None
+            raise AgentError(self._timeout_message(request.url)) from None
         except (RefusedAddress, AppFailed) as error:
             raise AgentError(str(error)) from None
 
-    def _too_late(self, url: str) -> str:
-        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late}"
+    def _timeout_message(self, url: str) -> str:
+        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late_hint}"
 
     async def _follow(
         self,
@@ -272,12 +280,12 @@ class HttpSender:
             return response
         except CONNECTION_ERRORS as error:
             if shortage := own_shortage(error):
-                raise _TryAgain(shortage_told(request.url, shortage), ours=True) from None
+                raise _RetryableFailure(shortage_told(request.url, shortage), ours=True) from None
             problem = f"{request.url}: {describe(error)}"
             if was_refused(error):
-                # Nothing of an answer has come: sending it again cannot make the agent answer twice.
-                raise _TryAgain(problem, lost=True) from None
-            raise self._cut(problem, limit) from None
+                # The server refused the connection, so a retry cannot make the agent answer twice.
+                raise _RetryableFailure(problem, lost=True) from None
+            raise self._connection_lost(problem, limit) from None
 
     async def _read(
         self,
@@ -288,51 +296,53 @@ class HttpSender:
     ) -> T:
         status = response.status_code
         if status in _RETRIED:
-            raise _TryAgain(await self.problem(response), retry_after(response.headers))
+            raise _RetryableFailure(await self.problem(response), retry_after(response.headers))
         if not (200 <= status < 300 or status in also):
-            raise _Unfit(await self.problem(response), seen_of(response))
+            raise _UnusableResponse(await self.problem(response), seen_of(response))
         try:
             return await read(response)
         except AgentError as error:
             if type(error) is not AgentError:
                 raise
-            raise _Unfit(str(error), seen_of(response)) from None
+            raise _UnusableResponse(str(error), seen_of(response)) from None
         except BadBody as error:
             raise AgentError(f"{response.url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
-            raise self._cut(f"{response.url}: the answer was cut: {describe(error)}", limit) from None
+            raise self._connection_lost(
+                f"{response.url}: the answer was cut: {describe(error)}", limit
+            ) from None
 
-    def _cut(self, problem: str, limit: TimeLimit) -> AgentestError:
+    def _connection_lost(self, problem: str, limit: TimeLimit) -> AgentestError:
         return HeldUp(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
 
     def _was_held_up(self, limit: TimeLimit) -> bool:
-        """Whether a connection may have been lost as we did not read for longer than others wait for that."""
+        """Return True if the connection may be lost because this process did not read for too long."""
         return limit.delay > min(_LONG_DELAY_S, self._timeout_s)
 
     async def problem(self, response: DirectResponse) -> str:
-        """What is wrong with an answer by its status, and what to try. Reads the beginning of the body."""
+        """Describe a response with an error status and what to try. Reads the start of the body."""
         status = response.status_code
         if 300 <= status < 400:
-            return _points_elsewhere(response)
-        advice = hint(status, self._place)
+            return _redirect_hint(response)
+        advice = hint(status, self._place_hint)
         shown = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
 def advisor_of(config: HttpAgent, client: Sender) -> Advisor:
-    """Who knows what to try when the agent's answers cannot be used."""
+    """Return an advisor for the agent."""
     return Advisor(config.type, look_of(config, client))
 
 
 def look_of(config: HttpAgent, client: Sender) -> Look:
-    """Requests that look at the agent's endpoint, with its headers."""
+    """Return probe requests to the agent's endpoint, with its headers."""
     headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
     return Look(url=url, client=client, headers=headers)
 
 
 def seen_of(response: DirectResponse) -> Seen:
-    """What has been read of an answer, to be advised on."""
+    """Return the part of a response that was read, for an advisor."""
     return Seen(status=response.status_code, headers=response.headers, body=response.beginning)
 
 
@@ -341,26 +351,26 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     if not location:
         raise AgentError(f"{url} answered {response.status_code} without a location to go to")
     try:
-        target = check_url(_joined(url, location))
+        target = check_url(_resolve_url(url, location))
     except ValueError as error:
         raise AgentError(f"{url} redirects to an address that {error}") from None
     if urlsplit(target)[:2] != urlsplit(url)[:2]:
-        # The configured headers may be credentials; another origin does not get them.
-        headers = [header for header in headers if header[0] in _OURS]
+        # The configured headers may be credentials, so do not send them to another origin.
+        headers = [header for header in headers if header[0] in _DEFAULT_HEADERS]
     return target, headers
 
 
-def _joined(url: str, location: str) -> str:
+def _resolve_url(url: str, location: str) -> str:
     try:
         return urljoin(url, location)
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
 
 
-def _points_elsewhere(response: DirectResponse) -> str:
+def _redirect_hint(response: DirectResponse) -> str:
     status, target = response.status_code, response.headers.get("location", "nowhere")
     try:
-        host = urlsplit(_joined(str(response.url), target)).hostname or ""
+        host = urlsplit(_resolve_url(str(response.url), target)).hostname or ""
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
@@ -369,7 +379,7 @@ def _points_elsewhere(response: DirectResponse) -> str:
 
 
 async def beginning_of(response: DirectResponse) -> bytes:
-    """Enough of the body for a message, even if the rest never comes whole."""
+    """Return enough of the body for a message, even if the rest never arrives."""
     read = b""
     try:
         async for piece in response.pieces():
@@ -377,19 +387,19 @@ async def beginning_of(response: DirectResponse) -> bytes:
             if len(read) >= _SHOWN_BODY_BYTES:
                 break
     except CONNECTION_ERRORS:
-        pass  # what has come is enough: the status already says that this is an error
+        pass  # the status already shows an error, so a partial body is enough
     return read[:_SHOWN_BODY_BYTES]
 
 
 class EventStream:
-    """The server-sent events of an answer, in order."""
+    """The server-sent events of a response, in order."""
 
     def __init__(
         self, events: AsyncIterator[Event], on_first_token: Callable[[], None] = lambda: None
     ) -> None:
         self._events = events
         self.note_first_token = on_first_token
-        """To be called with every piece of the reply's text: the first one is timed."""
+        """Call this with every piece of the reply's text. The first call records the time."""
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events
@@ -401,23 +411,23 @@ async def read_body(
     whole: Callable[[bytes], T],
     stream: Callable[[EventStream], Awaitable[T]],
 ) -> T:
-    """The body read by `whole`, or by `stream` where it is server-sent events.
+    """Parse the body with `whole`, or with `stream` if it consists of server-sent events.
 
     Args:
-        streaming: whether events were asked for: a body of unknown type is taken for them then.
+        streaming: whether events were requested. A body of unknown type is then read as events.
     """
     pieces = response.pieces()
     beginning = await first_piece(pieces)
     content_type = response.headers.get("content-type", "")
     streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
-    # JSON is an answer, whatever the header calls it: not every server can stream. And a web page is none.
+    # Some servers answer a streaming request with JSON and a wrong content type. A web page is never events.
     if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
         return await stream(EventStream(events(again(beginning, pieces)), response.note_first_token))
     return whole(b"".join([piece async for piece in again(beginning, pieces)]))
 
 
 async def first_piece(pieces: AsyncIterator[bytes]) -> bytes:
-    """What comes first, up to something more than white space."""
+    """Return the first pieces, until they contain more than white space."""
     read: list[bytes] = []
     async for piece in pieces:
         read.append(piece)
@@ -437,11 +447,11 @@ _LIMIT_S = 2.0
 
 @asynccontextmanager
 async def cancelled_on_server(cancel: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Call `cancel` if the block raises or is cancelled: by a time-out, or a stopped run."""
+    """Call `cancel` if the block raises or is cancelled by a time-out or the end of the run."""
     try:
         yield
     except BaseException:
-        # Where the work has ended meanwhile, or the server cannot cancel it, the first error counts.
+        # The work may have ended, or the server may not support this: the original error matters.
         with anyio.move_on_after(_LIMIT_S, shield=True), suppress(AgentestError):
             await cancel()
         raise

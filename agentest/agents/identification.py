@@ -1,4 +1,4 @@
-"""Which agent lives at an address: the probes of all protocols, asked one after the other."""
+"""Identify the agent at an address by running the probes of all protocols in order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.deadlines import TimeLimit
 
 LONGEST_LOOK_S = 5.0
-_LAST = ("http", "websocket")
-"""What fits where no other type does."""
+_FALLBACK_TYPES = ("http", "websocket")
+"""Types that fit only if no other type does."""
 
 
 async def findings(look: Look, first: str = "") -> AsyncIterator[Finding]:
-    """What the probes know, up to the first that speaks of the endpoint itself and not of its server.
+    """Yield the findings, up to the first one about the endpoint itself.
 
     Args:
-        first: the type whose probe is asked before all others.
+        first: the type to probe first.
     """
     for name in _order(first):
         finding = await ask(name, look)
@@ -31,7 +31,7 @@ async def findings(look: Look, first: str = "") -> AsyncIterator[Finding]:
 
 
 async def ask(name: str, look: Look) -> Finding | None:
-    """What the probe of one type knows; None where it knows nothing, or there is none."""
+    """Run the probe of one type. Returns None if there is no finding or no probe."""
     probe = AGENT_TYPES[name].probe
     if probe is None:
         return None
@@ -41,7 +41,7 @@ async def ask(name: str, look: Look) -> Finding | None:
 
 
 async def look_around(look: Look, first: str = "") -> list[Finding]:
-    """The same, as far as it is found out within a few seconds."""
+    """Return the findings that the probes make within `LONGEST_LOOK_S` seconds."""
     found: list[Finding] = []
     with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
         async for finding in findings(look, first):
@@ -50,14 +50,14 @@ async def look_around(look: Look, first: str = "") -> list[Finding]:
 
 
 def is_at(finding: Finding, url: str) -> bool:
-    """Whether what was found is at an address itself, and not elsewhere at its server."""
+    """Return True if a finding is about this exact address, not about another path of its server."""
     return _place(str(finding.settings.get("endpoint", ""))) == _place(url)
 
 
 def _order(first: str) -> Iterator[str]:
     yield from (name for name in AGENT_TYPES if name == first)
-    yield from (name for name in AGENT_TYPES if name != first and name not in _LAST)
-    yield from (name for name in _LAST if name != first)
+    yield from (name for name in AGENT_TYPES if name != first and name not in _FALLBACK_TYPES)
+    yield from (name for name in _FALLBACK_TYPES if name != first)
 
 
 def _place(url: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What agents send, read as JSON and shown in messages."""
+"""Parse the JSON that agents send, and format values for messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from agentest.agents.error_hints import is_page
 from agentest.support.errors import AgentError
 
 SHOWN_CHARS = 10_000
-"""Of what an agent sent; the message is cut where it is shown, once secrets have been hidden in it."""
+"""Longest part of an agent's data in a message. Messages are shortened again after redaction."""
 
 TOO_DEEP = "what the agent has answered is nested too deeply to be sent back to it"
 
 
 def read_json(body: bytes, place: str) -> Any:
-    """The body's JSON value. Raises AgentError; `place` says where such agents usually are."""
+    """Parse a body as JSON. Raises AgentError; `place` is a hint about the usual address of such agents."""
     if not body.strip():
         raise AgentError("the agent's answer is empty")
     try:
@@ -29,7 +29,7 @@ def read_json(body: bytes, place: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value for a message, as JSON where it can be."""
+    """Format a value for a message, as JSON if possible."""
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     except (TypeError, ValueError, RecursionError):
@@ -38,7 +38,7 @@ def shown(value: Any) -> str:
 
 
 def read_object(body: bytes, place: str) -> dict[str, Any]:
-    """The body's JSON object. Raises AgentError as `read_json` does."""
+    """Parse a body as a JSON object. Raises AgentError like `read_json`."""
     data = read_json(body, place)
     if not isinstance(data, dict):
         raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
@@ -46,7 +46,7 @@ def read_object(body: bytes, place: str) -> dict[str, Any]:
 
 
 def read_text(text: str, what: str = "an event of the agent's stream") -> Any:
-    """The JSON value of a text. Raises AgentError, which begins with `what` it is."""
+    """Parse a text as JSON. Raises AgentError, whose message starts with `what`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -54,7 +54,7 @@ def read_text(text: str, what: str = "an event of the agent's stream") -> Any:
 
 
 def read_event(data: str) -> dict[str, Any]:
-    """The JSON object of a streamed event. Raises AgentError."""
+    """Parse the JSON object of a streamed event. Raises AgentError."""
     event = read_text(data)
     if not isinstance(event, dict):
         raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(event)}")
@@ -62,29 +62,29 @@ def read_event(data: str) -> dict[str, Any]:
 
 
 def cut_stream(missing: str, received: bool = True) -> AgentError:
-    """The error of a stream that ended without its last event.
+    """Return the error for a stream that ended without its last event.
 
     Args:
-        missing: what it ended without, in words.
-        received: whether anything had come.
+        missing: the missing event, in words.
+        received: whether any event arrived.
     """
     nothing = "" if received else ", and without any data"
     return AgentError(f"the agent's stream was cut: it ended without {missing}{nothing}")
 
 
 def text_or_none(value: Any) -> str | None:
-    """A text that may be missing: an id, for one. What is none stands for nothing."""
+    """Return an optional text such as an id; values of other types count as missing."""
     return value if isinstance(value, str) and value else None
 
 
 def read_count(reported: Any, key: str) -> int:
-    """A number of tokens that the agent reports; whatever is missing or no number counts as 0."""
+    """Return a reported token count. A missing or invalid count is 0."""
     value = reported.get(key) if isinstance(reported, Mapping) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def read_arguments(arguments: Any) -> tuple[Any, str | None]:
-    """The arguments of a call that the agent made, from JSON text, and what is wrong with them."""
+    """Parse the JSON arguments of a call that the agent made. Returns them and the problem, if any."""
     if not isinstance(arguments, str):
         args = {} if arguments is None else arguments
     else:
@@ -97,7 +97,7 @@ def read_arguments(arguments: Any) -> tuple[Any, str | None]:
 
 
 def read_any(text: str) -> Any:
-    """The JSON value of a text that may be JSON, or the text itself."""
+    """Parse a text as JSON, or return it unchanged if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -105,7 +105,7 @@ def read_any(text: str) -> Any:
 
 
 def read_result(result: Any) -> Any:
-    """What a tool answered, from the text that most protocols make of it: objects and lists are read."""
+    """Parse a tool result: text with a JSON object or list is parsed, other values are unchanged."""
     if not isinstance(result, str):
         return result
     value = read_any(result)
@@ -113,7 +113,7 @@ def read_result(result: Any) -> Any:
 
 
 def arguments_text(arguments: Any) -> str:
-    """The JSON text of a call's arguments. Some agents send the object itself, which is as good."""
+    """Return a call's arguments as JSON text. Some agents send the object itself, which is accepted."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     try:

@@ -1,6 +1,6 @@
-"""A turn with an agent that sends messages of its own form: what each of them tells, by the user's paths.
+"""Read the messages of agents with a custom message format, using the paths of the configuration.
 
-For agents that stay connected for a conversation: programs that write lines, WebSockets.
+For agents that stay connected for a whole conversation: programs that write lines, and WebSockets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agentest.support.templates import Template
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """Where messages have what. None: they do not have it."""
+    """The paths to the parts of a message. None for parts that messages do not have."""
 
     reply: JsonPath | None = None
     delta: JsonPath | None = None
@@ -42,7 +42,7 @@ class Form:
 
     @classmethod
     def of(cls, settings: DialogueAgent) -> Form:
-        """The form that the settings describe."""
+        """Return the form that the settings describe."""
         names = ("reply", "delta", "tool_calls", "error", "done", "tool_request")
         texts = {name: getattr(settings, name) for name in names}
         paths = {name: None if text is None else JsonPath(text) for name, text in texts.items()}
@@ -50,7 +50,7 @@ class Form:
         return cls(**paths, tool_response=None if response is None else Template(response))
 
     def response(self, result: ToolResult) -> Any:
-        """The message that answers a tool request."""
+        """Return the message that answers a tool request."""
         assert self.tool_response is not None, "checked with the configuration: it goes with `tool_request`"
         return self.tool_response.filled(
             {"tool.id": result.request_id, "tool.name": result.name, "tool.result": read_any(result.text)}
@@ -59,7 +59,7 @@ class Form:
 
 @dataclass(slots=True)
 class Hearing:
-    """What has been heard in a turn so far."""
+    """The messages received in one turn so far."""
 
     form: Form
     turn_index: int
@@ -68,18 +68,18 @@ class Hearing:
     _deltas: list[str] = field(default_factory=list)
     _reply: str | None = None
     _calls: ToldCalls = field(default_factory=ToldCalls)
-    _taken: tuple[ToolCall, ...] = ()
-    """The calls that have been taken, as they were then."""
+    _reported_calls: tuple[ToolCall, ...] = ()
+    """The calls that were already reported, with their state at that time."""
     _requests: list[ToolRequest] = field(default_factory=list)
     _last: Any = None
 
     def hear(self, message: Any) -> bool:
-        """Take a message in, a JSON value; whether it had text. Raises AgentError for an error.
+        """Read a message, which is a JSON value. Returns True if it contains text. Raises AgentError.
 
-        Calls first: what an agent did before it failed stays in the record.
+        Calls are read first, so that the transcript includes what the agent did before an error.
         """
         form, self._last = self.form, message
-        self._check_whole(message)
+        self._check_not_truncated(message)
         if form.tool_calls is not None:
             self._calls.take(form.tool_calls.find(message))
         else:
@@ -87,11 +87,11 @@ class Hearing:
         if form.tool_request is not None:
             self._requests += asked_calls(form.tool_request.find(message))
         if form.error is not None and form.error.holds(message):
-            told = shown(form.error.find(message))
-            raise AgentError(f"the agent reports an error (`error: {form.error.text}`): {told}")
-        return self._hear_text(message)
+            error = shown(form.error.find(message))
+            raise AgentError(f"the agent reports an error (`error: {form.error.text}`): {error}")
+        return self._read_text(message)
 
-    def _hear_text(self, message: Any) -> bool:
+    def _read_text(self, message: Any) -> bool:
         form = self.form
         delta = form.delta and text_of(form.delta.find(message))
         if delta:
@@ -102,14 +102,14 @@ class Hearing:
         self.done = reply is not None if form.done is None else form.done.holds(message)
         return bool(delta or reply)
 
-    def _check_whole(self, message: Any) -> None:
-        """Refuse half an object where objects are looked into: calls that it tells of would be missed."""
+    def _check_not_truncated(self, message: Any) -> None:
+        """Reject a truncated object if paths are configured, because its calls would be missed."""
         paths = (self.form.reply, self.form.delta, self.form.tool_calls, self.form.done)
         if isinstance(message, str) and message.lstrip().startswith("{") and any(paths):
             raise AgentError(f"a message of the agent is not JSON: {shown(message)}")
 
     def hear_late(self, message: Any) -> None:
-        """Take the calls that a message tells of which came before the user spoke."""
+        """Record the calls of a message that arrived before the user's next message."""
         if self.form.tool_calls is not None:
             self._calls.take(self.form.tool_calls.find(message))
 
@@ -124,55 +124,55 @@ class Hearing:
 
     @property
     def asks(self) -> bool:
-        """Whether a tool is asked for."""
+        """True if the agent requests a tool."""
         return bool(self._requests)
 
     def requests(self) -> AgentReply:
-        """The tools that are asked for in the middle of the turn, which then goes on."""
+        """Return the tools requested so far in the turn, which then continues."""
         requests, self._requests = tuple(self._requests), []
-        calls, retells = self._news()
+        calls, retells = self._unreported_calls()
         return AgentReply(text=None, tool_requests=requests, observed=calls, retells=retells)
 
     def answer(self) -> AgentReply:
-        """The reply at the end of the turn. Raises AgentError where no message had one."""
+        """Return the reply at the end of the turn. Raises AgentError if no message contained one."""
         text = self._reply if self._reply is not None else "".join(self._deltas) or None
         if text is None and not self._calls:
-            raise AgentError(self._nothing())
-        calls, retells = self._news()
+            raise AgentError(self._no_reply_message())
+        calls, retells = self._unreported_calls()
         return AgentReply(text=text, observed=calls, retells=retells)
 
     def no_reply(self, problem: str, retries: int = 0) -> NoReply:
-        """The error that ends the turn, with the calls that were told until then."""
-        calls, retells = self._news()
+        """Return the error that ends the turn, with the calls reported so far."""
+        calls, retells = self._unreported_calls()
         return NoReply(problem, retries, calls, retells=retells)
 
-    def _nothing(self) -> str:
+    def _no_reply_message(self) -> str:
         for key, path in (("reply", self.form.reply), ("delta", self.form.delta)):
             if path is not None:
                 return nothing_found(key, path, self._last)
         return no_place(self._last)
 
-    def _news(self) -> tuple[tuple[ToolCall, ...], bool]:
-        """The calls that were not taken yet, or of which more was told since; whether there are such."""
-        calls, before = as_tool_calls(self._calls, self.turn_index), self._taken
-        self._taken = calls
-        changed = tuple(call for call, told in zip(calls, before, strict=False) if call != told)
+    def _unreported_calls(self) -> tuple[tuple[ToolCall, ...], bool]:
+        """Return the new and changed calls since the last report, and whether any call changed."""
+        calls, before = as_tool_calls(self._calls, self.turn_index), self._reported_calls
+        self._reported_calls = calls
+        changed = tuple(call for call, old in zip(calls, before, strict=False) if call != old)
         return (*changed, *calls[len(before) :]), bool(changed)
 
     @property
     def is_silent(self) -> bool:
-        """Whether no message has come."""
+        """True if no message has arrived."""
         return self._last is None
 
     def what_came(self) -> str:
-        """The last message, for errors."""
+        """Describe the last message, for errors."""
         if self._last is None:
             return "it sent no message in this turn"
         return f"{where_text_is(self._last)} in its last message: {shown(self._last)}"
 
 
 def last_results(messages: Sequence[Message]) -> list[ToolResult]:
-    """The tool results that came last, in order: what the agent waits for, in the middle of a turn."""
+    """Return the trailing tool results, in order. In the middle of a turn, the agent waits for these."""
     results: list[ToolResult] = []
     for message in reversed(messages):
         if not isinstance(message, ToolResult):

@@ -1,4 +1,4 @@
-"""What stands for `{{message}}`, `{{session_id}}` and the others in what is sent to an agent."""
+"""Values for placeholders such as `{{message}}` and `{{session_id}}` in requests to an agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTHING_SAVED: Mapping[str, Any] = {}
 
 
 class TurnValues:
-    """The values of one request (`support.templates.Values`): those of its turn, and what was saved before.
+    """The placeholder values of one request (implements `support.templates.Values`).
 
     The names are those of `config.agents.base.PLACEHOLDERS`, and `state.KEY` for the session's state.
     """
@@ -25,20 +25,20 @@ class TurnValues:
         ctx: TurnContext,
         saved: Mapping[str, Any] = _NOTHING_SAVED,
     ) -> None:
-        """`saved` (name → value) goes before all others."""
+        """Create the values of a turn. `saved` (name → value) takes precedence over all others."""
         self._messages = messages
         self._ctx = ctx
         self._saved = saved
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables by which a program finds the servers beside the agent, and names this turn."""
+        """Environment variables with the addresses of the mock servers and the trace context of this turn."""
         turn, servers = turn_of_requests(), self._ctx.servers
         named = {"TRACEPARENT": turn.traceparent, "BAGGAGE": turn.baggage} if turn else {}
         return {**(servers.by_variable if servers else {}), **named}
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a placeholder. Raises CannotSend for one that has none in this turn."""
+        """Return the value of a placeholder. Raises CannotSend if it has none in this turn."""
         if name in self._saved:
             return self._saved[name]
         match name.split("."):
@@ -57,10 +57,10 @@ class TurnValues:
             case ["mcp_url" | "rest_url" | "otlp_url"] if self._ctx.servers:
                 return self._ctx.servers.by_placeholder[name]
             case ["state", *keys]:
-                return self._of_the_state(name, keys)
+                return self._state_value(name, keys)
         raise CannotSend(f"{{{{{name}}}}} has no value in turn {self._ctx.turn_index}")
 
-    def _of_the_state(self, name: str, keys: Sequence[str]) -> Any:
+    def _state_value(self, name: str, keys: Sequence[str]) -> Any:
         value: Any = self._ctx.session.state if self._ctx.session else {}
         for key in keys:
             if not isinstance(value, Mapping) or key not in value:
@@ -73,12 +73,12 @@ class TurnValues:
 
 
 def last_message(messages: Sequence[Message]) -> str:
-    """What the user has said last."""
+    """Return the user's last message."""
     return next((m.text for m in reversed(messages) if isinstance(m, UserText)), "")
 
 
 def said(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """The texts of the conversation so far: `{role: user | assistant, content}`, tool calls left out."""
+    """Return the conversation's texts as `{role: user | assistant, content}`, without tool calls."""
     return [
         {"role": "user" if isinstance(message, UserText) else "assistant", "content": message.text or ""}
         for message in messages

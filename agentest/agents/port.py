@@ -1,4 +1,8 @@
-"""What the turn loop knows of an agent."""
+"""The interface between the turn loop and agents.
+
+`Agent` is what every protocol implements. A `TurnContext` goes in, and an `AgentReply` comes out. `Resources`
+are what the agents of a run share.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from agentest.support.text import count, shortened
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """One answer of the agent: text, or tools it wants called, or both."""
+    """One reply of the agent: text, tool requests, or both."""
 
     text: str | None
     tool_requests: tuple[ToolRequest, ...] = ()
@@ -31,38 +35,40 @@ class AgentReply:
     latency_ms: float = 0.0
     retries: int = 0
     model_calls: int | None = None
-    """How often it asked its model for this; None: it does not tell."""
+    """Model calls made for this reply. None if the agent does not report them."""
     observed: tuple[ToolCall, ...] = ()
-    """Calls that the agent has made and answered itself, where its protocol reports them."""
+    """Calls that the agent made and answered itself, if its protocol reports them."""
     retells: bool = False
-    """Whether `observed` may hold calls again that earlier answers told of, as a snapshot of the history
-    does: those with an id, name and arguments that are known are no new calls."""
+    """True if `observed` may repeat calls of earlier replies, as a snapshot of the history does. A call with
+    a known id, name and arguments is not counted again."""
     remarks: tuple[Remark, ...] = ()
-    """What it said on the way to the text."""
+    """Texts that the agent sent before its final text."""
     author: str | None = None
-    """Who gave the text, of all who say something; None: the agent does not tell who says what."""
+    """Which of several agents wrote the text. None if the protocol does not report it."""
     state: Mapping[str, Any] | None = None
-    """The state of its session after this reply; None: it does not tell."""
+    """The session's state after this reply. None if the protocol does not report it."""
     state_before: Mapping[str, Any] | None = None
-    """The state with which its session began, told with the first reply."""
+    """The session's initial state, reported with the first reply."""
     state_error: str | None = None
-    """Why the state could not be read from an agent that has one."""
+    """Why the state could not be read, if the agent has one."""
     first_token_ms: float | None = None
-    """When the first piece of the text came, counted as `latency_ms`; None: it came all at once."""
+    """Time until the first piece of text, measured like `latency_ms`. None if it all arrived at once."""
     tells_calls: bool = False
-    """Whether this answer shows that the agent tells of all its calls; its type alone does not say so."""
+    """True if this reply shows that the agent reports all its calls, which its type alone does not show."""
     calls_hidden: str | None = None
-    """Why this answer cannot tell of calls, though those of its type do, as the end of a sentence."""
+    """Why this reply cannot report calls although its type can, as the end of a sentence."""
 
 
 def well_formed_reply(reply: AgentReply) -> AgentReply:
-    """The reply with texts that can be sent on: half a surrogate pair has no UTF-8 form.
+    """Replace lone surrogates in a reply's texts, because they cannot be encoded as UTF-8.
 
-    The `observed` calls become well-formed where they are recorded.
+    The `observed` calls are cleaned where they are recorded.
     """
     text = None if reply.text is None else well_formed(reply.text)
-    told = reply.tool_requests or reply.remarks or reply.author or reply.state or reply.state_before
-    if text is reply.text and not told:
+    has_other_texts = (
+        reply.tool_requests or reply.remarks or reply.author or reply.state or reply.state_before
+    )
+    if text is reply.text and not has_other_texts:
         return reply
     return replace(
         reply,
@@ -81,9 +87,9 @@ def well_formed_reply(reply: AgentReply) -> AgentReply:
 
 
 class NoReply(AgentError):
-    """The agent has no answer, after `retries` further attempts and the calls that were `observed`.
+    """The agent has no reply, after `retries` retries and the calls in `observed`.
 
-    `retells` is as in `AgentReply`.
+    `retells` means the same as in `AgentReply`.
     """
 
     def __init__(
@@ -101,10 +107,10 @@ class NoReply(AgentError):
 
 
 class MockBypassed(CannotSend):
-    """The agent has run tools of its own, in calls that were `observed`, in place of the scenario's mocks."""
+    """The agent ran its own tools instead of the scenario's mocks, in the calls in `observed`."""
 
     def __init__(self, message: str, observed: Sequence[ToolCall] = (), *, tools: Sequence[str] = ()) -> None:
-        """`tools`: the real tools that ran; (): none did, as somebody else refused the call."""
+        """Create the error. `tools` are the real tools that ran; empty if another party refused the call."""
         super().__init__(message)
         self.observed = tuple(observed)
         self.tools = tuple(tools)
@@ -115,7 +121,7 @@ RecordState = Callable[[Mapping[str, Any]], None]
 
 
 class RecordTool(Protocol):
-    """Records a call that the agent has made itself."""
+    """Records a call that the agent made itself."""
 
     def __call__(self, name: str, args: Mapping[str, Any] | None = None, result: Any = None) -> None: ...
 
@@ -127,25 +133,25 @@ class RecordUsage(Protocol):
 
 
 class RealCall(Protocol):
-    """A call that the agent's own tool answers. It was recorded when it began."""
+    """A call that the agent's own tool answers. It was recorded when it started."""
 
     def answered(self, result: Any) -> None: ...
 
     def failed(self, error: BaseException) -> None: ...
 
 
-def _nobody_records(*_: Any, **__: Any) -> None:
+def _not_in_a_conversation(*_: Any, **__: Any) -> None:
     raise AgentError("nobody records here: this context belongs to no conversation")
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """What an agent may know of the conversation, and its way to the scenario's mocks.
+    """The conversation as an agent sees it, and its access to the scenario's mocks.
 
-    `resolve_tool(name, args)` answers through the mocks and records the call: awaited in an async handler,
-    called plainly in a plain one. `record_tool(name, args, result)` records a call that the agent has made
-    and answered itself, `record_usage(prompt_tokens=…, completion_tokens=…)` adds tokens to those of the
-    turn: both are called plainly in either, and raise AgentError for values that they cannot take.
+    `resolve_tool(name, args)` answers a call through the mocks and records it. Await it in an async handler,
+    and call it directly in a sync handler. `record_tool(name, args, result)` records a call that the agent
+    made and answered itself. `record_usage(prompt_tokens=…, completion_tokens=…)` adds tokens to those of the
+    turn. Both are called directly in either kind of handler and raise AgentError for invalid values.
     """
 
     conversation_id: str
@@ -155,130 +161,130 @@ class TurnContext:
     session: Session | None = None
     _: KW_ONLY
     session_id: str
-    """New for every conversation of every run, unless `session` names one. `conversation_id` is the same in
-    every run: an agent that keeps sessions by it would go on with yesterday's conversation."""
+    """Unique for every conversation of every run, unless `session` sets it. Store sessions under this id:
+    `conversation_id` is the same in every run, so an old session would continue."""
     date: str = field(default_factory=today)
-    """The date or date-time of the conversation, in ISO 8601: the scenario's, else today."""
+    """The date or date-time of the conversation in ISO 8601: the scenario's, else today."""
     record_state: RecordState = lambda _: None
-    """Tells which state the agent's session has after this turn, a JSON object; the last word counts."""
-    record_tool: RecordTool = _nobody_records
-    record_usage: RecordUsage = _nobody_records
+    """Records the session's state after this turn, a JSON object. The last call counts."""
+    record_tool: RecordTool = _not_in_a_conversation
+    record_usage: RecordUsage = _not_in_a_conversation
     tools: tuple[ToolSpec, ...] = ()
-    """The scenario's mocks as tools, for agents that are told which tools there are."""
+    """The scenario's mocks as tool definitions, for agents that receive their tools with the request."""
     real_call: Callable[[str, Any], RealCall | None] = lambda *_: None
-    """Begins a call (name, arguments) that the agent's own tool may answer: it has no mock, and
-    `unmocked_tools` is `passthrough`. None: it must not, and `resolve_tool` is to be asked."""
+    """Starts a call (name, arguments) that the agent's own tool may answer, because it has no mock and
+    `unmocked_tools` is `passthrough`. Returns None if it may not: call `resolve_tool` then."""
     gate: object | None = None
-    """What stands between the agent and its tools in this turn (`objects.gate.Gate`); None: nothing yet."""
+    """The interceptor between the agent and its tools in this turn (`in_process.tool_gate.Gate`), if any."""
     mocks_inside: bool = False
-    """Whether mocks may have answered calls that the agent is seen to make itself; then the turn loop, which
-    knows, checks that no real tool ran in place of one."""
+    """True if mocks may have answered calls that the agent seems to make itself. The turn loop then checks
+    that no real tool ran instead of a mock."""
     servers: Addresses | None = None
-    """Where the servers beside the agent answer the calls of this conversation; None: there are none."""
+    """The addresses of the mock servers for this conversation, if there are any."""
 
     @property
     def mcp_url(self) -> str | None:
-        """The MCP server whose tools this scenario's mocks answer; None: the agent has no `mcp_mock`."""
+        """The URL of the MCP mock server. None if the agent has no `mcp_mock`."""
         return self.servers.mcp if self.servers else None
 
     @property
     def rest_url(self) -> str | None:
-        """The base URL at which this scenario's mocks answer; None: the agent has no `rest_mock`."""
+        """The base URL of the REST mock server. None if the agent has no `rest_mock`."""
         return self.servers.rest if self.servers else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What the agents of a run share."""
+    """Resources that the agents of a run share."""
 
     client: Sender
     timeout_s: float
-    """The longest that one request may take."""
+    """The longest time that one request may take, in seconds."""
     threads: anyio.CapacityLimiter
-    """Threads for handlers that block."""
+    """Limits the threads of blocking handlers."""
     root: Path
-    """The folder from which import paths are resolved."""
+    """The folder that import paths are relative to."""
     closing: AsyncExitStack
-    """Closes, at the end of the run, what agents put there."""
+    """Closes the agents' resources at the end of the run."""
     on_note: Callable[[str], None]
-    """Receives what the user should know at the end."""
+    """Receives notes to show at the end of the run."""
     on_secret: Callable[[Iterable[str]], None] = lambda _: None
-    """Receives what must not be shown from now on: tokens and cookies that came during the run."""
+    """Receives secrets to redact from now on, such as tokens and cookies received during the run."""
 
 
 class Agent(Protocol):
-    """An agent under test. It keeps nothing of a conversation: every request brings the whole history.
+    """An agent under test. It stores no conversation state: each call receives the whole history.
 
-    Where the protocol has something to keep (a session's id, cookies, a socket), the agent has a method
-    `conversation` (`HoldsConversations`), and what that opens is talked to.
+    If the protocol has per-conversation state (a session id, cookies, a socket), the agent also has a method
+    `conversation` (see `HoldsConversations`), and the turn loop talks to the object that it opens.
     """
 
     name: str
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the conversation so far. Raises AgentError when it has none."""
+        """Return the reply to the conversation so far. Raises AgentError if there is none."""
         ...
 
 
 class HoldsConversations(Protocol):
-    """An agent that keeps something of each conversation."""
+    """An agent with per-conversation state."""
 
     def conversation(self) -> AbstractAsyncContextManager[Agent]:
-        """Who answers in one conversation and closes what it has opened when that ends, also by cancellation.
+        """Open one conversation. Leaving the context closes its resources, also on cancellation.
 
-        Nothing is sent before its first `reply`. Closing raises nothing: `on_note` is told what goes wrong.
+        Nothing is sent before the first `reply`. Closing never raises; problems go to `on_note`.
         """
         ...
 
 
 def in_conversation(agent: Agent) -> AbstractAsyncContextManager[Agent]:
-    """Who answers for an agent in one conversation: the agent itself, unless it keeps something of it."""
+    """Open a conversation with an agent: the agent itself, unless it has per-conversation state."""
     conversation = getattr(agent, "conversation", None)
     return nullcontext(agent) if conversation is None else conversation()
 
 
 def takes_attachments(agent: Agent) -> bool:
-    """Whether an agent's client can be given files beside the user's text.
+    """Return True if an agent's client can send files with the user's text.
 
-    Only one that says so, by an attribute of this name: a client that does not know of files would drop them.
+    A client declares this with an attribute of the same name. Other clients would drop the files.
     """
     return bool(getattr(agent, "takes_attachments", False))
 
 
 OpenAgent = Callable[[str, Any, Resources], Agent | Awaitable[Agent]]
-"""Makes an agent from its name and the settings of its type; may be async. Raises ConfigError for settings
-that name something that does not exist. The module of each protocol has one, called `open_agent`."""
+"""Creates an agent from its name and the settings of its type; may be async. Raises ConfigError for settings
+that refer to something that does not exist. Each protocol's module has one, called `open_agent`."""
 
 
-_MOST_TOLD = 10
-_MOST_KINDS = 20
-"""Of which the numbers are kept apart: an agent may make up one for every event."""
+_MAX_NOTES = 10
+_MAX_KINDS = 20
+"""Most kinds that are counted separately, because an agent may invent a new one for every event."""
 _SHOWN_CHARS = 60
 
 
 class Ignored:
-    """Counts what was ignored of one agent, over all of its conversations."""
+    """Counts ignored items of one agent over all conversations, and reports them at the end of the run."""
 
     def __init__(self, agent: str, resources: Resources) -> None:
         self._agent = agent
         self._counts: Counter[tuple[str, str]] = Counter()
         self._on_note = resources.on_note
-        resources.closing.callback(self._tell)
+        resources.closing.callback(self._report)
 
     def note(self, noun: str, kind: object) -> None:
-        """Count one more. `noun` says what it is, like `event`; `kind` is the type that it had."""
+        """Count one ignored item. `noun` is what it is, such as `event`; `kind` is its unknown type."""
         key = noun, shortened(str(kind), _SHOWN_CHARS)
-        self._counts[key if key in self._counts or len(self._counts) < _MOST_KINDS else (noun, "…")] += 1
+        self._counts[key if key in self._counts or len(self._counts) < _MAX_KINDS else (noun, "…")] += 1
 
-    def _tell(self) -> None:
-        for (noun, kind), times in self._counts.most_common(_MOST_TOLD):
+    def _report(self) -> None:
+        for (noun, kind), times in self._counts.most_common(_MAX_NOTES):
             were = "was" if times == 1 else "were"
             what = count(times, noun)
             self._on_note(f"agent {self._agent!r}: {what} of unknown type {kind!r} {were} ignored")
 
 
 class Notes:
-    """The notes of one agent, over all of its conversations."""
+    """Notes about one agent, over all conversations."""
 
     def __init__(self, agent: str, on_note: Callable[[str], None]) -> None:
         self._agent = agent
@@ -286,11 +292,11 @@ class Notes:
         self._times: Counter[str] = Counter()
 
     def add(self, kind: str, text: str) -> None:
-        """Tell what there is to say, unless something of this kind was told before."""
+        """Report a note, unless one of the same kind was reported before."""
         self._times[kind] += 1
         if self._times[kind] == 1:
             self._on_note(f"agent {self._agent!r}: {text}")
 
     def times(self, kind: str) -> int:
-        """How often there was something to say of a kind."""
+        """Return how often a note of this kind was added."""
         return self._times[kind]

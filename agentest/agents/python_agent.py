@@ -1,4 +1,4 @@
-"""An agent in Python: a function from chat-completions messages to a message, or a framework's agent."""
+"""Client for agents written in Python: a handler function, or an agent object of a framework."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from agentest.support.replacing import replace
 
 
 async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:
-    """The client of a handler or of an agent object.
+    """Return the client of a handler or of an agent object.
 
-    Raises ConfigError for one that cannot be imported or called.
+    Raises ConfigError if it cannot be imported or called.
     """
     asyncio.get_running_loop().set_default_executor(LeavingExecutor())
     handler = config.handler.value if isinstance(config.handler, Given) else config.handler
-    handler = await _made(name, _imported(name, "handler", handler, resources.root))
+    handler = await _agent_from_factory(name, _import_value(name, "handler", handler, resources.root))
     framework = framework_of(handler)
     if framework is not None:
-        context = _imported(name, "context", config.context, resources.root)
+        context = _import_value(name, "context", config.context, resources.root)
         if context is not None and not callable(context):
             raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
         return await open_object(name, framework, handler, context, resources)
@@ -55,9 +55,9 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
     return CustomAgentClient(name, handler, resources.timeout_s, resources.threads)
 
 
-async def _made(name: str, handler: Any) -> Any:
-    """What a function without parameters makes: it is no handler, but a maker of an agent object."""
-    if not inspect.isroutine(handler) or not _takes_nothing(handler):
+async def _agent_from_factory(name: str, handler: Any) -> Any:
+    """Call a handler without parameters, which has to be a factory of an agent object."""
+    if not inspect.isroutine(handler) or not _has_no_parameters(handler):
         return handler
     try:
         made = handler()
@@ -73,15 +73,15 @@ async def _made(name: str, handler: Any) -> Any:
     return made
 
 
-def _takes_nothing(function: Callable[..., Any]) -> bool:
+def _has_no_parameters(function: Callable[..., Any]) -> bool:
     try:
         return not inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 
 
-def _imported(name: str, key: str, value: Any, root: Path) -> Any:
-    """What a key names, or has. Raises ConfigError for what cannot be imported."""
+def _import_value(name: str, key: str, value: Any, root: Path) -> Any:
+    """Return a value, or the object that an import path names. Raises ConfigError."""
     if not isinstance(value, str):
         return value
     try:
@@ -91,7 +91,7 @@ def _imported(name: str, key: str, value: Any, root: Path) -> Any:
 
 
 class CustomAgentClient:
-    """Calls a handler. A plain function runs in a thread, so that it may block."""
+    """Calls a handler. A sync function runs in a thread, so it may block."""
 
     takes_attachments = True
 
@@ -105,7 +105,7 @@ class CustomAgentClient:
         self._is_async = is_async(handler)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The handler's answer. Raises AgentError; other AgentestErrors pass through."""
+        """Return the handler's reply. Raises AgentError; other AgentestErrors pass through."""
         states: list[Any] = []
         ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool), record_state=states.append)
         before = copied(dict(ctx.session.state)) if ctx.session else {}
@@ -115,7 +115,7 @@ class CustomAgentClient:
         if not states:
             return reply
         first = ctx.turn_index == 0
-        return replace(reply, state=_state(states[-1]), state_before=before if first else None)
+        return replace(reply, state=_checked_state(states[-1]), state_before=before if first else None)
 
     async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: Steps) -> Any:
         if self._is_async:
@@ -126,8 +126,8 @@ class CustomAgentClient:
         return await steps.of(answer) if inspect.isawaitable(answer) else answer
 
 
-def _state(recorded: Any) -> dict[str, Any]:
-    """A state that a handler recorded, as it was when the turn ended. Raises AgentError for what is none."""
+def _checked_state(recorded: Any) -> dict[str, Any]:
+    """Return a copy of the state that a handler recorded. Raises AgentError if it is not a JSON object."""
     if not isinstance(recorded, Mapping) or not all(isinstance(key, str) for key in recorded):
         raise AgentError(
             f"ctx.record_state: expected a dict with texts as keys, found a {type(recorded).__name__}"

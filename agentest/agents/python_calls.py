@@ -1,4 +1,4 @@
-"""Calling an agent in this process: within its time, with what it raises as its own error."""
+"""Call an agent in this process within its time limit, and convert what it returns to a reply."""
 
 from __future__ import annotations
 
@@ -17,11 +17,21 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
 
 T = TypeVar("T")
+_ACCEPTED = (
+    "a text, or a chat-completions message or completion: a mapping, a pydantic model, or an object of "
+    "openai, litellm or LangChain, with `content` or `tool_calls`"
+)
+_MESSAGE_FIELDS = ("content", "tool_calls", "refusal", "invalid_tool_calls")
+_TOOL_CALL_FIELDS = ("id", "function", "name", "args", "arguments")
+_PART_FIELDS = ("type", "text", "id", "name", "input")
+_USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+_ANSWER_FIELDS = (*_MESSAGE_FIELDS, "choices", "message", "usage", "usage_metadata")
+Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Timed(Generic[T]):
-    """What was answered, and how long that took."""
+    """A result, and the time that it took."""
 
     value: T
     latency_ms: float
@@ -30,14 +40,14 @@ class Timed(Generic[T]):
 async def answer_in_time(
     call: Callable[[Steps], Awaitable[T]], timeout_s: float, who: str, name: str
 ) -> Timed[T]:
-    """What `call` answers. Raises AgentError; other AgentestErrors pass through.
+    """Run `call` and return its result. Raises AgentError; other AgentestErrors pass through.
 
-    The call has a task of its own: one that swallows its cancellation is left behind, and the run goes on.
+    The call runs in its own task. If it swallows its cancellation, it is left running and the run continues.
 
     Args:
-        call: gets a counter, through whose `of` it awaits what is the agent's own.
-        who: what answers, in messages, like "the handler".
-        name: the agent's.
+        call: receives a counter. It awaits the agent's own code through the counter's `of`.
+        who: the callee, for messages, such as "the handler".
+        name: the agent's name.
     """
     limit, steps = TimeLimit(timeout_s), Steps()
     too_late = f"{who} of agent {name!r} did not answer within {timeout_s:g} s"
@@ -46,13 +56,13 @@ async def answer_in_time(
         with limit:
             await asyncio.wait((task,))
     except TimeoutError:
-        raise AgentError(too_late + await _ended(task)) from None
+        raise AgentError(too_late + await _cancel(task)) from None
     except BaseException:  # the run ends
         with anyio.CancelScope(shield=True):
             await end_tasks((task,))
         raise
-    value = _value(task, who)
-    # What holds up the event loop is not the agent's doing, but for what it did in it itself.
+    value = _result(task, who)
+    # Do not charge the agent for a blocked event loop, unless it blocked the loop itself.
     took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
     if took > timeout_s:
         raise AgentError(too_late)
@@ -60,7 +70,7 @@ async def answer_in_time(
 
 
 async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
-    """What the call answers or raises, as a value: a task that raises SystemExit would end the event loop."""
+    """Return the result or the exception as a value: a task that raises SystemExit ends the event loop."""
     try:
         return await call, None
     except BaseException as error:
@@ -69,8 +79,8 @@ async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
         return None, error
 
 
-async def _ended(task: asyncio.Task[Any]) -> str:
-    """End a call that is too late. Returns what to say of one that does not end."""
+async def _cancel(task: asyncio.Task[Any]) -> str:
+    """Cancel a call that took too long. Returns a message if it does not end."""
     if not await end_tasks((task,)):
         return ""
     return (
@@ -79,8 +89,8 @@ async def _ended(task: asyncio.Task[Any]) -> str:
     )
 
 
-def _value(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str) -> Any:
-    """What the call answered. Raises AgentError for what it raised; AgentestErrors pass through."""
+def _result(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str) -> Any:
+    """Return the call's result. Raises AgentError for its exception; AgentestErrors pass through."""
     if task.cancelled():
         raise AgentError(f"{who} cancelled the task that it runs in")
     value, error = task.result()
@@ -91,33 +101,20 @@ def _value(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str) 
     raise AgentError(f"{who} raised {type(error).__name__}: {words_of(error)}") from error
 
 
-_MAY_RETURN = (
-    "a text, or a chat-completions message or completion: a mapping, a pydantic model, or an object of "
-    "openai, litellm or LangChain, with `content` or `tool_calls`"
-)
-_OF_A_MESSAGE = ("content", "tool_calls", "refusal", "invalid_tool_calls")
-_OF_A_TOOL_CALL = ("id", "function", "name", "args", "arguments")
-_OF_A_PART = ("type", "text", "id", "name", "input")
-_OF_A_USAGE = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
-_OF_AN_ANSWER = (*_OF_A_MESSAGE, "choices", "message", "usage", "usage_metadata")
-
-Fields = Mapping[str, Any]
-
-
 def read_answer(answer: Any) -> AgentReply:
-    """The reply that a handler returned. Raises AgentError that says what was returned and what may be."""
+    """Convert a handler's return value to a reply. Raises AgentError that lists the accepted types."""
     if isinstance(answer, str):
         return AgentReply(answer)
-    fields = _fields(answer, _OF_AN_ANSWER)
+    fields = _fields(answer, _ANSWER_FIELDS)
     if fields is None:
-        raise AgentError(f"the handler returned {_kind(answer)}; it may return {_MAY_RETURN}")
+        raise AgentError(f"the handler returned {_kind(answer)}; it may return {_ACCEPTED}")
     message = fields
     if fields.get("choices"):
         choice = _fields(_first(fields["choices"]), ("message",)) or {}
-        message = _fields(choice.get("message"), _OF_AN_ANSWER) or {}
-    if not any(key in message for key in _OF_A_MESSAGE):
+        message = _fields(choice.get("message"), _ANSWER_FIELDS) or {}
+    if not any(key in message for key in _MESSAGE_FIELDS):
         keys = ", ".join(map(repr, list(fields)[:10])) or "no keys"
-        raise AgentError(f"the handler returned {_kind(answer)} with {keys}; it may return {_MAY_RETURN}")
+        raise AgentError(f"the handler returned {_kind(answer)} with {keys}; it may return {_ACCEPTED}")
     read = from_wire(_as_chat_message(message))
     return AgentReply(text=read.text, tool_requests=read.tool_requests, usage=_usage(fields))
 
@@ -131,7 +128,7 @@ def _first(choices: Any) -> Any:
 
 
 def _fields(value: Any, names: Iterable[str]) -> Fields | None:
-    """The value as a mapping: it is one, can be dumped as one, or has attributes of these names."""
+    """Return a value as a mapping: it is one, has `model_dump`, or has some of these attributes."""
     if isinstance(value, Mapping):
         return value
     if value is None or isinstance(value, str | bytes | int | float | list | tuple | type):
@@ -144,7 +141,7 @@ def _fields(value: Any, names: Iterable[str]) -> Fields | None:
 
 def _dumped(value: Any, dump: Any) -> Fields:
     try:
-        dumped = dump(warnings=False)  # litellm's objects warn of each other
+        dumped = dump(warnings=False)  # litellm's objects warn about each other
     except Exception as error:
         raise AgentError(
             f"the handler returned {_kind(value)} that cannot be read: {type(error).__name__}: {error}"
@@ -153,9 +150,9 @@ def _dumped(value: Any, dump: Any) -> Fields:
 
 
 def _as_chat_message(message: Fields) -> Fields:
-    """A message as chat completions have it, made of one that may be LangChain's or Anthropic's."""
+    """Convert a message in the form of LangChain or Anthropic to chat-completions form."""
     content, calls = _parts(message.get("content")), _tool_calls(message.get("tool_calls"))
-    # What LangChain found to be no JSON object stands apart; it was called nevertheless.
+    # LangChain lists calls with invalid arguments separately. They were made all the same.
     invalid = _tool_calls(message.get("invalid_tool_calls"))
     if isinstance(calls or [], list) and isinstance(invalid, list):
         calls = [*(calls or []), *invalid]
@@ -171,7 +168,7 @@ def _as_chat_message(message: Fields) -> Fields:
 def _parts(content: Any) -> Any:
     if not isinstance(content, list | tuple):
         return content
-    return [part if isinstance(part, str) else _fields(part, _OF_A_PART) or part for part in content]
+    return [part if isinstance(part, str) else _fields(part, _PART_FIELDS) or part for part in content]
 
 
 def _tool_calls(calls: Any) -> Any:
@@ -181,17 +178,17 @@ def _tool_calls(calls: Any) -> Any:
 
 
 def _tool_call(item: Any) -> Any:
-    fields = _fields(item, _OF_A_TOOL_CALL)
+    fields = _fields(item, _TOOL_CALL_FIELDS)
     if fields is None:
         return item
-    function = _fields(fields.get("function"), _OF_A_TOOL_CALL)
-    if function is None:  # LangChain's: the name and the argument object stand beside the id
+    function = _fields(fields.get("function"), _TOOL_CALL_FIELDS)
+    if function is None:  # LangChain puts the name and the arguments next to the id
         function = {"name": fields.get("name"), "arguments": fields.get("args")}
     return {"id": fields.get("id"), "function": function}
 
 
 def _usage(fields: Fields) -> Usage:
-    """Tokens as chat completions report them, or as LangChain and Anthropic do."""
-    reported = _fields(fields.get("usage") or fields.get("usage_metadata"), _OF_A_USAGE) or {}
+    """Return the tokens as chat completions, LangChain or Anthropic report them."""
+    reported = _fields(fields.get("usage") or fields.get("usage_metadata"), _USAGE_FIELDS) or {}
     prompt, completion = reported.get("input_tokens"), reported.get("output_tokens")
     return read_usage({"prompt_tokens": prompt, "completion_tokens": completion, **reported})

@@ -1,4 +1,4 @@
-"""Where a reply stands that no path was given for: at one of the usual places, if it is one alone."""
+"""Find the reply in an agent's answer if no path is configured, and explain failures to find it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ USUAL_PLACES = (
     "data.text",
     "data.content",
 )
-"""The documentation names them: docs/agents/http.md."""
+"""Listed in docs/agents/http.md."""
 _FAILED = ("error", "failed", "failure")
-"""Values of `status` by which an answer tells that there is no reply in it."""
+"""Values of `status` that mark an answer as an error."""
 
 
 def usual_place(answer: Any) -> JsonPath | None:
-    """Where the reply stands in an answer, a JSON value; None where no usual place has a text.
+    """Return the path of the reply in an answer, or None if no usual place contains text.
 
-    Raises AgentError where several have one, and for an answer that seems to tell of an error.
+    Raises AgentError if several places contain text, or if the answer seems to report an error.
     """
     if isinstance(answer, str):
         return JsonPath("@")
@@ -62,7 +62,7 @@ def usual_place(answer: Any) -> JsonPath | None:
 
 
 def no_place(answer: Any) -> str:
-    """What to say of an answer whose reply no path and no usual place has found."""
+    """Return the error message for an answer in which no reply was found."""
     return (
         "where is the reply in the agent's answer? Say it by `reply`, a JMESPath; "
         f"{where_text_is(answer)}: {shown(answer)}"
@@ -70,13 +70,13 @@ def no_place(answer: Any) -> str:
 
 
 def note_place(notes: Notes, place: JsonPath) -> None:
-    """Say at which usual place a reply was found."""
+    """Add a note about the usual place at which a reply was found."""
     if not place.is_all:
         notes.add(place.text, f"no `reply` says where its reply stands: it was found at `{place.text}`")
 
 
 def note_failure(notes: Notes, answer: Any) -> None:
-    """Say where an answer that has a reply seems to tell of an error as well, as no path says what is one."""
+    """Add a note if an answer with a reply also seems to report an error, without an `error` path."""
     if sign := _sign_of_failure(answer):
         notes.add(
             "failure",
@@ -86,7 +86,7 @@ def note_failure(notes: Notes, answer: Any) -> None:
 
 
 def _sign_of_failure(answer: Any) -> str | None:
-    """The key by which an answer tells that it is an error, where no path says what is one."""
+    """Return the key that marks an answer as an error, without a configured path."""
     if not isinstance(answer, dict):
         return None
     if str(answer.get("status")).lower() in _FAILED:
@@ -95,7 +95,7 @@ def _sign_of_failure(answer: Any) -> str | None:
 
 
 def _has_text(found: Any) -> bool:
-    """Whether it is a text, or a list that begins with one."""
+    """Return True for a text, or a list that starts with one."""
     if isinstance(found, list):
         return bool(found and (isinstance(found[0], str) or _is_part(found[0])))
     return isinstance(found, str) and bool(found.strip())
@@ -112,9 +112,9 @@ _DEEPEST = 12
 
 
 def text_of(value: Any) -> str | None:
-    """A JSON value as what an agent says: None for none, texts as they are, lists joined, the rest as JSON.
+    """Convert a JSON value to the agent's text: texts unchanged, lists joined, other values as JSON.
 
-    Parts of a list are texts, or objects with a `text`.
+    Parts of a list are texts, or objects with a `text`. Returns None for null.
     """
     if value is None or isinstance(value, str):
         return value
@@ -129,14 +129,14 @@ def _part(item: Any) -> str:
 
 
 def places_of_text(value: Any) -> list[str]:
-    """Paths to texts in a JSON value: those of usual names first, then the longest; at most five."""
+    """Return paths to texts in a JSON value, at most five: usual names first, then the longest texts."""
     places = list(islice(_texts(value, ()), _LOOKED_AT))
     places.sort(key=lambda place: (_rank(place[0]), -place[1]))
     return [path_to(parts) for parts, _ in places[:_MOST_PLACES]]
 
 
 def _texts(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    """Where texts stand, and how long they are."""
+    """Yield the path and the length of each text."""
     if isinstance(value, str) and value.strip():
         yield at, len(value)
     if len(at) >= _DEEPEST:
@@ -150,23 +150,23 @@ def _texts(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | 
 
 
 def _rank(parts: tuple[str | int, ...]) -> int:
-    """How usual the last name of a path is for a reply."""
+    """Return the rank of a path's last name among the usual names for a reply."""
     name = next((part.lower() for part in reversed(parts) if isinstance(part, str)), "")
     return _USUAL.index(name) if name in _USUAL else len(_USUAL)
 
 
 def nothing_found(key: str, path: JsonPath, answer: Any, events: Any = None) -> str:
-    """What to say where the path of a key (`reply`) finds nothing in what an agent answered.
+    """Return the error message for a path (such as `reply`) that finds nothing in an answer.
 
     Args:
-        events: of a stream, what the path looked at, where that is not the answer as it is shown.
+        events: the events that the path searched, if the answer is a stream.
     """
     found = where_text_is(answer if events is None else events)
     return f"`{key}: {path.text}` finds nothing in the agent's answer; {found}: {shown(answer)}"
 
 
 def where_text_is(answer: Any) -> str:
-    """Where texts were found, as a part of a sentence."""
+    """Describe where texts were found, as part of a sentence."""
     places = places_of_text(answer)
     if not places:
         return "there is no text in it"

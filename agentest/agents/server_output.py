@@ -1,4 +1,4 @@
-"""What servers print, as far as a turn that fails needs it: the last of it, in memory."""
+"""Store the recent output of servers in memory, so that failed turns can include it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from agentest.domain.transcript import ServerOutput
 
 AGENTS_SERVER = "the agent's server"
-"""What an agent's own server is called that has no name."""
+"""Default name of an agent's server, for messages."""
 ROOM_BYTES = 65_536
 _SHOWN_LINES = 20
 _LINE_CHARS = 500
-_LATE_S = 0.3
-"""How long a turn that failed waits for what a server prints of it: tracebacks come after the answer."""
+_LATE_OUTPUT_S = 0.3
+"""Seconds to wait for the output of a failed turn, because tracebacks follow the response."""
 _QUIET_S = 0.06
 
 
 OnLines = Callable[[str], object]
-"""Receives whole lines, without secrets."""
+"""Receives whole, redacted lines."""
 OnEnd = Callable[[int], object]
 """Receives an exit status."""
 
 
 class Printed:
-    """The last of what one server printed, and whether it has ended.
+    """The recent output of one server, and its exit status.
 
-    Who holds conversations in other processes follows it, and keeps another one like it there.
+    Code that runs conversations in other processes follows it and mirrors it there.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,11 +37,11 @@ class Printed:
         self._followers: list[tuple[OnLines, OnEnd]] = []
 
     def follow(self, on_lines: OnLines, on_end: OnEnd) -> None:
-        """Have what it prints from now on told, and its end."""
+        """Register callbacks for future output and for the server's exit."""
         self._followers.append((on_lines, on_end))
 
     def add(self, lines: str) -> None:
-        """Keep whole lines, without secrets."""
+        """Add whole, redacted lines."""
         data = f"{lines}\n".encode("utf-8", "backslashreplace")
         self._bytes += data
         del self._bytes[: max(0, len(self._bytes) - ROOM_BYTES)]
@@ -51,27 +51,27 @@ class Printed:
 
     @property
     def position(self) -> int:
-        """How many bytes have been printed."""
+        """Number of bytes printed so far."""
         return self._position
 
     def end(self, status: int) -> None:
-        """It has ended, and not by our doing."""
+        """Record that the server exited on its own."""
         self._exit_status = status
         for _, on_end in self._followers:
             on_end(status)
 
     @property
     def exit_status(self) -> int | None:
-        """None: it runs, or was never started."""
+        """The exit status. None if the server is running or was never started."""
         return self._exit_status
 
     def since(self, position: int) -> ServerOutput | None:
-        """What came from that position on; None: nothing, of a server that runs."""
+        """Return the output after a position, or None if a running server printed nothing."""
         end = self.position
         start = max(position, end - len(self._bytes))
         text = self._bytes[len(self._bytes) - (end - start) :].decode("utf-8", "ignore")
         lines = text.removesuffix("\n").split("\n") if text else []
-        if start > position:  # the first is the end of one
+        if start > position:  # the first line is incomplete
             lines = lines[1:] or lines
         if not lines and self.exit_status is None:
             return None
@@ -88,21 +88,21 @@ Positions = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class AgentServers:
-    """What the servers of one agent print."""
+    """The output of the servers of one agent."""
 
     printed: tuple[Printed, ...] = ()
 
     def positions(self) -> Positions:
-        """Where the output of each stands now."""
+        """Return the current position in each server's output."""
         return {each.name: each.position for each in self.printed}
 
     async def since(self, positions: Positions) -> tuple[ServerOutput, ...]:
-        """What each printed from there on; what comes a little later is waited for."""
+        """Return each server's output after these positions, after a short wait for late lines."""
         if not self.printed:
             return ()
-        import anyio  # a tenth of a second to import: plans know these values, too
+        import anyio  # imported late because it takes 0.1 s, and plans import this module too
 
-        with anyio.move_on_after(_LATE_S):
+        with anyio.move_on_after(_LATE_OUTPUT_S):
             before = self.positions()
             while True:
                 await anyio.sleep(_QUIET_S)

@@ -1,4 +1,4 @@
-"""Starting a server before a run and ending it afterwards, however the run ends."""
+"""Start a server before a run and end it afterwards, however the run ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TAIL_CHARS = 4000
 _PIECE_BYTES = 65536
 _POLL_S = (0.02, 0.5)
 _POLL_TIMEOUT_S = 5.0
-_LAST_WORDS_S = 1.0
+_FINAL_OUTPUT_S = 1.0
 
 
 @asynccontextmanager
@@ -49,25 +49,27 @@ async def running_server(
     called: str = AGENTS_SERVER,
     heard: Heard | None = None,
 ) -> AsyncIterator[None]:
-    """Have the server running meanwhile. One that is ready already is used as it is (`reuse`).
+    """Run a server during the block. A server that already runs is used as it is (`reuse`).
 
-    `untold` is what only a server that we start can know: then one that is ready already is of no use.
+    A task in `tasks` reads its output until the server exits. At the end, the server gets `grace_s` seconds
+    to exit before it is killed, and its children get another `children_grace_s` seconds.
 
-    Its output is read by a task of `tasks`, which ends with the server, and given to `heard`. After `grace_s`
-    seconds a server that does not end when it is asked to is killed; what it has started is, where it goes on
-    for `children_grace_s` after the server's end. Messages call it `called`.
+    Args:
+        on_note: receives a note if the server was already running, or if it exits during the run.
+        untold: data that only a server started by this run can have. A running server cannot be used then.
+        called: the server's name, for messages.
+        heard: receives the server's output and exit status.
 
-    Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_note` is
-    called when it was running before, and when it dies while the run goes on.
+    Raises ServerError, with the end of the output, if the server exits or is not ready in time.
     """
-    if await _problem(config.ready, client) is None:
+    if await _not_ready_reason(config.ready, client) is None:
         if config.reuse and untold:
             raise ServerError(
                 f"something answers at {config.ready} already, and it cannot know {untold}. Stop it, so that "
                 "this run starts it and tells it; or write a fixed `port`, and start it with that address"
             )
         if config.reuse:
-            on_note(_used_as_it_is(config))
+            on_note(_reuse_note(config))
             yield
             return
         raise ServerError(
@@ -97,23 +99,23 @@ async def running_server(
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Who is told what a server prints, in whole lines without secrets, and that it has died."""
+    """Callbacks for a server's output, in whole redacted lines, and for its unexpected exit."""
 
     lines: Callable[[str], None] = lambda _: None
     end: Callable[[int], None] = lambda _: None
-    """Receives the exit status, at once."""
+    """Receives the exit status, immediately."""
 
 
-def _used_as_it_is(config: Server) -> str:
+def _reuse_note(config: Server) -> str:
     restart = "; what `watch` names does not restart it" if config.watch else ""
     return f"what answers at {config.ready} was running already: used as it is, not started{restart}"
 
 
-class _Running:
-    """A started server's output, and whether its end is our doing.
+class _RunningServer:
+    """A started server, its output, and whether we are ending it.
 
-    The pipe is our own: asyncio, where it opens one, takes a process for running until the pipe is closed,
-    and what the server started may keep it open for ever.
+    We create the pipe ourselves: with its own pipe, asyncio reports a process as running until the pipe is
+    closed, and a child of the server may keep it open indefinitely.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class _Running:
         self.process = process
         self.called = called
         self.redact = redact
-        self._heard = heard
+        self._callbacks = heard
         self.ending = False
         self._output: BinaryIO | asyncio.ReadTransport = output
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -130,7 +132,7 @@ class _Running:
         self._closed = anyio.Event()
 
     async def read(self) -> None:
-        """Keep reading, so that the server never blocks on a full pipe; only the tail is kept."""
+        """Read continuously, so that the server never blocks on a full pipe. Only the tail is stored."""
         reader = asyncio.StreamReader()
         self._output, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), self._output
@@ -140,34 +142,34 @@ class _Running:
             *lines, self._line = (self._line + decoder.decode(piece)).split("\n")
             self._lines.extend(lines)
             self._line = self._line[-_PIECE_BYTES:]
-            self._tell(lines)
-        self._tell([self._line] if self._line else [])
+            self._report(lines)
+        self._report([self._line] if self._line else [])
         self._closed.set()
 
-    def _tell(self, lines: list[str]) -> None:
+    def _report(self, lines: list[str]) -> None:
         if lines:
-            # All at once: a secret may have several lines.
-            self._heard.lines(clean_rows(self.redact(without_colours("\n".join(lines)))))
+            # Redact the lines together, because a secret may span several lines.
+            self._callbacks.lines(clean_rows(self.redact(without_colours("\n".join(lines)))))
 
     def close(self) -> None:
-        """Stop reading, though others may still write."""
+        """Stop reading, even if other processes can still write."""
         self._output.close()
 
     async def watch(self, on_death: Callable[[str], None]) -> None:
-        """Report its end, unless we ended it."""
+        """Report an exit, unless we ended the server."""
         status = await self.process.wait()
         if not self.ending:
-            self._heard.end(status)
+            self._callbacks.end(status)
             await self.last_words()
             on_death(f"{self.called} exited with status {status} during the run{self.tail()}")
 
     async def last_words(self) -> None:
-        """Wait until all that an ended server printed has come; others may keep its output open."""
-        with anyio.move_on_after(_LAST_WORDS_S):
+        """Wait for the rest of an exited server's output, within a limit: others may keep the pipe open."""
+        with anyio.move_on_after(_FINAL_OUTPUT_S):
             await self._closed.wait()
 
     def tail(self) -> str:
-        """The last of what it printed, as the end of a message. It is cut last: half a secret is one, too."""
+        """Return the end of the output, to append to a message. Redaction comes first, then shortening."""
         whole = self.redact(without_colours("\n".join((*self._lines, self._line))))
         text = whole[-_TAIL_CHARS:].strip()
         return f"\nIts last output:\n{text}" if text else "; it printed nothing"
@@ -175,7 +177,7 @@ class _Running:
 
 async def _start(
     config: Server, root: Path, called: str, heard: Heard, redact: Callable[[str], str]
-) -> _Running:
+) -> _RunningServer:
     cwd = root / (config.cwd or ".")
     if not cwd.is_dir():
         of = "server" if called == AGENTS_SERVER else called
@@ -195,26 +197,26 @@ async def _start(
     except BaseException as error:
         output.close()
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the command or the environment
-            problem = f"{_its_command(called, repr(config.command))} cannot be started: {error}"
+            problem = f"{_command_text(called, repr(config.command))} cannot be started: {error}"
             raise ServerError(problem) from None
         raise
     finally:
         os.close(theirs)
-    return _Running(process, output, called, heard, redact)
+    return _RunningServer(process, output, called, heard, redact)
 
 
-def _its_command(called: str, command: str) -> str:
+def _command_text(called: str, command: str) -> str:
     named = "" if called == AGENTS_SERVER else f"{called}: "
     return f"{named}the server command {command}"
 
 
-async def _until_ready(config: Server, server: _Running, client: Client) -> None:
+async def _until_ready(config: Server, server: _RunningServer, client: Client) -> None:
     process, problem = server.process, "it was not asked"
     pause, longest = _POLL_S
     with anyio.move_on_after(config.timeout_s):
         while process.returncode is None:
-            problem_now = await _problem(config.ready, client)
-            # Looked at again: what answers may be another process on the same port.
+            problem_now = await _not_ready_reason(config.ready, client)
+            # Check again, because another process on the same port may have answered.
             if problem_now is None and process.returncode is None:
                 return
             problem = problem_now or problem
@@ -225,19 +227,19 @@ async def _until_ready(config: Server, server: _Running, client: Client) -> None
         what = f"exited with status {process.returncode} before it was ready"
     else:
         what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
-    command = _its_command(server.called, server.redact(repr(config.command)))
+    command = _command_text(server.called, server.redact(repr(config.command)))
     raise ServerError(f"{command} {what}{server.tail()}")
 
 
-async def _problem(ready: str, client: Client) -> str | None:
-    """Why the server is not ready, or None when it is."""
+async def _not_ready_reason(ready: str, client: Client) -> str | None:
+    """Return why the server is not ready, or None if it is."""
     parts = urlsplit(ready)
     try:
         with anyio.fail_after(_POLL_TIMEOUT_S):
             if parts.scheme == "tcp":
                 await client.check_listening(parts.hostname or "", parts.port or 0)
                 return None
-            async with client.stream("GET", ready) as response:  # the status is enough: a body may never end
+            async with client.stream("GET", ready) as response:  # do not read the body: it may never end
                 status = response.status_code
             return None if status < 500 else f"answers {status}"
     except TimeoutError:

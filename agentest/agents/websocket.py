@@ -1,4 +1,4 @@
-"""An agent behind a WebSocket: what is sent and heard has the form that the configuration describes."""
+"""Client for agents behind a WebSocket, with the message format that the configuration describes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,12 @@ from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template, without
 from agentest.support.trace_context import note_request, turn_of_requests
 
+_PLACE = "is the path that of the WebSocket?"
+_RETRIED = (429, 502, 503, 504)
+
 
 def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
-    """The client of an agent behind a WebSocket."""
+    """Return the client of an agent behind a WebSocket."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
     notes = Notes(config.name, resources.on_note)
     client = WebSocketClient(config, Connector(config, resources.client), resources.timeout_s, notes)
@@ -52,7 +55,7 @@ def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocke
 
 
 class WebSocketClient:
-    """Opens conversations. Keeps nothing of any of them."""
+    """Opens conversations. Stores no conversation state."""
 
     def __init__(self, config: WebSocketAgent, connector: Connector, timeout_s: float, notes: Notes) -> None:
         self.name = config.name
@@ -64,10 +67,10 @@ class WebSocketClient:
         self.session = None if config.session is None else JsonPath(config.session)
         self.welcome = None if config.welcome is None else JsonPath(config.welcome)
         self.late = 0
-        """How many messages came after the end of a turn, over all conversations."""
+        """Number of messages that arrived after the end of a turn, over all conversations."""
 
     def tell_of_late_messages(self) -> None:
-        """Say at the end of the run that something was dropped, which may have been the reply's rest."""
+        """Add a note about messages that were dropped, because they may have been the rest of a reply."""
         if self.late:
             came = "1 message came" if self.late == 1 else f"{self.late} messages came"
             self.notes.add(
@@ -77,12 +80,12 @@ class WebSocketClient:
             )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """One turn of a conversation that has no other. Raises NoReply."""
+        """Run a single turn in its own conversation. Raises NoReply."""
         async with self.conversation() as conversation:
             return await conversation.reply(messages, ctx)
 
     def conversation(self) -> AbstractAsyncContextManager[Agent]:
-        """A connection of its own, made with the first message."""
+        """Open a conversation. Its connection opens with the first message."""
         return self._open()
 
     @asynccontextmanager
@@ -107,13 +110,13 @@ class Conversing:
         self._turns = 0
 
     async def close(self) -> None:
-        """Close the connection. Raises nothing."""
+        """Close the connection. Never raises."""
         if self._socket is not None:
             self._client.late += len(self._socket.waiting()) if self._turns else 0
             await self._socket.close()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to a message or to tool results. Raises NoReply."""
+        """Return the reply to a user message or to tool results. Raises NoReply."""
         hearing = self._hearing or Hearing(self._client.form, ctx.turn_index, self._client.notes)
         self._hearing = hearing
         limit = TimeLimit(self._client.timeout_s)
@@ -122,9 +125,9 @@ class Conversing:
                 first = await self._exchange(messages, ctx, hearing, limit)
             reply = self._reply_of(hearing)
         except TimeoutError:
-            raise self._no_reply(self._too_late(hearing), hearing) from None
+            raise self._no_reply(self._timeout_message(hearing), hearing) from None
         except SocketClosed as error:
-            problem = f"the connection {error} before the turn was done; {self._came(hearing)}"
+            problem = f"the connection {error} before the turn was done; {self._last_message_text(hearing)}"
             raise self._no_reply(problem, hearing) from None
         except (AgentError, NotText) as error:
             raise self._no_reply(str(error), hearing) from None
@@ -141,13 +144,13 @@ class Conversing:
     def _no_reply(self, problem: str, hearing: Hearing) -> NoReply:
         return hearing.no_reply(f"{self._client.config.endpoint}: {problem}", self._retries)
 
-    def _too_late(self, hearing: Hearing) -> str:
+    def _timeout_message(self, hearing: Hearing) -> str:
         done = "`done` is true" if self._client.config.done else "there is a `reply`"
         seconds = f"{self._client.timeout_s:g} s (request_timeout_ms)"
-        return f"no message for which {done} within {seconds}; {self._came(hearing)}"
+        return f"no message for which {done} within {seconds}; {self._last_message_text(hearing)}"
 
-    def _came(self, hearing: Hearing) -> str:
-        """What the agent sent last; where that is nothing, what it may have wanted to hear."""
+    def _last_message_text(self, hearing: Hearing) -> str:
+        """Describe the agent's last message. If there is none, suggest a JSON `body`."""
         came = hearing.what_came()
         as_text = not self._turns and hearing.is_silent and self._client.config.body == "{{message}}"
         return f"{came}; it was sent plain text: where it takes JSON, `body` says which" if as_text else came
@@ -155,77 +158,73 @@ class Conversing:
     async def _exchange(
         self, messages: Sequence[Message], ctx: TurnContext, hearing: Hearing, limit: TimeLimit
     ) -> float | None:
-        """Say what there is to say and hear the answer; when its first text came, in ms."""
+        """Send the next message and read the answer. Returns the ms until the first text."""
         if self._socket is None:
             values = TurnValues(messages, ctx)
             self._socket, self._retries = await self._client.connector.connect(values, limit)
-            await self._be_welcomed(self._socket)
+            await self._wait_for_welcome(self._socket)
         results = last_results(messages)
         if results:
             for result in results:
-                await self._socket.send(_written(self._client.form.response(result)))
+                await self._socket.send(_encoded(self._client.form.response(result)))
         else:
-            self._let_go_of_late_messages(self._socket, hearing)
-            await self._socket.send(self._said(messages, ctx))
-        return await self._hear(self._socket, hearing, limit)
+            self._discard_late_messages(self._socket, hearing)
+            await self._socket.send(self._request_text(messages, ctx))
+        return await self._receive(self._socket, hearing, limit)
 
-    def _let_go_of_late_messages(self, socket: WebSocket, hearing: Hearing) -> None:
-        """What has come between two turns answers nothing that is said now; calls that it tells of count."""
-        late = [_value(text) for text in socket.waiting()]
+    def _discard_late_messages(self, socket: WebSocket, hearing: Hearing) -> None:
+        """Discard messages that arrived between turns, except for the calls that they report."""
+        late = [_decoded(text) for text in socket.waiting()]
         for message in late:
-            self._learn_session(message)
+            self._note_session(message)
             hearing.hear_late(message)
         self._client.late += len(late) if self._turns else 0
 
-    async def _be_welcomed(self, socket: WebSocket) -> None:
+    async def _wait_for_welcome(self, socket: WebSocket) -> None:
         while self._client.welcome is not None:
-            message = _value(await socket.next())
-            self._learn_session(message)
+            message = _decoded(await socket.next())
+            self._note_session(message)
             if self._client.welcome.holds(message):
                 return
 
-    def _said(self, messages: Sequence[Message], ctx: TurnContext) -> str:
+    def _request_text(self, messages: Sequence[Message], ctx: TurnContext) -> str:
         known = {} if self._session_id is None else {"session_id": self._session_id}
         unknown = {"session_id"} if self._client.session is not None and not known else set[str]()
         body = Template(without(self._client.config.body, unknown))
-        return _written(body.filled(TurnValues(messages, ctx, known)))
+        return _encoded(body.filled(TurnValues(messages, ctx, known)))
 
-    async def _hear(self, socket: WebSocket, hearing: Hearing, limit: TimeLimit) -> float | None:
+    async def _receive(self, socket: WebSocket, hearing: Hearing, limit: TimeLimit) -> float | None:
         first: float | None = None
-        heard = 0
+        received_chars = 0
         while not hearing.done and not hearing.asks:
             text = await socket.next()
-            heard += len(text)
-            if heard > MAX_BODY_BYTES:
+            received_chars += len(text)
+            if received_chars > MAX_BODY_BYTES:
                 raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
-            message = _value(text)
-            self._learn_session(message)
+            message = _decoded(text)
+            self._note_session(message)
             if hearing.hear(message) and first is None:
                 first = limit.elapsed * 1000
         return first
 
-    def _learn_session(self, message: Any) -> None:
+    def _note_session(self, message: Any) -> None:
         if self._client.session is not None and self._session_id is None:
             self._session_id = text_of(self._client.session.find(message)) or None
 
 
-def _written(message: Any) -> str:
-    """A message as it is sent: a text as it is, everything else as JSON."""
+def _encoded(message: Any) -> str:
+    """Encode a message: text unchanged, other values as JSON."""
     return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
 
 
-def _value(text: str) -> Any:
-    """What a message holds: an object, a list or a text in JSON, else the text as it came."""
+def _decoded(text: str) -> Any:
+    """Decode a message: a JSON object, list or text; any other message unchanged."""
     value = read_any(text)
     return value if isinstance(value, dict | list | str) else text
 
 
-_PLACE = "is the path that of the WebSocket?"
-_AGAIN = (429, 502, 503, 504)
-
-
 class Connector:
-    """Makes the connections of an agent."""
+    """Opens an agent's connections."""
 
     def __init__(self, config: WebSocketAgent, client: Client) -> None:
         self._config = config
@@ -236,10 +235,10 @@ class Connector:
         )
 
     async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:
-        """A connection, and how many attempts failed before. Raises AgentError, CannotSend."""
+        """Open a connection. Returns it with the number of failed attempts. Raises AgentError, CannotSend."""
         request = self._request.filled(values)
         try:
-            headers = list(check_headers(_naming_the_turn(dict(request.headers))).items())
+            headers = list(check_headers(_with_trace_headers(dict(request.headers))).items())
         except ValueError as error:
             raise CannotSend(f"{request.url}: a header {error}") from None
         for attempt in range(self._config.retries + 1):
@@ -254,7 +253,7 @@ class Connector:
                 shortage, last = own_shortage(error), attempt == self._config.retries
                 if shortage and last:
                     raise CannotSend(shortage_told(request.url, shortage)) from None
-                if last or not (shortage or _may_be_repeated(error)):
+                if last or not (shortage or _is_retryable(error)):
                     raise AgentError(await self._problem(request.url, error)) from None
             with limit.paused():
                 await anyio.sleep(pause_before_retry(attempt + 1))
@@ -264,13 +263,13 @@ class Connector:
         problem = _problem(url, error)
         if not isinstance(error, aiohttp.WSServerHandshakeError) or error.status == 101:
             return problem
-        # 403 says that nobody is there: so do servers of ASGI for a path without a WebSocket.
+        # ASGI servers send 403 for a path without a WebSocket, so treat it as 404.
         status = 404 if error.status == 403 else error.status
         refused = Seen(status=status, headers=error.headers or {}, body=b"")
         return await self._advisor.advised(problem, refused)
 
 
-def _naming_the_turn(headers: dict[str, str]) -> dict[str, str]:
+def _with_trace_headers(headers: dict[str, str]) -> dict[str, str]:
     turn = turn_of_requests()
     if turn is None:
         return headers
@@ -278,9 +277,9 @@ def _naming_the_turn(headers: dict[str, str]) -> dict[str, str]:
     return {**own, **turn.headers(own)}
 
 
-def _may_be_repeated(error: BaseException) -> bool:
+def _is_retryable(error: BaseException) -> bool:
     if isinstance(error, aiohttp.WSServerHandshakeError):
-        return error.status in _AGAIN
+        return error.status in _RETRIED
     return was_refused(error)
 
 
@@ -300,5 +299,5 @@ def _problem(url: str, error: BaseException) -> str:
 def _hint(status: int) -> str:
     if status in (405, 426):
         return _PLACE
-    # Many servers refuse a WebSocket so at every path that has none.
+    # Many servers answer 403 at every path without a WebSocket.
     return f"{_PLACE} If so: {hint(status, _PLACE)}" if status == 403 else hint(status, _PLACE)

@@ -1,8 +1,8 @@
-"""The configuration: its keys, defaults and rules.
+"""The configuration: keys, defaults and rules.
 
     from agentest.config import ChatCompletionsAgent, Config
 
-Names are loaded when they are first used: the parts of the configuration need one another, not the whole.
+Names are loaded on first use, so that importing one part does not import the others.
 """
 
 from __future__ import annotations

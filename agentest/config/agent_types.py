@@ -1,6 +1,6 @@
-"""The agent types: one table that says of each type what the rest of the program has to know.
+"""The table of agent types: settings, client and probe of each protocol.
 
-A further protocol is a folder in `agentest/agents` and a line here.
+To add a protocol, add a package in `agentest/agents` and a line here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentType:
-    """What there is to know of one type of agent."""
+    """One type of agent."""
 
     settings: type[AnyAgent]
-    """What the configuration says of such an agent."""
+    """The settings of such an agent."""
     client: str
-    """The module in `agentest/agents` that talks to it: its `open_agent` is an `agents.port.OpenAgent`."""
+    """The module in `agentest/agents` with the client. Its `open_agent` is an `agents.port.OpenAgent`."""
     probe: str | None = None
     """Detects the protocol at an endpoint: `module:function` of an `async def probe(look)`."""
 
@@ -105,35 +105,35 @@ AGENT_TYPES: dict[str, AgentType] = {
 
 
 def type_of(agent: AnyAgent) -> AgentType:
-    """The line of the table for an agent."""
+    """Return the agent's entry in the table."""
     return AGENT_TYPES[agent.type]
 
 
 def sight_of(agent: AnyAgent) -> Sight:
-    """How the agent's tool calls come to be known."""
+    """Return how the agent's tool calls become visible."""
     if agent.tool_visibility is not None:
         return agent.tool_visibility
     if agent.natural_sight is Sight.UNSEEN and agent.traces:
         return Sight.REPORTED
-    # An agent with mock servers runs tools itself: those that it has elsewhere are not seen there.
+    # Mock servers do not see tool calls that an agent makes without them.
     if agent.mock_servers and not agent.traces and not agent.tells_own_calls:
         return Sight.PARTIAL
     return agent.natural_sight
 
 
 def hands_calls_over(agent: AnyAgent) -> bool:
-    """Whether the agent hands calls to the caller, be it some of them alone."""
+    """Return True if the agent sends some or all tool calls to its client."""
     sight = sight_of(agent)
     return sight is Sight.RETURNED or (sight is Sight.PARTIAL and agent.natural_sight is Sight.RETURNED)
 
 
 def secrets_of_agent(agent: AnyAgent) -> list[str]:
-    """The values of an agent's settings that must never be shown."""
+    """Return the secrets in an agent's settings."""
     return agent.secrets
 
 
 def agent_keys() -> frozenset[str]:
-    """The keys of every type together."""
+    """Return the keys of all types."""
     return frozenset(name for kind in AGENT_TYPES.values() for name in kind.settings.model_fields)
 
 
@@ -142,8 +142,8 @@ def _type_name(value: Any) -> str:
     return DEFAULT_TYPE if name is None else str(name)
 
 
-class _OneOfTheTypes:
-    """Validates settings by the class that the table has for their `type`."""
+class _AgentTypeUnion:
+    """Validates settings with the class for their `type`."""
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         classes = tuple(Annotated[kind.settings, Tag(name)] for name, kind in AGENT_TYPES.items())
@@ -151,19 +151,19 @@ class _OneOfTheTypes:
         return handler.generate_schema(Annotated[union, Discriminator(_type_name)])
 
 
-AgentConfig = Annotated[AnyAgent, _OneOfTheTypes()]
-"""The settings of an agent of any type of the table."""
+AgentConfig = Annotated[AnyAgent, _AgentTypeUnion()]
+"""The settings of an agent of any type."""
 
 
 _HTTP = "http (an API of its own)"
-_OBJECT = "custom (the agent object in Python)"
-_KNOWN_AS = {
+_PYTHON_OBJECT = "custom (the agent object in Python)"
+_TYPES_BY_NAMES = {
     "fastapi flask django express node nodejs go golang java spring rest restapi api json sse webhook": _HTTP,
-    "pydanticai": f"{_OBJECT}, or behind a server ag_ui, ai_sdk or a2a",
-    "openaiagents openaiagentssdk": f"{_OBJECT}, or behind a server http",
+    "pydanticai": f"{_PYTHON_OBJECT}, or behind a server ag_ui, ai_sdk or a2a",
+    "openaiagents openaiagentssdk": f"{_PYTHON_OBJECT}, or behind a server http",
     "openai": "chat_completions, or responses; for an agent of its Agents SDK custom or http",
     "googleadk": "adk, or in Python adk_module or custom; behind to_a2a a2a",
-    "langchain langgraphserver langgraphplatform": f"langgraph (its server), or {_OBJECT}",
+    "langchain langgraphserver langgraphplatform": f"langgraph (its server), or {_PYTHON_OBJECT}",
     "vercel vercelai vercelaisdk usechat nextjs": "ai_sdk",
     "copilotkit": "ag_ui",
     "anthropic claude": "anthropic_messages",
@@ -173,13 +173,13 @@ _KNOWN_AS = {
     "python function handler": "custom",
     "mcp mcpserver": "that which the agent itself speaks; MCP is between it and its tools",
 }
-"""Names, without signs and in lower case → the types that fit, in words."""
-_TYPES = {name: types for names, types in _KNOWN_AS.items() for name in names.split()}
+"""Names in lower case without punctuation → suggested types."""
+_TYPES_BY_NAME = {name: types for names, types in _TYPES_BY_NAMES.items() for name in names.split()}
 
 
 def no_such_type(name: str) -> str:
-    """What to say of a type that there is not."""
-    types = _TYPES.get(re.sub(r"[\W_]", "", name).lower())
+    """Return the error message for an unknown type."""
+    types = _TYPES_BY_NAME.get(re.sub(r"[\W_]", "", name).lower())
     if types is None:
         return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
     return f"there is no agent type {name!r}: a type is the protocol that the agent speaks. Here: {types}"

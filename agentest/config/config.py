@@ -1,6 +1,6 @@
-"""The configuration: its keys, defaults and rules.
+"""The top level of the configuration: keys, defaults and rules.
 
-Values only; `load` finds and reads the file.
+This module holds values only. `agentest.config.file` finds and reads the file.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
 
 
 class Config(Section):
-    """Everything a run needs to know besides its scenarios."""
+    """All settings of a run, apart from its scenarios."""
 
     agent: AgentConfig
     agents: dict[str, AgentConfig] = Field(default_factory=dict)
     compare: list[AgentConfig] = Field(default_factory=list)
     servers: Servers = Field(default_factory=list)
-    """What is started before the agents' own servers, in this order, and ended after them."""
+    """Servers to start before the agents' own servers, in this order. They end after them."""
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
     provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
@@ -45,17 +45,17 @@ class Config(Section):
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     conversations_per_scenario: AtLeastOne = 3
     repeat: Repeat | None = None
-    """Hold conversations until the verdict is decided, in place of a fixed number."""
+    """Run conversations until the verdict is decided, instead of a fixed number."""
     max_turns: AtLeastOne = 8
     request_timeout_ms: AtLeastOne = 30_000
     concurrency: AtLeastOne = 20
     max_concurrency: AtLeastOne | None = None
-    """Requests to each model under way at once; None: by `concurrency`."""
+    """Concurrent requests to each model. None: use `concurrency`."""
     parallel: bool = True
-    """Whether the conversations of one scenario may be held at the same time."""
+    """If true, conversations of one scenario may run at the same time."""
     debounce_ms: NotNegative = 0
     date: str | None = None
-    """The date or date-time, in ISO 8601, that users, judges and `{{date}}` see; None: today."""
+    """The date or date-time in ISO 8601 that users, judges and `{{date}}` see. None: today."""
     metrics: list[str] | None = None
     custom_metrics: list[Any] = Field(default_factory=list)
     thresholds: dict[str, Number] = Field(default_factory=dict)
@@ -64,24 +64,24 @@ class Config(Section):
     reporters: list[str] = Field(default_factory=lambda: ["console"])
     output_dir: str = ".agentest"
     keep_runs: AtLeastOne = 20
-    """How many runs are kept in `output_dir`; the oldest are removed."""
+    """Number of runs to store in `output_dir`. Older runs are removed."""
     baseline: str | None = Field(default=None, min_length=1)
-    """The run that each run is compared with: an id, a folder or a file."""
+    """The run to compare each run with: an id, a folder or a file."""
     fail_on_regression: bool = False
-    """Whether a run is a failure when something regressed."""
+    """If true, a regression fails the run."""
     cassettes: str | None = None
-    """Folder of recorded model answers; None: `cassettes` in `output_dir`."""
+    """Folder of recorded model responses. None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough"] = "error"
     strict: bool = False
-    """Whether a warning that questions a verdict makes its scenario errored."""
+    """If true, a warning that questions a verdict makes its scenario errored."""
     redact_transcripts: bool = True
-    """Whether known secrets are hidden in what agents and tools said."""
+    """If true, known secrets are hidden in messages of agents and tools."""
     fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "high"
 
     @model_validator(mode="before")
     @classmethod
     def _compare_overrides(cls, data: Any) -> Any:
-        """Turn each entry of `compare` into a whole agent."""
+        """Expand each entry of `compare` to a complete agent."""
         if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
             return data
         agent = data.get("agent")
@@ -91,7 +91,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _agents_know_their_names(cls, data: Any) -> Any:
-        """An entry of `agents` is named by its key."""
+        """Name each entry of `agents` after its key."""
         if not isinstance(data, Mapping) or not isinstance(data.get("agents"), Mapping):
             return data
         named = {
@@ -169,9 +169,9 @@ class Config(Section):
 
 
 def override(agent: Any, entry: Any, key: str = "compare") -> Any:
-    """A whole agent from an entry of `compare`: `body` merged shallowly, everything else replaced.
+    """Return a complete agent for an entry of `compare`: `body` is merged shallowly, other keys are replaced.
 
-    An entry with a `type` of its own is a whole agent already.
+    An entry with its own `type` is already complete.
     """
     if not isinstance(entry, Mapping):
         return entry

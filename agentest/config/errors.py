@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: file, key, line, what was found and what was expected."""
+"""Describe configuration errors: file, line, key, the value that was found and the one expected."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from agentest.support.redaction import (
 from agentest.support.spelling import did_you_mean, snake_case
 
 Path_ = tuple[str | int, ...]
-"""Where a value stands in the file: keys and list indices from the top."""
+"""The position of a value: keys and list indices from the top of the file."""
 
 
-_OURS = re.compile(r" or instance of \w+")
+_INSTANCE_OF = re.compile(r" or instance of \w+")
 
 
 _FEW_TYPES = 4
 
 
-_OF_SCENARIOS = frozenset({"criteria", "expected_outcome", "goal", "knowledge", "patience", "profile"})
-"""What one looks for at the top of the configuration, and is an option of each scenario."""
+_SCENARIO_KEYS = frozenset({"criteria", "expected_outcome", "goal", "knowledge", "patience", "profile"})
+"""Scenario options that users tend to put at the top of the configuration."""
 _OTHER_ROLE = {"user": "judge", "judge": "user"}
 
 
@@ -42,7 +42,7 @@ def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact
     problems: dict[str, str] = {}
     for details in error.errors(include_url=False):
         at = _place_of(details)
-        # A value that may be of two types fails as both of them: once is enough.
+        # A value that fits neither member of a union fails as both. Report it once.
         problems.setdefault(place(path, at, lines), _problem(details, at, redact))
     return "\n".join(f"{place}: {problem}" for place, problem in problems.items())
 
@@ -55,7 +55,7 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
         return no_such_type(details["ctx"]["tag"])
     if kind == "missing":
         return "the key is missing"
-    message = _OURS.sub("", details["msg"].removeprefix("Value error, "))
+    message = _INSTANCE_OF.sub("", details["msg"].removeprefix("Value error, "))
     shown = _shown(value, at, redact)
     if kind == "value_error" or shown is None:
         return redact(message)
@@ -70,7 +70,7 @@ def _shown(value: Any, at: Path_, redact: Redactor) -> str | None:
 
 
 def _place_of(details: Any) -> Path_:
-    """Where the problem is, without the levels that pydantic puts in and the user's file does not have."""
+    """Return the position of a problem, without the levels that pydantic adds for unions."""
     loc, kind = details["loc"], details["type"]
     tag_at = {"agent": 1, "agents": 2, "compare": 2, "servers": 1}.get(loc[0] if loc else "")
     if kind == "union_tag_invalid":
@@ -85,18 +85,18 @@ def _place_of(details: Any) -> Path_:
 
 
 def _unknown_key(loc: Path_) -> str:
-    """The message for an unknown key and what is valid there; `loc` is pydantic's, with an agent's type."""
+    """Return the message for an unknown key, with the valid keys. `loc` is pydantic's location."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
-    hint = _belongs_elsewhere(snake_case(key), loc[:-1]) or did_you_mean(key, section.model_fields)
+    hint = _correct_place(snake_case(key), loc[:-1]) or did_you_mean(key, section.model_fields)
     if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
         names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
         hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
     return f"unknown key `{key}`; {hint}"
 
 
-def _belongs_elsewhere(key: str, holder: Path_) -> str | None:
-    """Where a key that is right has its place, instead of the one that looks like it here."""
-    if not holder and key in _OF_SCENARIOS:
+def _correct_place(key: str, holder: Path_) -> str | None:
+    """Return where a valid key belongs, if it is in the wrong place."""
+    if not holder and key in _SCENARIO_KEYS:
         return f"it is an option of scenarios: scenario(…, {key}=…)"
     if not holder and key == "server":
         return "it is a key of `agent`; what is started besides stands in `servers`, a list"
@@ -107,13 +107,13 @@ def _belongs_elsewhere(key: str, holder: Path_) -> str | None:
 
 
 def _types_with(key: str) -> str:
-    """Which types have a key, where that tells anything: few of them."""
+    """Return the types that have a key, if there are only a few."""
     types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings.model_fields]
     return f"it is one of type: {', '.join(types)}; " if len(types) <= _FEW_TYPES else ""
 
 
 def _section_at(loc: Path_) -> type[BaseModel]:
-    """The section in which a key stands."""
+    """Return the section that contains a key."""
     section: type[BaseModel] = Config
     parts = loc
     if parts and parts[0] in ("agent", "agents", "compare"):
@@ -126,7 +126,7 @@ def _section_at(loc: Path_) -> type[BaseModel]:
 
 
 def _section_of(annotation: Any) -> type[Section] | None:
-    """The section that a key holds: itself, in a list, or perhaps."""
+    """Return the section class in an annotation, also within a list or an optional."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     found = map(_section_of, getattr(annotation, "__args__", ()))
@@ -134,7 +134,7 @@ def _section_of(annotation: Any) -> type[Section] | None:
 
 
 def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
-    """`file:line: key`, with the line of the nearest key that stands in the file."""
+    """Return `file:line: key`, with the line of the nearest key that exists in the file."""
     spelt = tuple(snake_case(part) if isinstance(part, str) else part for part in at)
     key = f": {dotted(at)}" if at else ""
     for depth in range(len(at), -1, -1):

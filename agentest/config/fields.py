@@ -1,4 +1,4 @@
-"""Kinds of values that several parts of the configuration share, and their checks."""
+"""Value types and checks that several parts of the configuration share."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ Number = Annotated[float, BeforeValidator(no_bool)]
 
 
 PathText = Annotated[str, AfterValidator(check_path)]
-"""A JMESPath expression, which compiles."""
+"""A valid JMESPath expression."""
 
 
 class Section(BaseModel):
-    """A part of the configuration: keys in either spelling, unknown keys refused, values frozen."""
+    """Base class of all parts of the configuration: both key spellings, no unknown keys, frozen values."""
 
-    # Built when first used: the configuration as a whole, and not each of its parts before it.
+    # Build schemas on first use: the whole configuration is needed, not each part in advance.
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True)
 
     @model_validator(mode="before")
@@ -60,7 +60,7 @@ class Section(BaseModel):
 
 
 class Given:
-    """An agent object, hidden from pydantic, which would make a mapping of it (and of a dataclass, too)."""
+    """An agent object, wrapped so that pydantic does not convert it (or a dataclass) to a mapping."""
 
     __slots__ = ("value",)
 
@@ -78,7 +78,7 @@ class Given:
 
 
 def check_headers(headers: dict[str, str]) -> dict[str, str]:
-    """Refuse header names and values that HTTP does not allow; values are never repeated in the message."""
+    """Check that HTTP allows the header names and values. Messages never repeat a value."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid header name")
@@ -91,7 +91,7 @@ def check_headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 def check_json(body: Any) -> None:
-    """Raise ValueError for what cannot be sent as JSON, like the date that YAML makes of 2024-01-31."""
+    """Raise ValueError for a value that JSON cannot express, such as a YAML date (2024-01-31)."""
     try:
         check_plain(body)
     except NotJson as error:
@@ -99,7 +99,7 @@ def check_json(body: Any) -> None:
 
 
 def check_url(value: str) -> str:
-    """An http or https URL with a host; anything else raises ValueError."""
+    """Check that a value is an http or https URL with a host. Raises ValueError."""
     if any(c.isspace() or not c.isprintable() for c in value):
         raise ValueError("is not a URL: it has a space, a line break or another invisible character")
     try:
@@ -119,7 +119,7 @@ def has_valid_port(parts: SplitResult) -> bool:
     try:
         return parts.port is None or parts.port > 0
     except ValueError:
-        # The value is not repeated: it may be a part of a password.
+        # Do not repeat the value: it may be part of a password.
         raise ValueError(
             "its port is no number from 1 to 65535 (in a user or password, write / ? # as %2F %3F %23)"
         ) from None
@@ -128,7 +128,7 @@ def has_valid_port(parts: SplitResult) -> bool:
 def _check_international(url: str) -> None:
     if url.isascii() and "xn--" not in url:
         return
-    import httpx  # a tenth of a second to import: only for who uses such a name
+    import httpx  # importing httpx takes 0.1 s, and few configurations need it
 
     try:
         host = httpx.URL(url).host
@@ -149,10 +149,10 @@ _STREAM = "-"
 
 
 def wanted_report(text: str, root: Path | None = None) -> WantedReport:
-    """The report that `NAME` or `NAME=PATH` asks for. Raises ValueError.
+    """Parse `NAME` or `NAME=PATH`. Raises ValueError.
 
     Args:
-        root: what a relative path is relative to.
+        root: the folder for relative paths.
     """
     name, equals, path = text.partition("=")
     if equals and not name:
@@ -166,7 +166,7 @@ def wanted_report(text: str, root: Path | None = None) -> WantedReport:
 
 
 def wanted_reports(texts: Iterable[str], root: Path) -> tuple[WantedReport, ...]:
-    """All reports that are asked for, each once. Raises ValueError, also for two reports in one file."""
+    """Parse reports and remove duplicates. Raises ValueError, also for two reports with the same file."""
     wanted = tuple(dict.fromkeys(wanted_report(text, root) for text in texts))
     owners: dict[Path, str] = {}
     for report in wanted:

@@ -1,4 +1,4 @@
-"""Finding and reading the configuration file: YAML or Python, `.env`, `${VAR}`, errors with key and line."""
+"""Find and read the configuration file: YAML or Python, `.env`, `${VAR}`, and errors with key and line."""
 
 from __future__ import annotations
 
@@ -34,25 +34,23 @@ from agentest.support.redaction import (
 from agentest.support.spelling import snake_case, snake_keys
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
-
-
 _VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
-
-
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
-
-
 _UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
-
-
-_MOST_BYTES = 5_000_000
-"""Of a configuration and its `.env`: more takes YAML minutes."""
+_MAX_BYTES = 5_000_000
+"""Size limit of a configuration and its `.env`, because YAML needs minutes for larger files."""
 _TOO_DEEP = "is nested too deeply, or a part of it contains itself"
+_MAX_REPEATED_VALUES = 100_000
+"""Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""
+_CHARACTERS_PER_VALUE = 100
+"""A repeated text counts as one more value for every 100 characters."""
+At = tuple[str | int, ...]
+"""The position of an agent in the configuration."""
 
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration, where it came from, and what must never be shown."""
+    """A configuration, its source, and the secrets in it."""
 
     config: Config
     path: Path
@@ -60,21 +58,23 @@ class LoadedConfig:
 
 
 def find(root: Path) -> Path:
-    """The configuration file of a working directory. Raises ConfigError when there is none."""
+    """Return the configuration file of a folder. Raises ConfigError if there is none."""
     found = _in_folder(root)
     if found:
         return found
     raise ConfigError(
-        f"no configuration found in {root}{_nor_above(root)}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
+        f"no configuration found in {root}{_searched_parents(root)}: "
+        f"expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
         "Write one: agentest init, or agentest init --endpoint URL where your agent runs already. "
         "--config PATH names another file."
     )
 
 
 def find_above(folder: Path) -> Path | None:
-    """The configuration of the nearest folder above that has one, up to the root of the repository.
+    """Return the nearest configuration in a parent folder, up to the root of the repository.
 
-    None where the folder has one itself, and outside of any repository: who knows whose files those are.
+    Returns None if the folder itself has one. Outside of a repository, parent folders may belong to others,
+    so they are not searched.
     """
     above = () if _in_folder(folder) else _up_to_repository(folder)
     return next((found for parent in above if (found := _in_folder(parent))), None)
@@ -85,19 +85,19 @@ def _in_folder(folder: Path) -> Path | None:
 
 
 def top_of_repository(folder: Path) -> Path:
-    """The root of the repository that a folder is in; outside of any, the folder."""
+    """Return the root of the folder's repository, or the folder itself outside of a repository."""
     return (folder, *_up_to_repository(folder))[-1]
 
 
 def _up_to_repository(folder: Path) -> tuple[Path, ...]:
-    """The folders above, the nearest first, the last with `.git`; none where the folder itself has it."""
+    """Return the parent folders up to the repository's root, nearest first. Empty outside of a repository."""
     folders = (folder, *folder.parents)
     # In a worktree or a submodule, `.git` is a file.
     top = next((at for at, each in enumerate(folders) if (each / ".git").exists()), 0)
     return folders[1 : top + 1]
 
 
-def _nor_above(folder: Path) -> str:
+def _searched_parents(folder: Path) -> str:
     above = _up_to_repository(folder)
     return f", nor above it up to {above[-1]}, the root of the repository" if above else ""
 
@@ -109,14 +109,14 @@ def load(
 ) -> LoadedConfig:
     """Read and check a configuration file.
 
-    A `.env` file beside it is read into `environ` first, without overriding what is there. Raises
-    ConfigError that names the file, the key (and its line in YAML), what was found and what was expected.
+    First reads a `.env` file in the same folder into `environ`, without overriding existing variables. Raises
+    ConfigError with the file, the line (in YAML), the key, and the actual and expected values.
 
     Args:
-        changes: keys with the values that count in place of the file's.
+        changes: keys whose values replace those in the file.
     """
     try:
-        check_user_file(path, _MOST_BYTES)
+        check_user_file(path, _MAX_BYTES)
     except FileNotFoundError:
         raise ConfigError(f"configuration file {path} does not exist") from None
     except OSError as error:
@@ -133,22 +133,22 @@ def load(
 def load_values(
     values: Mapping[str, Any] | Config, who: str, folder: Path, environ: Mapping[str, str] = os.environ
 ) -> LoadedConfig:
-    """Check a configuration that is no file. Raises ConfigError as `load` does.
+    """Check a configuration that is not in a file. Raises ConfigError like `load`.
 
     Args:
-        who: was given the values, and is named in place of a file.
-        folder: what paths in it are relative to.
+        who: the recipient of the values, named in errors instead of a file.
+        folder: the folder for relative paths.
     """
     return replace(_checked(values, {}, Path(who), folder, environ), path=folder)
 
 
 def with_changes(data: Any, changes: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The keys of a configuration in one spelling, with others in their place. Raises ConfigError."""
+    """Return a configuration's keys in snake case with changes applied. Raises ConfigError."""
     keys = Config.model_fields
     try:
-        old = _set_values(data) if isinstance(data, Section) else snake_keys(data, keys)
+        old = _explicit_values(data) if isinstance(data, Section) else snake_keys(data, keys)
         return {**old, **snake_keys(changes, keys)}
-    except ValueError as error:  # one is given in both spellings
+    except ValueError as error:  # a key is given in both spellings
         raise ConfigError(f"{path}: {error}") from None
 
 
@@ -177,15 +177,15 @@ def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
     try:
         if not path.exists() or path.is_dir():
             return
-        variables = dotenv_values(stream=StringIO(user_text(path, _MOST_BYTES)))
+        variables = dotenv_values(stream=StringIO(user_text(path, _MAX_BYTES)))
     except (UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: cannot be read: {_said(error)}") from None
+        raise ConfigError(f"{path}: cannot be read: {_message_of(error)}") from None
     for name, value in variables.items():
         if value is not None:
             environ.setdefault(name, value)
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -195,9 +195,9 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
         module = import_file(path)
     except KeyboardInterrupt:
         raise
-    except ValidationError as error:  # of a Config(…) that the module makes
+    except ValidationError as error:  # raised by a Config(…) in the module
         raise ConfigError(describe(error, path, {(): user_traceback(error, path)[1]}, redact)) from None
-    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, sys.exit() too
+    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, even SystemExit
         shown, line = user_traceback(error, path)
         raise ConfigError(f"{path}:{line}: importing the configuration failed\n{redact(shown)}") from None
     if not hasattr(module, "config"):
@@ -209,15 +209,15 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
     return module.config, {}
 
 
-def _unquoted(lines: list[str], number: int) -> str:
-    """The likely cause, where a placeholder without quotes stands in the line: to YAML it is a mapping."""
+def _placeholder_hint(lines: list[str], number: int) -> str:
+    """Return a hint if the line contains an unquoted placeholder, which YAML reads as a mapping."""
     found = _UNQUOTED.search(lines[number]) if number < len(lines) else None
     return f'; placeholders stand in quotes: "{found[1]}"' if found else ""
 
 
 def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
     try:
-        text = user_text(path, _MOST_BYTES)
+        text = user_text(path, _MAX_BYTES)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is not None:
             Sizes(path).measure(node)
@@ -230,9 +230,9 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
-        hint = _unquoted(text.splitlines(), mark.line) if mark else ""
+        hint = _placeholder_hint(text.splitlines(), mark.line) if mark else ""
         raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
-    except ValueError as error:  # a date like 2024-13-45
+    except ValueError as error:  # a date such as 2024-13-45
         raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
@@ -248,7 +248,7 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
 
 
 def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
-    """Note the line of every key and list item; refuse a key that is no text or is given twice."""
+    """Record the line of every key and list item. Raises ConfigError for duplicate or non-text keys."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             lines[*at, index] = item.start_mark.line + 1
@@ -274,11 +274,11 @@ class _Unset(Exception):
 
 
 def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], at: Path_ = ()) -> Any:
-    """The value with `${VAR}` replaced in every string; `$${VAR}` stays as `${VAR}`."""
+    """Replace `${VAR}` in every string. `$${VAR}` becomes `${VAR}`."""
     if isinstance(value, str):
         return _fill(value, environ, used, at)
     if isinstance(value, Section):
-        value = _set_values(value)
+        value = _explicit_values(value)
     if isinstance(value, Mapping):
         return {k: _interpolate(v, environ, used, (*at, k)) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -286,8 +286,8 @@ def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], a
     return value
 
 
-def _set_values(section: Section) -> dict[str, Any]:
-    """What a Python configuration sets in a section. `type` makes an agent of `compare` whole."""
+def _explicit_values(section: Section) -> dict[str, Any]:
+    """Return the values that a Python configuration sets. `type` makes a `compare` entry complete."""
     names = {*section.model_fields_set, *({"type"} & type(section).model_fields.keys())}
     return {name: getattr(section, name) for name in type(section).model_fields if name in names}
 
@@ -309,7 +309,7 @@ def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_
 
 
 def secrets_of(config: Config) -> list[str]:
-    """What a configuration holds that must not be shown, wherever it came from."""
+    """Return all secrets in a configuration."""
     secrets: list[str] = []
     for agent in (config.agent, *config.agents.values(), *config.compare):
         secrets += secrets_of_agent(agent)
@@ -322,41 +322,33 @@ def secrets_of(config: Config) -> list[str]:
     return secrets
 
 
-_MOST_REPEATED = 100_000
-"""How many values aliases (`*name`) may add to those that a file has: as many a machine reads in a second."""
-
-
-_CHARACTERS_A_VALUE = 100
-"""A long text that is repeated counts as several values."""
-
-
 class Sizes:
-    """How many values each node of a file stands for, its aliases written out."""
+    """Counts the values that each YAML node stands for, with its aliases expanded."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._sizes: dict[yaml.Node, int] = {}
         self._entered: set[yaml.Node] = set()
         self._written = 0
-        """What the nodes looked at so far come to without repetitions."""
+        """Values so far, without repetitions."""
 
     def measure(self, node: yaml.Node) -> int:
-        """Raises ConfigError where aliases would make a node endlessly long."""
+        """Return the size of a node. Raises ConfigError if aliases make it too large."""
         if node in self._entered and node not in self._sizes:
-            raise RecursionError  # the node is a part of itself
+            raise RecursionError  # the node contains itself
         if node not in self._sizes:
             self._entered.add(node)
-            own = 1 + (len(node.value) // _CHARACTERS_A_VALUE if _is_text(node) else 0)
+            own = 1 + (len(node.value) // _CHARACTERS_PER_VALUE if _is_text(node) else 0)
             self._written += own
-            self._sizes[node] = own + sum(map(self.measure, _parts(node)))
-            if self._sizes[node] - self._written > _MOST_REPEATED:
+            self._sizes[node] = own + sum(map(self.measure, _children(node)))
+            if self._sizes[node] - self._written > _MAX_REPEATED_VALUES:
                 raise self._too_many(node.start_mark.line + 1)
         return self._sizes[node]
 
     def _too_many(self, line: int) -> ConfigError:
         return ConfigError(
             f"{self._path}:{line}: aliases (`*name`) repeat parts of the file so often that more than "
-            f"{_MOST_REPEATED:,} values come of it; write out what is really needed"
+            f"{_MAX_REPEATED_VALUES:,} values come of it; write out what is really needed"
         )
 
 
@@ -364,8 +356,8 @@ def _is_text(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode)
 
 
-def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
-    """What the node directly holds."""
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield the direct children of a node."""
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     if isinstance(node, yaml.MappingNode):
@@ -373,20 +365,16 @@ def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
             yield from pair
 
 
-At = tuple[str | int, ...]
-"""Where an agent stands in the configuration."""
-
-
 def with_instructions(
     config: Config, folder: Path, place: Callable[[At], str] = lambda at: ".".join(map(str, at))
 ) -> Config:
-    """The configuration with the text of every `instructions_file` as its agent's `instructions`.
+    """Replace every `instructions_file` with `instructions` that contain its text.
 
     Args:
-        folder: what the files' paths are relative to.
-        place: how an error says where a key stands.
+        folder: the folder for relative paths.
+        place: formats the position of a key, for errors.
 
-    Raises ConfigError for a file that cannot be read, or that is empty.
+    Raises ConfigError for a file that is empty or cannot be read.
     """
 
     def read(agent: Any, *at: str | int) -> Any:

@@ -1,7 +1,7 @@
-"""Agent objects of frameworks: one table that says how each is known and who runs it.
+"""The table of frameworks whose agent objects run in this process.
 
-They are known by the names of their classes: no framework is imported here. A further framework is a line
-of the table and a module in `agentest/agents/in_process`.
+Objects are recognized by the names of their classes, so no framework is imported here. To add a framework,
+add a line to the table and a module in `agentest/agents/in_process`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """What there is to know of the agents of one framework."""
+    """One framework with agent objects."""
 
     title: str
     what: str
-    """What of it is an agent, in words."""
+    """Description of its agents, for messages."""
     package: str
-    """Where the class is defined: a module, or a package around it."""
+    """The module that defines the classes, or a parent package."""
     class_names: tuple[str, ...]
-    """The classes whose instances are agents, those of their subclasses included."""
+    """Classes whose instances are agents, including instances of subclasses."""
     runner: str
-    """The module in `agentest/agents/in_process` that runs them."""
+    """The module in `agentest/agents/in_process` that runs the agents."""
     takes_context: bool = True
-    """Whether a run is given a context of the user's."""
+    """True if a run accepts a context from the user."""
 
 
 FRAMEWORKS = (
@@ -65,7 +65,7 @@ FRAMEWORKS = (
         runner="langchain",
     ),
 )
-"""The first line that fits counts: a graph of LangGraph is a Runnable of LangChain, too."""
+"""In order of precedence: a LangGraph graph is also a LangChain Runnable."""
 
 _ADVICE = {
     ("langgraph", "StateGraph"): "it is not compiled: name what its `.compile()` returns",
@@ -76,14 +76,14 @@ _ADVICE = {
 
 
 def framework_of(value: Any) -> Framework | None:
-    """Whose agent a value is; None for anything else, the class of an agent too."""
+    """Return the framework of an agent object, or None for any other value, including agent classes."""
     if advice_on(value) is not None:
         return None
     return next((f for f in FRAMEWORKS if _is_a(value, f.package, f.class_names)), None)
 
 
 def accepted() -> str:
-    """What a handler may be, in words."""
+    """Return the accepted kinds of handlers, for messages."""
     objects = ", ".join(f"{f.title} ({f.what})" for f in FRAMEWORKS)
     return (
         "a function (messages, ctx), an agent object of one of these frameworks, or the import path of "
@@ -92,7 +92,7 @@ def accepted() -> str:
 
 
 def advice_on(value: Any) -> str | None:
-    """What to say of a value that looks like an agent and is run in another way; None for anything else."""
+    """Return advice for a value that looks like an agent but runs in another way, or None."""
     for (package, class_name), advice in _ADVICE.items():
         if _is_a(value, package, (class_name,)):
             return advice

@@ -1,4 +1,4 @@
-"""What the configuration says of the models that play the user and the judges."""
+"""Settings of the models that simulate users and judge conversations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "li
 
 
 class ProviderOptions(Section):
-    """Where and as whom to reach a model."""
+    """The address and credentials of a model."""
 
     base_url: str | None = None
     api_key: str | None = None
@@ -53,7 +53,7 @@ class ProviderOptions(Section):
 
 
 class ModelSettings(Section):
-    """A model and how it is asked."""
+    """A model and its request settings."""
 
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
@@ -61,9 +61,9 @@ class ModelSettings(Section):
     temperature: Annotated[float, BeforeValidator(no_bool), Field(ge=0, allow_inf_nan=False)] | None = None
     max_tokens: AtLeastOne | None = None
     timeout_ms: AtLeastOne = 120_000
-    """One request to the model, from connect to the last byte."""
+    """Time limit of one request, in milliseconds, from connecting to the last byte."""
     deadline_ms: AtLeastOne = 600_000
-    """One answer with all its retries and pauses; not what it waits for a place among others."""
+    """Time limit of one response, in milliseconds, with retries and pauses, but without rate-limit waits."""
     retries: NotNegative = 4
     max_concurrency: AtLeastOne | None = None
     requests_per_minute: AtLeastOne | None = None
@@ -71,26 +71,26 @@ class ModelSettings(Section):
 
 
 class UserSettings(ModelSettings):
-    """The model that plays the user."""
+    """The model that simulates the user."""
 
     check: bool = False
-    """Whether a judge looks at each conversation for what the simulated user did against its role. One in
-    which it did is held again once, and errored if that happens again."""
+    """If true, a judge checks whether the simulated user broke its role. Such a conversation is run again
+    once, and is errored if it happens again."""
 
 
 class Batch(StrEnum):
-    """How much a judge is asked in one call."""
+    """How much a judge evaluates per request."""
 
     OFF = "off"
     """One metric of one turn."""
     TURN = "turn"
-    """Everything about a turn; goal and criteria at the end."""
+    """All metrics of a turn; the goal and criteria at the end."""
     CONVERSATION = "conversation"
-    """Everything about a conversation, eight turns a call."""
+    """All metrics of a conversation, eight turns per request."""
 
 
 class ConfirmSettings(ModelSettings):
-    """The model that confirms judgements which would fail a scenario. A name alone is its `model`."""
+    """A second model that confirms failing judgements. A plain string sets its `model`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -111,23 +111,22 @@ class ConfirmSettings(ModelSettings):
 
 
 class JudgeSettings(ModelSettings):
-    """The judges' model. `samples` answers are asked for each metric."""
+    """The judges' model. Each metric gets `samples` responses."""
 
     temperature: Annotated[float, BeforeValidator(no_bool), Field(ge=0, allow_inf_nan=False)] | None = 0.0
-    """Left out where it is not set and the model is known to refuse it; null: never sent."""
+    """Omitted if it is not set and the model is known to reject it. Null: never sent."""
     samples: AtLeastOne = 1
     batch: Batch = Batch.TURN
     skip_decided: bool = False
-    """Whether judges wait for the end of a conversation, and are not asked where its verdict is certain
-    without them."""
+    """If true, judges wait for the end of a conversation and are skipped if its verdict is certain."""
     cache: bool = True
-    """Mark the part that a turn's judges share, for providers that cache prompts only on request."""
+    """Mark the prompt prefix that a turn's judges share, for providers that cache only on request."""
     confirm: ConfirmSettings | None = None
     """A second model that must agree before a judgement can fail a scenario."""
 
     @property
     def of_confirming(self) -> JudgeSettings | None:
-        """The settings of the confirming model: what they leave out has a judge's defaults."""
+        """The settings of the confirming model, with the defaults of a judge."""
         if self.confirm is None:
             return None
         given = {name: getattr(self.confirm, name) for name in self.confirm.model_fields_set}
@@ -152,7 +151,7 @@ class JudgeSettings(ModelSettings):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What shapes a model's answers besides the question; None leaves it to the model."""
+    """Sampling parameters. None leaves a parameter to the model."""
 
     temperature: float | None = None
     max_tokens: int | None = None
@@ -163,7 +162,7 @@ class Sampling:
     frequency_penalty: float | None = None
 
     def given(self) -> dict[str, Any]:
-        """Those that are given, by name."""
+        """Return the parameters that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -172,24 +171,24 @@ NO_SAMPLING = Sampling()
 
 @dataclass(frozen=True, slots=True)
 class ModelWish:
-    """A model that a file names, and how it is to answer. Equal wishes are answered by one model.
+    """A model that a file names, with its sampling. Equal requests share one model.
 
-    Whether it can be asked is known when the run is prepared; else the configured model of the role answers.
+    When the run is prepared, the role's configured model replaces a model that is not available.
     """
 
     role: Literal["user", "judge"]
     model: str | None = None
-    """As it is written, in whatever spelling; None: the configured model, with this sampling."""
+    """The name as written. None: the configured model, with this sampling."""
     sampling: Sampling = NO_SAMPLING
     file: str = field(default="", compare=False)
     key: str = field(default="", compare=False)
-    """Where in the file it stands."""
+    """The position in the file."""
     metric: str | None = field(default=None, compare=False)
-    """Whose judge it is."""
+    """The metric that this model judges."""
     not_sent: tuple[str, ...] = field(default=(), compare=False)
-    """Keys of the model's configuration that have no place in our requests."""
+    """Keys of the model's configuration that requests cannot carry."""
 
     @property
     def place(self) -> str:
-        """Where it stands, for people."""
+        """The position, formatted for messages."""
         return f"{self.file}: {self.key}"

@@ -1,1 +1,1 @@
-"""Agents over HTTP with a form of their own: requests by templates, answers by paths."""
+"""Client for HTTP agents with a custom API, described by request templates and response paths."""

@@ -1,14 +1,15 @@
-"""An agent over HTTP with a form of its own: requests by templates, answers by paths.
+"""Client for HTTP agents with a custom API, described by request templates and response paths.
 
-    conversation  one conversation: setup, turns, teardown; everything that is kept of it
-    plan          what is the same in all of them; `login`, which they share
-    requests      templates → a request: address, headers, `bodies`
-    browser       `cookies`, and redirects to results
-    exchange      a request and its answer; `refusals`
-    reading       JSON, events, lines or text → `pieces`
-    gathering     what paths find in pieces: text, `calls`, errors, `usage`, values to keep (`sources`)
+client      opens conversations; each runs setup, turns and teardown, and stores its state
+plan        the compiled configuration, shared by all conversations
+session     the requests of `setup` and `teardown`, and the shared login
+requests    builds requests from templates
+exchange    sends a request with the conversation's cookies, and explains error statuses
+cookies     the cookies of one conversation
+reader      reads JSON, server-sent events, JSON lines or text
+extraction  applies the configured paths to a response: text, calls, errors, usage, saved values
 
-The agent runs its tools itself: calls that its answers tell of are observed, mocks do not apply.
+The agent runs its tools itself: calls in its responses are observed, and mocks do not apply.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from agentest.support.templates import Values
 
 
 def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient:
-    """The client of an agent over HTTP with a form of its own."""
+    """Return the client of an HTTP agent with a custom API."""
     client = HttpClient(plan_of(config, resources))
     resources.closing.push_async_callback(client.close)
     return client
 
 
 class HttpClient:
-    """Opens conversations with one agent. Keeps nothing of any of them."""
+    """Opens conversations with one agent. Stores no conversation state."""
 
     def __init__(self, plan: Plan) -> None:
         self.name = plan.config.name
@@ -54,20 +55,20 @@ class HttpClient:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
-        """Who answers in one conversation: with cookies, a session and saved values of its own."""
-        held = HttpConversation(self._plan)
+        """Open a conversation with its own cookies, session and saved values."""
+        conversation_client = HttpConversation(self._plan)
         try:
-            yield held
+            yield conversation_client
         finally:
-            await held.close()
+            await conversation_client.close()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer in a conversation that ends with it."""
-        async with self.conversation() as held:
-            return await held.reply(messages, ctx)
+        """Run a single turn in its own conversation."""
+        async with self.conversation() as conversation_client:
+            return await conversation_client.reply(messages, ctx)
 
     async def close(self) -> None:
-        """Make the requests `per: run` of `teardown`, if there was a conversation."""
+        """Send the `teardown` requests with `per: run`, if there was any conversation."""
         login = self._plan.steps.login.last
         if login is not None:
             await self._end(login)
@@ -81,7 +82,7 @@ class HttpClient:
 
 @dataclass(slots=True)
 class _Turn:
-    """What has come in one turn, kept where an error cannot lose it."""
+    """The results of one turn so far. Stored outside the call, so that an error does not lose them."""
 
     messages: Sequence[Message]
     ctx: TurnContext
@@ -92,7 +93,7 @@ class _Turn:
 
 
 class HttpConversation:
-    """Talks to the agent in one conversation; everything that is kept of it is kept here."""
+    """One conversation with the agent, and its state."""
 
     def __init__(self, plan: Plan) -> None:
         self.name = plan.config.name
@@ -104,19 +105,19 @@ class HttpConversation:
         self._logged_in: LoggedIn | None = None
         self._is_set_up = False
         self._saved: dict[str, Any] = {}
-        self._last: _Turn | None = None
-        self._told: tuple[ToldCall, ...] = ()
+        self._last_turn: _Turn | None = None
+        self._reported_calls: tuple[ToldCall, ...] = ()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last message of the user. Raises NoReply, CannotSend, HeldUp.
+        """Return the reply to the user's last message. Raises NoReply, CannotSend, HeldUp.
 
-        The first turn makes the requests of `setup`. `latency_ms` is that of the turn's own request, and of
-        the polls for its job.
+        The first turn sends the `setup` requests. `latency_ms` covers the turn's own request and the polls
+        for its job, not the setup.
         """
-        turn = self._last = _Turn(messages, ctx)
+        turn = self._last_turn = _Turn(messages, ctx)
         await self._set_up(turn)
         try:
-            gathering = await self._ask(turn)
+            gathering = await self._run_turn(turn)
             text = gathering.text()
         except NoReply as error:
             raise NoReply(str(error), turn.retries + error.retries, self._observed(turn)) from None
@@ -128,9 +129,9 @@ class HttpConversation:
             note_untold(self._plan.notes, gathering.answer)
         if not self._plan.paths.error:
             note_failure(self._plan.notes, gathering.answer)
-        self._note_nothing_ties(ctx.turn_index)
+        self._note_missing_session(ctx.turn_index)
         observed = self._observed(turn)
-        self._told = (*self._told, *fresh(turn.calls, self._told))
+        self._reported_calls = (*self._reported_calls, *fresh(turn.calls, self._reported_calls))
         return AgentReply(
             text,
             usage=gathering.usage,
@@ -140,30 +141,30 @@ class HttpConversation:
             first_token_ms=turn.first_token_ms,
         )
 
-    async def _ask(self, turn: _Turn) -> Gathering:
-        """What the agent has answered: to the request itself, or as the result of its job."""
+    async def _run_turn(self, turn: _Turn) -> Gathering:
+        """Return the response to the request, or the result of the job that it started."""
         job = self._plan.job
-        gathering = await self._answer(self._plan.turn, turn)
-        self._keep(gathering, None if job is None else job.needs)
+        gathering = await self._send(self._plan.turn, turn)
+        self._save(gathering, None if job is None else job.needs)
         if job is None:
             return gathering
-        gathering = await self._result(job, turn)
-        self._keep(gathering, None)
+        gathering = await self._job_result(job, turn)
+        self._save(gathering, None)
         return gathering
 
-    async def _result(self, job: Job, turn: _Turn) -> Gathering:
+    async def _job_result(self, job: Job, turn: _Turn) -> Gathering:
         timeout_s, began_ms = self._plan.resources.timeout_s, turn.latency_ms
         result, took_ms = await job.polling.result(
-            lambda: self._answer(job.request, turn), timeout_s - began_ms / 1000, timeout_s
+            lambda: self._send(job.request, turn), timeout_s - began_ms / 1000, timeout_s
         )
         turn.latency_ms = began_ms + took_ms
         return result
 
-    async def _answer(self, request: RequestTemplate, turn: _Turn) -> Gathering:
-        """The answer to a request; after a 401 it is sent again with a new login, once."""
+    async def _send(self, request: RequestTemplate, turn: _Turn) -> Gathering:
+        """Send a request. After a 401, log in again and repeat it once."""
         gathering = Gathering(self._plan.paths)
         try:
-            answered = await self._answered(request, turn, gathering)
+            answered = await self._send_with_login(request, turn, gathering)
         finally:
             turn.calls = gathering.calls.united_with(turn.calls)
         turn.latency_ms += answered.latency_ms
@@ -171,43 +172,43 @@ class HttpConversation:
         turn.first_token_ms = turn.first_token_ms or answered.first_token_ms
         return gathering
 
-    async def _answered(
+    async def _send_with_login(
         self, request: RequestTemplate, turn: _Turn, gathering: Gathering
     ) -> HttpAnswer[None]:
         async def read(response: DirectResponse) -> None:
             await self._reader.read(response, gathering)
             if self._plan.job is None:
-                gathering.text()  # an answer without a reply is told here, with what would fit it
+                gathering.text()  # a response without a reply fails here, so that the error includes advice
 
         try:
-            return await exchanged(self._sender, self._filled(request, turn), read)
+            return await exchanged(self._sender, self._request(request, turn), read)
         except Unauthorized as error:
-            if not await self._logged_in_again():
+            if not await self._log_in_again():
                 raise
             turn.retries += error.retries
-            return await exchanged(self._sender, self._filled(request, turn), read)
+            return await exchanged(self._sender, self._request(request, turn), read)
 
     def _observed(self, turn: _Turn) -> tuple[ToolCall, ...]:
-        return as_tool_calls(fresh(turn.calls, self._told), turn.ctx.turn_index)
+        return as_tool_calls(fresh(turn.calls, self._reported_calls), turn.ctx.turn_index)
 
-    # What is kept, and stands for placeholders.
+    # Saved values and placeholders.
 
-    def _filled(self, request: RequestTemplate, turn: _Turn) -> Any:
+    def _request(self, request: RequestTemplate, turn: _Turn) -> Any:
         values, absent = self._values(turn)
         return request.filled(values, absent)
 
     def _values(self, turn: _Turn) -> tuple[Values, frozenset[str]]:
-        """The values of placeholders, and the names that only an answer of the agent will give one."""
+        """Return the placeholder values, and the names that have no value until the agent has responded."""
         absent = self._plan.paths.kept.names - self._saved.keys()
         shared = self._logged_in.saved if self._logged_in else {}
         values = TurnValues(turn.messages, turn.ctx, {**shared, **self._saved})
-        return _Known(values, absent), absent
+        return _PartialValues(values, absent), absent
 
-    def _keep(self, gathering: Gathering, needed: Collection[str] | None) -> None:
-        """Keep the session's id and what `save` names. Raises NoReply for what is `needed` and lacking.
+    def _save(self, gathering: Gathering, needed: Collection[str] | None) -> None:
+        """Save the session id and the values in `save`. Raises NoReply if a needed value is missing.
 
         Args:
-            needed: names; None: all of them.
+            needed: the required names; None means all.
         """
         sources = self._plan.paths.kept
         kept = {**gathering.kept, **sources.in_jar(self._jar)}
@@ -227,7 +228,7 @@ class HttpConversation:
                 "gives each answer an id of its own, it has lost the session",
             )
 
-    def _note_nothing_ties(self, turn_index: int) -> None:
+    def _note_missing_session(self, turn_index: int) -> None:
         if turn_index > 0 and not self._plan.config.names_the_conversation and not list(self._jar):
             calls = " (This is about the user's messages; its tool calls are told apart by other means.)"
             self._plan.notes.add(
@@ -238,10 +239,10 @@ class HttpConversation:
                 f"{calls if self._plan.config.beside else ''}",
             )
 
-    # Before the first turn, and after the last.
+    # Setup and teardown.
 
     async def _set_up(self, turn: _Turn) -> None:
-        """Make the requests of `setup`, in the first turn. Raises NoReply, CannotSend, HeldUp."""
+        """Send the `setup` requests in the first turn. Raises NoReply, CannotSend, HeldUp."""
         if self._logged_in is None:
             await self._log_in(0)
         if self._is_set_up:
@@ -254,13 +255,13 @@ class HttpConversation:
 
     async def _set_up_step(self, step: SetUpStep, turn: _Turn) -> dict[str, Any]:
         try:
-            return await self._take(step, turn)
+            return await self._send_step(step, turn)
         except Unauthorized:
-            if not await self._logged_in_again():
+            if not await self._log_in_again():
                 raise
-            return await self._take(step, turn)
+            return await self._send_step(step, turn)
 
-    async def _take(self, step: SetUpStep, turn: _Turn) -> dict[str, Any]:
+    async def _send_step(self, step: SetUpStep, turn: _Turn) -> dict[str, Any]:
         values, absent = self._values(turn)
         return await step.take(self._setup_sender, self._jar, values, absent)
 
@@ -268,22 +269,22 @@ class HttpConversation:
         self._logged_in = await self._plan.steps.login.newer_than(worn_out)
         self._jar.add(self._logged_in.cookies)
 
-    async def _logged_in_again(self) -> bool:
-        """Log in anew, if there is a login; whether there is."""
+    async def _log_in_again(self) -> bool:
+        """Log in again. Returns False if there is no login."""
         if not self._plan.steps.login.can_be_repeated or self._logged_in is None:
             return False
         await self._log_in(self._logged_in.number)
         return True
 
     async def close(self) -> None:
-        """Make the requests of `teardown`, if there is anything to end. Raises nothing but cancellation."""
-        turn = self._last
+        """Send the `teardown` requests if setup succeeded. Raises only cancellation."""
+        turn = self._last_turn
         if turn is not None and self._is_set_up:
-            await self._plan.tear_down(self._plan.steps.teardown, lambda step: self._take(step, turn))
+            await self._plan.tear_down(self._plan.steps.teardown, lambda step: self._send_step(step, turn))
 
 
-class _Known:
-    """Values of which some are still to come: only keys that hold nothing else are left out until then."""
+class _PartialValues:
+    """Values, some still unknown. Templates may omit only keys that hold nothing but such a value."""
 
     def __init__(self, values: Values, absent: frozenset[str]) -> None:
         self._values = values

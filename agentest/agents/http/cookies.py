@@ -1,4 +1,4 @@
-"""The cookies of one conversation (RFC 6265), kept apart by port as well: other ports are other servers."""
+"""The cookies of one conversation (RFC 6265). Unlike in browsers, cookies are separate for each port."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
-    """A cookie, and to whom it is sent."""
+    """A cookie, and where to send it."""
 
     name: str
     value: str
     host: str
-    """Lower-case. With `subdomains` also those below it, at any port; otherwise with its own port."""
+    """The host in lower case. With `subdomains`, also its subdomains at any port; otherwise only its own
+    port."""
     subdomains: bool
     path: str
     secure: bool
     expires: float | None
-    """In seconds since the epoch; None: with the conversation."""
+    """Seconds since the epoch. None if the cookie lasts for the conversation."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -30,7 +31,7 @@ class Cookie:
 
 
 class CookieJar:
-    """What servers have set, and what each of them is sent back."""
+    """Stores the cookies that servers set, and returns those for a request."""
 
     def __init__(self, cookies: Iterable[Cookie] = ()) -> None:
         self._cookies = {cookie.key: cookie for cookie in cookies}
@@ -39,11 +40,11 @@ class CookieJar:
         return iter(tuple(self._cookies.values()))
 
     def add(self, cookies: Iterable[Cookie]) -> None:
-        """Keep these, in place of those of the same name, host and path."""
+        """Add cookies. Each replaces the one with the same name, host and path."""
         self._cookies |= {cookie.key: cookie for cookie in cookies}
 
     def store(self, url: str, lines: Iterable[str]) -> list[Cookie]:
-        """Keep what an answer's `Set-Cookie` lines say; the cookies that were set. Others are dropped."""
+        """Store valid cookies from `Set-Cookie` lines and return them."""
         fresh = [cookie for line in lines if (cookie := _read(line, url))]
         for cookie in fresh:
             if cookie.expires is not None and cookie.expires <= time():
@@ -53,32 +54,35 @@ class CookieJar:
         return fresh
 
     def header(self, url: str, given: str = "") -> str:
-        """The header `Cookie` for a request; "" for none. `given` is that of the configuration."""
-        parts = dict(_pair(part) for part in given.split(";") if part.strip())
-        fitting = sorted((c for c in self._cookies.values() if _fits(c, url)), key=lambda c: len(c.path))
-        parts |= {cookie.name: cookie.value for cookie in fitting}
+        """Return the `Cookie` header for a request, or "". `given` is the configured header."""
+        parts = dict(_name_and_value(part) for part in given.split(";") if part.strip())
+        matching = sorted((c for c in self._cookies.values() if _matches(c, url)), key=lambda c: len(c.path))
+        parts |= {cookie.name: cookie.value for cookie in matching}
         return "; ".join(f"{name}={value}" if name else value for name, value in parts.items())
 
     def value(self, name: str) -> str | None:
-        """The value of a cookie, whoever set it; the last one counts."""
+        """Return the value of the cookie set last under this name."""
         return next((c.value for c in reversed(self._cookies.values()) if c.name == name), None)
 
 
-def _pair(part: str) -> tuple[str, str]:
+def _name_and_value(part: str) -> tuple[str, str]:
     name, equals, value = part.partition("=")
     return (name.strip(), value.strip()) if equals else ("", name.strip())
 
 
 def _read(line: str, url: str) -> Cookie | None:
-    """The cookie of a line; None for one without a name, or for somebody else's server."""
+    """Parse a line. Returns None for a cookie without a name, or for another server's domain."""
     first, *rest = line.split(";")
-    name, value = _pair(first)
-    attributes = {_pair(part)[0].lower() or _pair(part)[1].lower(): _pair(part)[1] for part in rest}
+    name, value = _name_and_value(first)
+    attributes = {
+        _name_and_value(part)[0].lower() or _name_and_value(part)[1].lower(): _name_and_value(part)[1]
+        for part in rest
+    }
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     domain = attributes.get("domain", "").lower().lstrip(".")
     server = parts.netloc.rpartition("@")[2].lower()
-    if not name or (domain and not _belongs(host, domain)):
+    if not name or (domain and not _may_set(host, domain)):
         return None
     path = attributes.get("path", "")
     return Cookie(
@@ -92,8 +96,8 @@ def _read(line: str, url: str) -> Cookie | None:
     )
 
 
-def _belongs(host: str, domain: str) -> bool:
-    """Whether a host may set cookies for a domain: its own name, or one above it that is no top level."""
+def _may_set(host: str, domain: str) -> bool:
+    """Return True if a host may set cookies for a domain: itself, or a parent that is not a TLD."""
     return host == domain or ("." in domain and host.endswith(f".{domain}") and not _is_address(host))
 
 
@@ -112,7 +116,7 @@ def _expires(attributes: dict[str, str]) -> float | None:
     return None
 
 
-def _fits(cookie: Cookie, url: str) -> bool:
+def _matches(cookie: Cookie, url: str) -> bool:
     parts = urlsplit(url)
     host, path = (parts.hostname or "").lower(), parts.path or "/"
     server = parts.netloc.rpartition("@")[2].lower()
@@ -123,11 +127,16 @@ def _fits(cookie: Cookie, url: str) -> bool:
     )
     below = path == cookie.path or path.startswith(cookie.path.rstrip("/") + "/")
     alive = cookie.expires is None or cookie.expires > time()
-    return at_host and below and alive and (not cookie.secure or parts.scheme == "https" or _is_here(host))
+    return (
+        at_host
+        and below
+        and alive
+        and (not cookie.secure or parts.scheme == "https" or _is_this_machine(host))
+    )
 
 
-def _is_here(host: str) -> bool:
-    """Whether a host is this machine, to which secure cookies go over http as well, as browsers have it."""
+def _is_this_machine(host: str) -> bool:
+    """Return True for this machine, which receives secure cookies over http too, as in browsers."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     return _is_address(host) and ip_address(host).is_loopback

@@ -1,4 +1,7 @@
-"""One request and its answer: sent with the cookies of a conversation, and again after a new login."""
+"""Send one request with the conversation's cookies, and explain error statuses.
+
+Raises `Unauthorized` so that the caller can log in and retry. `Browser` adds cookies and follows redirects.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,28 @@ from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Headers, Sender
 
 _UNAUTHORIZED = 401
-
 T = TypeVar("T")
 Read = Callable[[DirectResponse], Awaitable[T]]
+_LOGIN_ADVICE = (
+    "log in with `setup: {per: run, endpoint: …, body: …, save: {token: …}}` and send {{token}} in `headers`"
+)
+_BY_STATUS = {
+    400: "`body`, `params` and `headers` are sent as they are written: do they have what the agent asks for?",
+    401: f"are the credentials in `headers` right? For an agent with a login, {_LOGIN_ADVICE}",
+    403: "are the credentials in `headers` right, and may their user do this?",
+    404: "is the path of `endpoint` right?",
+    405: "is `method` right?",
+    411: "is a `body` missing?",
+    413: "`body` is larger than the agent takes",
+    415: "the agent takes another form of `body`: say which by a header, like `Content-Type: "
+    "application/x-www-form-urlencoded` for a form",
+    422: "`body` lacks a field, or has one of another type, than the agent asks for",
+}
+_SEE_OTHER = 303
+_REDIRECTS = (301, 302, 303)
+_BODY_HEADERS = ("content-type", "content-length")
+_SAFE_FOR_ANY_ORIGIN = ("accept", "accept-encoding")
+_LOGIN = ("login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +56,20 @@ class _Refused:
 
 
 class Unauthorized(NoReply):
-    """The agent does not take the credentials, or takes them no more."""
+    """The agent rejects the credentials, or they have expired."""
 
 
-class _EveryStatus:
-    """All statuses that are not tried again: what they mean is said here."""
+class _AnyStatus:
+    """Contains every status, so that the reader receives all responses that are not retried."""
 
     def __contains__(self, _: object) -> bool:
         return True
 
 
 async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> HttpAnswer[T]:
-    """What `read` makes of an answer of status 2xx.
+    """Send a request and return what `read` makes of a 2xx response.
 
-    Raises NoReply for every other, Unauthorized for 401 and what leads to a login.
+    Raises NoReply for any other status; Unauthorized for 401 and for a redirect to a login.
     """
 
     async def read_any(response: DirectResponse) -> _Read[T] | _Refused:
@@ -60,43 +82,26 @@ async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> Htt
             return _Refused(problem, is_for_login=False)
         raise AgentError(problem)
 
-    answered = await sender.send(request, read_any, _EveryStatus())
+    answered = await sender.send(request, read_any, _AnyStatus())
     value, retries = answered.value, answered.retries
     if isinstance(value, _Refused):
         raise (Unauthorized if value.is_for_login else NoReply)(value.problem, retries)
     return HttpAnswer(value.value, answered.latency_ms, retries, answered.first_token_ms)
 
 
-_LOG_IN = (
-    "log in with `setup: {per: run, endpoint: …, body: …, save: {token: …}}` and send {{token}} in `headers`"
-)
-_BY_STATUS = {
-    400: "`body`, `params` and `headers` are sent as they are written: do they have what the agent asks for?",
-    401: f"are the credentials in `headers` right? For an agent with a login, {_LOG_IN}",
-    403: "are the credentials in `headers` right, and may their user do this?",
-    404: "is the path of `endpoint` right?",
-    405: "is `method` right?",
-    411: "is a `body` missing?",
-    413: "`body` is larger than the agent takes",
-    415: "the agent takes another form of `body`: say which by a header, like `Content-Type: "
-    "application/x-www-form-urlencoded` for a form",
-    422: "`body` lacks a field, or has one of another type, than the agent asks for",
-}
-
-
 async def refusal(response: DirectResponse, method: str, sender: HttpSender) -> str:
-    """What is wrong with an answer by its status, and what to try. Reads the beginning of its body."""
+    """Describe a response with an error status and what to try. Reads the start of the body."""
     status = response.status_code
     if 300 <= status < 400:
         problem = await sender.problem(response)
-        return f"{problem} ({_LOG_IN})" if leads_to_login(response) else problem
+        return f"{problem} ({_LOGIN_ADVICE})" if leads_to_login(response) else problem
     advice = _BY_STATUS.get(status, "")
     shown = readable(await beginning_of(response)) or "(empty body)"
     return f"{method} {response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
 def leads_to_login(response: DirectResponse) -> bool:
-    """Whether an answer is a redirect to where users log in."""
+    """Return True if a response redirects to a login."""
     target = response.headers.get("location", "")
     try:
         return 300 <= response.status_code < 400 and is_login(urljoin(str(response.url), target))
@@ -104,15 +109,8 @@ def leads_to_login(response: DirectResponse) -> bool:
         return False
 
 
-_SEE_OTHER = 303
-_MOVED = (301, 302, 303)
-_ABOUT_BODIES = ("content-type", "content-length")
-_GO_ANYWHERE = ("accept", "accept-encoding")
-_LOGIN = ("login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml")
-
-
 class Browser:
-    """A `Sender` that keeps the cookies of one conversation."""
+    """A `Sender` that stores the cookies of one conversation."""
 
     def __init__(
         self,
@@ -122,7 +120,7 @@ class Browser:
         *,
         follows_all: bool = False,
     ) -> None:
-        """`follows_all`: also what leads to a login, as it is for the requests that log in."""
+        """Create a browser. `follows_all` also follows redirects to a login, as login requests need."""
         self._client = client
         self._jar = jar
         self._on_secret = on_secret
@@ -131,12 +129,12 @@ class Browser:
     async def send_direct(
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> DirectResponse:
-        """Send a request; a redirect that asks for a GET is followed. Raises AgentError, and as a Sender."""
+        """Send a request and follow redirects to a GET. Raises AgentError and the errors of a Sender."""
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._client.send_direct(method, url, self._with_cookies(url, headers), content)
             try:
-                self._keep(url, response)
-                target = self._target(method, url, response)
+                self._store_cookies(url, response)
+                target = self._redirect_target(method, url, response)
             except BaseException:
                 await response.aclose()
                 raise
@@ -148,19 +146,19 @@ class Browser:
         raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
     def _with_cookies(self, url: str, headers: Headers) -> Headers:
-        given = "; ".join(value for name, value in headers if name.lower() == "cookie")
-        cookies = self._jar.header(url, given)
+        configured = "; ".join(value for name, value in headers if name.lower() == "cookie")
+        cookies = self._jar.header(url, configured)
         others = [header for header in headers if header[0].lower() != "cookie"]
         return [*others, ("cookie", cookies)] if cookies else others
 
-    def _keep(self, url: str, response: DirectResponse) -> None:
+    def _store_cookies(self, url: str, response: DirectResponse) -> None:
         if lines := response.headers.get_list("set-cookie"):
             self._on_secret([cookie.value for cookie in self._jar.store(url, lines)])
 
-    def _target(self, method: str, url: str, response: DirectResponse) -> str | None:
-        """Where to look instead; None: this is the answer."""
+    def _redirect_target(self, method: str, url: str, response: DirectResponse) -> str | None:
+        """Return the URL to follow, or None if this is the final response."""
         location = response.headers.get("location", "")
-        if response.status_code not in _MOVED or not location:
+        if response.status_code not in _REDIRECTS or not location:
             return None
         try:
             target = check_url(urljoin(url, location))
@@ -173,13 +171,13 @@ class Browser:
 
 
 def is_login(url: str) -> bool:
-    """Whether an address looks like the one where users log in."""
+    """Return True if a URL looks like a login page."""
     parts = urlsplit(url)
     words = {part for segment in parts.path.lower().split("/") for part in (segment, *segment.split("."))}
     return bool(words & set(_LOGIN)) or (parts.hostname or "").startswith(("login.", "auth.", "sso."))
 
 
 def _headers_of_get(headers: Headers, same_origin: bool) -> Headers:
-    """Without what describes a body; what may be credentials goes to no other server."""
-    kept = [header for header in headers if header[0].lower() not in _ABOUT_BODIES]
-    return kept if same_origin else [header for header in kept if header[0].lower() in _GO_ANYWHERE]
+    """Drop headers about the body and, for another server, all that may be credentials."""
+    kept = [header for header in headers if header[0].lower() not in _BODY_HEADERS]
+    return kept if same_origin else [header for header in kept if header[0].lower() in _SAFE_FOR_ANY_ORIGIN]

@@ -1,4 +1,8 @@
-"""What the paths of an agent's configuration find in one answer."""
+"""Extract the reply, calls, errors, usage and saved values from a response.
+
+A `Gathering` reads one response, whole or event by event, with the `AnswerPaths` of the configuration. A
+`Piece` is one value that the paths apply to.
+"""
 
 from __future__ import annotations
 
@@ -20,38 +24,6 @@ from agentest.support.http.sse import Event
 from agentest.support.json_path import JsonPath
 
 _NEWLINE = "\n"
-
-
-def joined_texts(texts: Sequence[str]) -> str:
-    """Events that are text, joined; where each of them is a JSON text, what they say."""
-    try:
-        read = [json.loads(text) for text in texts]
-    except (ValueError, RecursionError):
-        return "".join(texts)
-    return "".join(read) if read and all(isinstance(text, str) for text in read) else "".join(texts)
-
-
-def guessed_of_stream(values: Sequence[Any], texts: Sequence[str]) -> str:
-    """The reply of a stream for which neither `delta` nor `reply` was given. Raises AgentError."""
-    # A text may look like a number, or be the word null.
-    if values and not any(isinstance(value, dict | list) for value in values):
-        return joined_texts(texts)
-    raise AgentError(
-        "the agent answers with a stream of events: say by `delta`, a JMESPath, where a piece of the reply "
-        f"stands in each, or by `reply` where the whole is; {where_text_is(united(values))}: "
-        f"{shown(_NEWLINE.join(texts))}"
-    )
-
-
-def united(values: Sequence[Any]) -> Any:
-    """Events as one, so that each path is named once."""
-    united: dict[str, Any] = {}
-    for value in values:
-        if isinstance(value, dict):
-            united |= {key: item for key, item in value.items() if key != "event" and text_of(item)}
-    return united
-
-
 _PROMPT = ("prompt_tokens", "input_tokens", "promptTokens", "inputTokens", "promptTokenCount", "prompt")
 _COMPLETION = (
     "completion_tokens",
@@ -63,10 +35,45 @@ _COMPLETION = (
 )
 _CACHED = ("cached_tokens", "cachedTokens", "cachedInputTokens", "cache_read_input_tokens", "cached")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "inputTokenDetails")
+_ERROR_EVENT = "error"
+"""Name of the events that report an error if no `error` path is configured."""
+SESSION = "session_id"
+"""Name of the session id among the saved values."""
+DONE = "[DONE]"
+
+
+def joined_texts(texts: Sequence[str]) -> str:
+    """Join the texts of events. If every event is a JSON string, join the decoded strings."""
+    try:
+        read = [json.loads(text) for text in texts]
+    except (ValueError, RecursionError):
+        return "".join(texts)
+    return "".join(read) if read and all(isinstance(text, str) for text in read) else "".join(texts)
+
+
+def guessed_of_stream(values: Sequence[Any], texts: Sequence[str]) -> str:
+    """Return the reply of a stream without a configured `delta` or `reply`. Raises AgentError."""
+    # A text may look like a number or like null.
+    if values and not any(isinstance(value, dict | list) for value in values):
+        return joined_texts(texts)
+    raise AgentError(
+        "the agent answers with a stream of events: say by `delta`, a JMESPath, where a piece of the reply "
+        f"stands in each, or by `reply` where the whole is; {where_text_is(united(values))}: "
+        f"{shown(_NEWLINE.join(texts))}"
+    )
+
+
+def united(values: Sequence[Any]) -> Any:
+    """Merge events into one value, so that each path is listed only once."""
+    united: dict[str, Any] = {}
+    for value in values:
+        if isinstance(value, dict):
+            united |= {key: item for key, item in value.items() if key != "event" and text_of(item)}
+    return united
 
 
 def read_usage(reported: Any) -> Usage | None:
-    """Tokens that an answer tells of; None for what tells of none."""
+    """Return the token counts in a response, or None if it has none."""
     if not isinstance(reported, Mapping):
         return None
     details: Mapping[str, Any] = next(
@@ -84,7 +91,7 @@ def _count(reported: Mapping[str, Any], names: Sequence[str]) -> int | None:
 
 
 class Sources:
-    """Where the values of names stand."""
+    """The places of values to save."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources
@@ -96,46 +103,40 @@ class Sources:
         return frozenset(self._sources)
 
     def in_headers(self, headers: Mapping[str, str]) -> dict[str, Any]:
-        """What the headers of an answer tell."""
+        """Return the values in a response's headers."""
         wanted = {name: source.header for name, source in self._sources.items() if source.header}
         return {name: headers[header] for name, header in wanted.items() if header in headers}
 
     def in_piece(self, piece: Piece) -> dict[str, Any]:
-        """What an answer or an event tells."""
+        """Return the values in a response or event."""
         found = {name: piece.find(path) for name, path in self._paths.items()}
         return {name: value for name, value in found.items() if value not in (None, "", False)}
 
     def in_text(self, text: str) -> dict[str, Any]:
-        """What regular expressions find in the text of an answer."""
+        """Return the values that the regular expressions find in a response's text."""
         found = {name: pattern.search(text) for name, pattern in self._patterns.items()}
         return {name: match[1] for name, match in found.items() if match}
 
     def in_jar(self, jar: CookieJar) -> dict[str, Any]:
-        """What cookies tell."""
+        """Return the values in cookies."""
         wanted = {name: source.cookie for name, source in self._sources.items() if source.cookie}
         found = {name: jar.value(cookie) for name, cookie in wanted.items()}
         return {name: value for name, value in found.items() if value is not None}
 
     def missing(self, name: str, key: str, nothing_for: Callable[[str, JsonPath], str]) -> str:
-        """What to say where the value of a name, which `key` asks for, was not found.
+        """Return the error message for a missing value of `key`.
 
         Args:
-            nothing_for: says it of a key and its path.
+            nothing_for: returns the message for a key with a path.
         """
         if name in self._paths:
             return nothing_for(key, self._paths[name])
         return f"`{key}: {self._sources[name].words}` finds nothing in the agent's answer"
 
 
-_ERROR_EVENT = "error"
-"""The name of events that tell of an error, where no path says what does."""
-SESSION = "session_id"
-"""The name of the session's id among the values that are kept."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPaths:
-    """Where things stand in an agent's answers."""
+    """The compiled paths into an agent's responses."""
 
     reply: JsonPath | None
     delta: JsonPath | None
@@ -144,16 +145,16 @@ class AnswerPaths:
     error: JsonPath | None
     usage: JsonPath
     kept: Sources
-    """The session's id, and what `save` names."""
+    """The session id and the names in `save`."""
 
     @property
     def are_texts(self) -> bool:
-        """Whether what comes is asked for as text: `delta` or `reply` is `@`."""
-        return _is_all(self.delta) or _is_all(self.reply)
+        """True if events are read as text, because `delta` or `reply` is `@`."""
+        return _is_whole(self.delta) or _is_whole(self.reply)
 
 
 def paths_of(config: HttpTemplateAgent) -> AnswerPaths:
-    """The paths of a configuration, compiled."""
+    """Compile the paths of a configuration."""
 
     def path(text: str | None) -> JsonPath | None:
         return None if text is None else JsonPath(text)
@@ -171,7 +172,7 @@ def paths_of(config: HttpTemplateAgent) -> AnswerPaths:
 
 
 class Gathering:
-    """One answer as it is read: whole, or event by event."""
+    """One response, whole or event by event, and what the paths found in it."""
 
     def __init__(self, paths: AnswerPaths) -> None:
         self._paths = paths
@@ -182,48 +183,48 @@ class Gathering:
         self._streamed = False
         self.calls = ToldCalls()
         self.kept: dict[str, Any] = {}
-        """Name → value, as far as the answer has told."""
+        """Name → value found so far."""
         self.usage = Usage()
         self.is_done = False
-        """Whether the event came that is the last one."""
+        """True if the last event of the stream has arrived."""
         self.guessed: JsonPath | None = None
-        """Where the reply was found, as no path says it."""
+        """The path of the reply, if it was guessed."""
 
     @property
     def answer(self) -> Any:
-        """The JSON value or the text that came; of a stream a list of them."""
+        """The JSON value or text of the response; a list for a stream."""
         return self._values if self._streamed else self._values[0] if self._values else None
 
     @property
     def shown(self) -> str:
-        """What came, for people."""
+        """The response, formatted for messages."""
         return shown("\n".join(self._texts) if self._streamed else self.answer)
 
     def nothing_for(self, key: str, path: JsonPath) -> str:
-        """What to say where a path has found nothing."""
+        """Return the error message for a path that found nothing."""
         events = united(self._values) if self._streamed else None
         return nothing_found(key, path, self.shown if self._streamed else self.answer, events)
 
     def note_headers(self, headers: Mapping[str, str]) -> None:
-        """Keep what the headers of the answer tell."""
+        """Save values from the response's headers."""
         self.kept |= self._paths.kept.in_headers(headers)
 
     def note_text(self, text: str) -> None:
-        """Keep what regular expressions find in the answer's text."""
+        """Save values that regular expressions find in the text."""
         self.kept |= self._paths.kept.in_text(text)
 
     def take_answer(self, piece: Piece) -> None:
-        """Read a whole answer. Raises AgentError for one that tells of an error."""
+        """Read a whole response. Raises AgentError if it reports an error."""
         self._values = [piece.value]
         path = self._paths.reply
-        if path is None and _is_all(self._paths.delta) and isinstance(piece.whole, str):
+        if path is None and _is_whole(self._paths.delta) and isinstance(piece.whole, str):
             path = self._paths.delta
         if path:
             self._reply = text_of(piece.find(path))
-        self._look(piece)
+        self._read_details(piece)
 
     def take_event(self, piece: Piece) -> bool:
-        """Read an event of a stream; whether it has text of the reply. Raises AgentError."""
+        """Read an event. Returns True if it contains text of the reply. Raises AgentError."""
         self._streamed = True
         self.is_done = bool(self._paths.done and piece.find(self._paths.done))
         if str(piece.whole).strip() == DONE:
@@ -231,25 +232,25 @@ class Gathering:
         self._values.append(piece.value)
         self._texts.append(str(piece.whole))
         self.note_text(str(piece.whole))
-        came = self._take_text(piece)
-        self._look(piece)
+        came = self._add_text(piece)
+        self._read_details(piece)
         return came
 
-    def _take_text(self, piece: Piece) -> bool:
-        """Add a piece of the reply, or note the whole; an event is never both."""
+    def _add_text(self, piece: Piece) -> bool:
+        """Add the event's delta or reply. An event never counts as both."""
         paths = self._paths
         if not paths.delta and not paths.reply:
             return bool(piece.whole) and isinstance(piece.value, str)
-        if paths.delta and (delta := _said(piece.find(paths.delta))):
+        if paths.delta and (delta := _text_in(piece.find(paths.delta))):
             self._deltas.append(delta)
             return True
-        if paths.reply and (reply := _said(piece.find(paths.reply))):
+        if paths.reply and (reply := _text_in(piece.find(paths.reply))):
             self._reply = reply
             return True
         return False
 
-    def _look(self, piece: Piece) -> None:
-        """Calls first: what an agent did before it failed stays in the record."""
+    def _read_details(self, piece: Piece) -> None:
+        """Record calls, saved values and usage before checking for errors, so that earlier calls count."""
         paths = self._paths
         if paths.tool_calls:
             self.calls.take(piece.find(paths.tool_calls))
@@ -262,23 +263,23 @@ class Gathering:
             raise AgentError(f"the agent reports an error (event `{_ERROR_EVENT}`): {shown(piece.whole)}")
 
     def text(self) -> str | None:
-        """The reply; None where the agent has called tools and said nothing. Raises AgentError for none."""
+        """Return the reply, or None if there are only tool calls. Raises AgentError if there is neither."""
         text = self._text()
         if text is None and not self.calls:
-            raise AgentError(self._nothing())
+            raise AgentError(self._no_reply_message())
         return text
 
     def _text(self) -> str | None:
         paths = self._paths
         if self._reply is not None:
-            return joined_texts([self._reply]) if self._streamed and _is_all(paths.reply) else self._reply
+            return joined_texts([self._reply]) if self._streamed and _is_whole(paths.reply) else self._reply
         if self._deltas:
-            return joined_texts(self._deltas) if _is_all(paths.delta) else "".join(self._deltas)
+            return joined_texts(self._deltas) if _is_whole(paths.delta) else "".join(self._deltas)
         if paths.reply or (self._streamed and paths.delta):
             return None
-        return self._guess()
+        return self._guess_reply()
 
-    def _guess(self) -> str | None:
+    def _guess_reply(self) -> str | None:
         try:
             if self._streamed:
                 return guessed_of_stream(self._values, self._texts)
@@ -291,39 +292,36 @@ class Gathering:
             raise
         return text_of(self.guessed.find(self.answer))
 
-    def _nothing(self) -> str:
+    def _no_reply_message(self) -> str:
         paths = self._paths
         key, path = ("delta", paths.delta) if self._streamed and paths.delta else ("reply", paths.reply)
         assert path is not None
         return self.nothing_for(key, path)
 
 
-def _is_all(path: JsonPath | None) -> bool:
+def _is_whole(path: JsonPath | None) -> bool:
     return path is not None and path.is_all
 
 
-def _said(found: Any) -> str:
-    """What a path has found in an event as text: `false` is what a condition gives that does not hold."""
+def _text_in(found: Any) -> str:
+    """Return the text that a path found. A JMESPath condition that does not hold returns `false`."""
     return "" if found is False else text_of(found) or ""
-
-
-DONE = "[DONE]"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A JSON value or a text, and what `@` stands for in it."""
+    """A JSON value or a text, and what the path `@` returns for it."""
 
     value: Any
     whole: Any
-    """Of an event the text as it came, of an answer its value."""
+    """The original text of an event, or the value of a response."""
     name: str | None = None
-    """The event's; None: it is none with a name."""
+    """The event's name, if it has one."""
 
     def find(self, path: JsonPath) -> Any:
-        """What stands at a path; None for nothing.
+        """Return the value at a path, or None.
 
-        An event that is no object has the keys `event` and `data`, beside being itself.
+        An event that is not an object also has the keys `event` and `data`.
         """
         if path.is_all:
             return self.whole
@@ -334,14 +332,14 @@ class Piece:
 
 
 def of_answer(value: Any, text: str | None = None) -> Piece:
-    """A whole answer; `text` is what `@` stands for in it, if not its value."""
+    """Return the piece for a whole response. `text` replaces the value for the path `@`."""
     return Piece(value, value if text is None else text)
 
 
 def of_event(event: Event, *, is_text: bool = False) -> Piece:
-    """A server-sent event: of an object, `event` is its name, unless it has a key of this name.
+    """Return the piece for a server-sent event. An object gets its name as `event`, unless it has that key.
 
-    `is_text`: whether events are texts, which may look like half an object. Else that raises AgentError.
+    Raises AgentError for an invalid JSON object, unless `is_text` allows any text.
     """
     value = read_any(event.data) if is_text else _value(event.data)
     if isinstance(value, Mapping):
@@ -350,10 +348,10 @@ def of_event(event: Event, *, is_text: bool = False) -> Piece:
 
 
 def of_line(line: str, *, is_text: bool = False) -> Piece:
-    """A line of JSON, or of text where lines are texts. Else raises AgentError."""
+    """Return the piece for a line of JSON, or of any text if `is_text`. Raises AgentError."""
     return Piece(read_any(line) if is_text else read_text(line, "a line of the agent's stream"), line)
 
 
 def _value(data: str) -> Any:
-    """The JSON value of an event's data, or its text. Raises AgentError for half an object."""
+    """Parse an event's data as JSON or text. Raises AgentError for an invalid JSON object."""
     return read_text(data) if data.lstrip().startswith("{") else read_any(data)

@@ -1,4 +1,4 @@
-"""What the configuration of an agent comes to: requests and paths, compiled once for all conversations."""
+"""Compile an agent's configuration once into the requests and paths that all conversations share."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from agentest.support.errors import AgentestError
 from agentest.support.json_path import JsonPath
 
 Ask = Callable[[], Awaitable[Gathering]]
-"""Sends the request once and reads its answer."""
+"""Sends the request once and reads the response."""
+_MAX_TEARDOWN_S = 10.0
+"""Total time for the requests of one `teardown`, in seconds."""
+_TEARDOWN = "teardown"
+_PLACE = "is `endpoint` right?"
 
 
 class Polling:
-    """The rule by which a job is waited for."""
+    """Polls for the result of a job."""
 
     def __init__(self, poll: Poll) -> None:
         self._until = JsonPath(poll.until)
         self._every_s = poll.every_ms / 1000
 
     async def result(self, ask: Ask, left_s: float, timeout_s: float) -> tuple[Gathering, float]:
-        """The first answer for which `until` holds, and the milliseconds until then. Raises NoReply.
-
-        Args:
-            left_s: what is left of the turn's time, which was `timeout_s`.
-        """
+        """Poll until `until` is true. Returns that response and the milliseconds taken. Raises NoReply."""
         limit = TimeLimit(left_s)
         last: Gathering | None = None
         try:
@@ -48,9 +48,9 @@ class Polling:
                         return last, limit.elapsed * 1000
                     await anyio.sleep(self._every_s)
         except TimeoutError:
-            raise NoReply(self._never(last, timeout_s)) from None
+            raise NoReply(self._timeout_message(last, timeout_s)) from None
 
-    def _never(self, last: Gathering | None, timeout_s: float) -> str:
+    def _timeout_message(self, last: Gathering | None, timeout_s: float) -> str:
         answer = f"the last answer: {last.shown}" if last else "no answer came"
         return (
             f"the job was not done within {timeout_s:g} s (request_timeout_ms): "
@@ -58,25 +58,19 @@ class Polling:
         )
 
 
-_LONGEST_END_S = 10.0
-"""How long the requests of a `teardown` may take together."""
-_TEARDOWN = "teardown"
-_PLACE = "is `endpoint` right?"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How a turn's job is asked for."""
+    """How to poll for the result of a turn."""
 
     request: RequestTemplate
     polling: Polling
     needs: frozenset[str]
-    """Names that the answer which began the job must have given."""
+    """Names that the response that starts the job must provide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The requests beside those of turns."""
+    """The requests before and after the turns."""
 
     setup: tuple[SetUpStep, ...]
     teardown: tuple[SetUpStep, ...]
@@ -86,7 +80,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that is the same in all conversations with an agent."""
+    """Everything that the conversations with one agent share."""
 
     config: HttpTemplateAgent
     resources: Resources
@@ -98,12 +92,12 @@ class Plan:
     notes: Notes
 
     def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
-        """A sender with the cookies of a jar."""
+        """Return a sender that uses a cookie jar."""
         advisor = None if for_setup else self.advisor
         return _open_sender(self.config, self.resources, jar, advisor)
 
     def note_how_many(self) -> None:
-        """Tell how often `teardown` went wrong beside the time that was told."""
+        """Add a note with the number of further `teardown` errors."""
         more = self.notes.times(_TEARDOWN) - 1
         if more > 0:
             self.notes.add("times", f"`teardown` went wrong {more} times more")
@@ -111,10 +105,10 @@ class Plan:
     async def tear_down(
         self, steps: Sequence[SetUpStep], take: Callable[[SetUpStep], Awaitable[object]]
     ) -> None:
-        """Make requests at an end, however it came, in bounded time; what goes wrong is a note."""
+        """Send teardown requests, within a time limit and despite cancellation. Errors become notes."""
         if not steps:
             return
-        longest = min(_LONGEST_END_S, self.resources.timeout_s)
+        longest = min(_MAX_TEARDOWN_S, self.resources.timeout_s)
         with anyio.move_on_after(longest, shield=True) as scope:
             for step in steps:
                 try:
@@ -126,7 +120,7 @@ class Plan:
 
 
 def plan_of(config: HttpTemplateAgent, resources: Resources) -> Plan:
-    """The plan of a configuration."""
+    """Compile a configuration."""
     paths = paths_of(config)
     return Plan(
         config=config,
@@ -172,7 +166,6 @@ def _steps(config: HttpTemplateAgent, resources: Resources) -> Steps:
 def _open_sender(
     config: HttpTemplateAgent, resources: Resources, jar: CookieJar, advisor: Advisor | None
 ) -> HttpSender:
-    """`advisor`: None for requests of `setup` and `teardown`, which may go anywhere."""
     browser = Browser(resources.client, jar, resources.on_secret, follows_all=advisor is None)
-    bare = config.model_copy(update={"headers": {}})  # requests come with all of their headers
+    bare = config.model_copy(update={"headers": {}})  # each request brings all of its headers
     return HttpSender(bare, browser, resources.timeout_s, _PLACE, advisor=advisor)

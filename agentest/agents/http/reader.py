@@ -1,4 +1,4 @@
-"""Reading an answer in whatever form it comes: JSON, server-sent events, lines of JSON, text."""
+"""Read a response as JSON, server-sent events, JSON lines or text."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.http.sse import AT_ONCE, EventParser, events
 
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
-_LINES = ("ndjson", "jsonl", "json-lines", "jsonlines", "json-seq", "stream+json", "json-stream")
-_SPACE = b"\x1e \t\r\n"
-"""What may stand around a line; the first begins each one of a JSON text sequence."""
+_SSE_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
+_JSON_LINES_TYPES = ("ndjson", "jsonl", "json-lines", "jsonlines", "json-seq", "stream+json", "json-stream")
+_PADDING = b"\x1e \t\r\n"
+"""Characters to strip from a line. A JSON text sequence starts each text with the record separator."""
 _LOGIN_WORDS = (b'type="password"', b"type='password'", b"sign in", b"log in", b"login")
 
 
 class AnswerReader:
-    """Reads answers of one agent."""
+    """Reads the responses of one agent."""
 
     def __init__(self, paths: AnswerPaths) -> None:
         self._paths = paths
 
     async def read(self, response: DirectResponse, gathering: Gathering) -> None:
-        """Read an answer to its end. Raises AgentError, BadBody and CONNECTION_ERRORS."""
+        """Read a response into `gathering`. Raises AgentError, BadBody and CONNECTION_ERRORS."""
         gathering.note_headers(response.headers)
         pieces = response.pieces()
         beginning = await first_piece(pieces)
         body = again(beginning, pieces)
-        match _form(response.headers.get("content-type", "").lower(), beginning):
+        match _body_form(response.headers.get("content-type", "").lower(), beginning):
             case "events":
                 await self._read_stream(_events(body, self._paths.are_texts), response, gathering)
             case "lines":
@@ -67,14 +67,14 @@ class AnswerReader:
             body.append(piece)
             if is_text and self._paths.delta:
                 response.note_first_token()
-        await self._take_whole(_text(b"".join(body), response), is_text, gathering)
+        await self._read_text(_decode(b"".join(body), response), is_text, gathering)
 
-    async def _take_whole(self, text: str, is_text: bool, gathering: Gathering) -> None:
+    async def _read_text(self, text: str, is_text: bool, gathering: Gathering) -> None:
         if not text.strip():
             raise AgentError("the agent's answer is empty")
         gathering.note_text(text)
         are_texts = is_text and self._paths.are_texts
-        stream = _stream_in(text, are_texts)
+        stream = _events_in_text(text, are_texts)
         if stream is not None:
             for number, piece in enumerate(stream):
                 if number % AT_ONCE == AT_ONCE - 1:
@@ -86,26 +86,30 @@ class AnswerReader:
         gathering.take_answer(of_answer(self._value(text, is_text), text if are_texts else None))
 
     def _value(self, text: str, is_text: bool) -> Any:
-        """The answer's JSON value, or its text. Raises AgentError."""
+        """Return the response's JSON value or text. Raises AgentError."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
             if is_page(text.encode()) and not (self._paths.reply and self._paths.reply.is_all):
-                raise AgentError(_page(text)) from None
+                raise AgentError(_web_page_message(text)) from None
             if not is_text:
                 raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
             return text
         return text if is_text and not isinstance(value, dict | list) else value
 
 
-def _form(content_type: str, beginning: bytes) -> str:
-    """How to read a body: by its type, unless its beginning shows that this is wrong."""
-    head = beginning.removeprefix(BOM_UTF8).lstrip(_SPACE)
-    if head.startswith(_FIELDS) or (
+def _body_form(content_type: str, beginning: bytes) -> str:
+    """Return the form of a body by its content type, unless its first bytes contradict that."""
+    head = beginning.removeprefix(BOM_UTF8).lstrip(_PADDING)
+    if head.startswith(_SSE_FIELDS) or (
         "event-stream" in content_type and not head.startswith((b"{", b"[", b"<"))
     ):
         return "events" if head else "whole"
-    return "lines" if any(name in content_type for name in _LINES) and head.startswith(b"{") else "whole"
+    return (
+        "lines"
+        if any(name in content_type for name in _JSON_LINES_TYPES) and head.startswith(b"{")
+        else "whole"
+    )
 
 
 async def _events(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
@@ -115,7 +119,7 @@ async def _events(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterato
 
 async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
     begun: list[bytes] = []
-    """A line in pieces: a long one in small pieces would be copied for each."""
+    """The pieces of the current line, joined only once because repeated concatenation would be slow."""
     started = False
     async for piece in pieces:
         first, *others = piece.split(b"\n")
@@ -127,31 +131,33 @@ async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             if line.strip():
-                yield of_line(_line(line, started), is_text=are_texts)
+                yield of_line(_decode_line(line, started), is_text=are_texts)
                 started = True
     if (rest := b"".join(begun)).strip():
-        yield of_line(_line(rest, started), is_text=are_texts)
+        yield of_line(_decode_line(rest, started), is_text=are_texts)
 
 
-def _line(line: bytes, started: bool) -> str:
-    """A line's text; the first may begin with a mark of its encoding."""
+def _decode_line(line: bytes, started: bool) -> str:
+    """Decode a line. The first line may start with a byte order mark."""
     bare = line if started else line.removeprefix(BOM_UTF8)
-    return bare.strip(_SPACE).decode("utf-8", errors="replace")
+    return bare.strip(_PADDING).decode("utf-8", errors="replace")
 
 
-def _stream_in(text: str, are_texts: bool) -> Iterable[Piece] | None:
-    """The events in a body that was read whole, as its type did not tell of them; None: it has none.
+def _events_in_text(text: str, are_texts: bool) -> Iterable[Piece] | None:
+    """Return the events in a body whose type did not announce a stream, or None if it is not one.
 
-    `are_texts`: whether they are asked for as text; then lines that look like JSON are text as well.
+    If `are_texts`, lines that look like JSON are text, too.
     """
     head = text.lstrip()
-    if head.encode()[:10].startswith(_FIELDS):
+    if head.encode()[:10].startswith(_SSE_FIELDS):
         parser = EventParser()
         found = [*parser.feed(text.encode()), *parser.rest()]
         return [of_event(event, is_text=are_texts) for event in found]
     if are_texts:
         return None
-    lines = [line for line in text.split("\n") if line.strip()]  # texts of JSON may hold other line ends
+    lines = [
+        line for line in text.split("\n") if line.strip()
+    ]  # not splitlines(): JSON strings may contain other line separators
     if len(lines) < 2 or not head.startswith("{"):
         return None
     try:
@@ -161,8 +167,8 @@ def _stream_in(text: str, are_texts: bool) -> Iterable[Piece] | None:
     return [Piece(value, line) for value, line in zip(values, lines, strict=True)]
 
 
-def _text(body: bytes, response: DirectResponse) -> str:
-    """The body's text by the character set that its type names, else UTF-8."""
+def _decode(body: bytes, response: DirectResponse) -> str:
+    """Decode the body with the declared character set, or UTF-8."""
     named = "charset" in response.headers.get("content-type", "").lower()
     charset = (named and response.charset_encoding) or "utf-8"
     try:
@@ -171,7 +177,7 @@ def _text(body: bytes, response: DirectResponse) -> str:
         return body.removeprefix(BOM_UTF8).decode(errors="replace")
 
 
-def _page(text: str) -> str:
+def _web_page_message(text: str) -> str:
     looks_like_login = any(word in text.encode().lower() for word in _LOGIN_WORDS)
     advice = (
         "it looks like the one where users log in: log in with `setup: {per: run, endpoint: …, body: …}`"

@@ -1,4 +1,4 @@
-"""Requests from their templates."""
+"""Build requests from templates: URL, parameters, headers and body."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NONE_ABSENT: frozenset[str] = frozenset()
 
 
 class RequestTemplate:
-    """A request whose address, parameters, headers and body have placeholders."""
+    """A request with placeholders in its URL, parameters, headers and body."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RequestTemplate:
         body: Any,
         optional: Mapping[str, str] | None = None,
     ) -> None:
-        """`optional` headers are left out where one of their placeholders has no value."""
+        """Create a template. `optional` headers are omitted if one of their placeholders has no value."""
         self.method = method
         address, _, query = endpoint.partition("?")
         self._address = Template(address)
@@ -50,7 +50,7 @@ class RequestTemplate:
         self._body = BodyTemplate(body, self._headers.get(_TYPE))
 
     def filled(self, values: Values, absent: Collection[str] = _NONE_ABSENT) -> Outgoing:
-        """The request. What holds only a name of `absent` is left out. Raises CannotSend."""
+        """Return the request. Keys that hold only a name in `absent` are omitted. Raises CannotSend."""
         body = self._body.encoded(values, absent)
         headers = self._filled_headers(values, absent)
         if body is None:
@@ -65,10 +65,10 @@ class RequestTemplate:
         )
 
     def _filled_headers(self, values: Values, absent: Collection[str]) -> dict[str, str]:
-        """A header that lacks a part of its value says nothing: it is left out."""
+        """Return the headers, without those that lack a part of their value."""
         kept = {n: v for n, v in self._headers.items() if not names_in(v) & set(absent)}
         for name, value in self._optional.items():
-            if all(_has(values, placeholder) for placeholder in names_in(value) - set(absent)):
+            if all(_has_value(values, placeholder) for placeholder in names_in(value) - set(absent)):
                 kept |= {} if names_in(value) & set(absent) else {name: value}
         return {name: as_text(value) for name, value in Template(kept).filled(values).items()}
 
@@ -82,7 +82,7 @@ class RequestTemplate:
         return f"{address}?{joined}" if joined else str(address)
 
 
-def _has(values: Values, name: str) -> bool:
+def _has_value(values: Values, name: str) -> bool:
     try:
         values[name]
     except (KeyError, CannotSend):
@@ -91,7 +91,7 @@ def _has(values: Values, name: str) -> bool:
 
 
 class _Quoted:
-    """Values as they stand in an address."""
+    """Values escaped for a URL query."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -101,7 +101,7 @@ class _Quoted:
 
 
 class _Segments(_Quoted):
-    """Values as they stand in a path, where some would make another path of it."""
+    """Values escaped for a URL path. Rejects values that would change the path."""
 
     def __getitem__(self, name: str) -> str:
         value = super().__getitem__(name)
@@ -114,7 +114,7 @@ class _Segments(_Quoted):
 
 
 def of_the_turn(config: HttpTemplateAgent) -> RequestTemplate:
-    """The request of each turn."""
+    """Return the request of each turn."""
     accepted = _STREAMS if config.delta or config.streaming else _ACCEPTED
     headers = {_ACCEPT: accepted, **{name.lower(): value for name, value in config.headers.items()}}
     return RequestTemplate(
@@ -127,7 +127,7 @@ def of_the_turn(config: HttpTemplateAgent) -> RequestTemplate:
 
 
 def beside_the_turn(config: HttpTemplateAgent, request: Request) -> RequestTemplate:
-    """Another request of the same agent: with the agent's headers, if it goes to the same server."""
+    """Return another request of the agent. It gets the agent's headers if it goes to the same server."""
     endpoint = urljoin(config.endpoint, request.endpoint)
     return RequestTemplate(
         endpoint=endpoint,
@@ -140,12 +140,12 @@ def beside_the_turn(config: HttpTemplateAgent, request: Request) -> RequestTempl
 
 
 def _shared_headers(config: HttpTemplateAgent) -> dict[str, str]:
-    """Those of the agent that do not belong to the body of its turns."""
+    """Return the agent's headers that do not describe the body."""
     return {name: value for name, value in config.headers.items() if name.lower() not in (_TYPE, _ACCEPT)}
 
 
 def origin(url: str) -> tuple[str, str]:
-    """Scheme and host of an address."""
+    """Return the scheme and host of a URL."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
 
@@ -157,17 +157,22 @@ _MULTIPART = "multipart/form-data"
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A body as it is sent, and its type."""
+    """An encoded body and its content type."""
 
     content: bytes
     content_type: str
 
 
 class BodyTemplate:
-    """What a request sends."""
+    """The body of a request, with placeholders."""
 
     def __init__(self, body: Any, content_type: str | None) -> None:
-        """`content_type` (default: JSON, or text for a text) says how the body is written."""
+        """Create a body template.
+
+        Args:
+            body: a text or a JSON value, with placeholders.
+            content_type: how to encode the body. Default: JSON, or plain text for a text.
+        """
         self._type = content_type
         kind = (content_type or "").lower()
         self._form = "multipart" if "multipart" in kind else "form" if "form" in kind else ""
@@ -176,15 +181,15 @@ class BodyTemplate:
         self._tree = _tree_of(body, self._form, kind)
 
     def encoded(self, values: Values, absent: Collection[str]) -> Encoded | None:
-        """The body without the keys that hold only a name of `absent`; None where there is none."""
+        """Encode the body without keys that hold only a name in `absent`. None if there is no body."""
         if self._tree is None:
             return None
         tree = without(self._tree, absent)
         if self._is_xml and isinstance(tree, str):
-            return self._written(Template(tree).filled(_Escaped(values)))
-        return self._written(Template(tree).filled(values))
+            return self._encode(Template(tree).filled(_Escaped(values)))
+        return self._encode(Template(tree).filled(values))
 
-    def _written(self, value: Any) -> Encoded:
+    def _encode(self, value: Any) -> Encoded:
         if self._form == "multipart":
             return _multipart(value)
         if self._form:
@@ -196,7 +201,7 @@ class BodyTemplate:
 
 
 def fields(values: Any) -> Iterator[tuple[str, str]]:
-    """The fields of a form or of an address: one for each item of a list, none for null."""
+    """Yield the fields of a form or query: one per list item, none for null."""
     pairs = values.items() if isinstance(values, Mapping) else values
     for name, value in pairs:
         for item in value if isinstance(value, list) else [value]:
@@ -205,7 +210,7 @@ def fields(values: Any) -> Iterator[tuple[str, str]]:
 
 
 def _tree_of(body: Any, form: str, kind: str) -> Any:
-    """The body as a JSON value: a text that is JSON is one, so that values are never pasted into it."""
+    """Return the body as a JSON value. JSON text is parsed, so that values are never pasted into it."""
     if not isinstance(body, str):
         return body
     if form:
@@ -220,7 +225,7 @@ def _tree_of(body: Any, form: str, kind: str) -> Any:
 
 
 class _Escaped:
-    """Values as they stand in XML."""
+    """Values escaped for XML."""
 
     def __init__(self, values: Values) -> None:
         self._values = values

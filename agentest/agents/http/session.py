@@ -1,4 +1,4 @@
-"""The requests of `setup` and `teardown`."""
+"""Send the requests of `setup` and `teardown`, and share one login between conversations."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _HIDDEN = "…"
 
 
 class SetUpStep:
-    """A request of `setup` or `teardown`, and what is kept of its answer."""
+    """A request of `setup` or `teardown`, and the values that it saves."""
 
     def __init__(self, place: str, step: Step, request: RequestTemplate) -> None:
-        """`place` is where it stands in the configuration: `setup[0]`."""
+        """Create a step. `place` is its position in the configuration, such as `setup[0]`."""
         self.place = place
         self._request = request
         self._kept = Sources(step.save)
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of what is kept."""
+        """The names of the saved values."""
         return self._kept.names
 
     async def take(
         self, sender: HttpSender, jar: CookieJar, values: Values, absent: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Send the request; what is kept of the answer. Raises NoReply (Unauthorized), CannotSend."""
+        """Send the request and return the saved values. Raises NoReply (Unauthorized), CannotSend."""
         request = self._request.filled(values, absent)
         try:
             answered = await exchanged(sender, request, self._read)
@@ -51,13 +51,13 @@ class SetUpStep:
         kept = {**kept, **self._kept.in_jar(jar)}
         for name in self._kept.names - kept.keys():
             problem = self._kept.missing(
-                name, f"save.{name}", lambda key, path: nothing_found(key, path, _shape(answer))
+                name, f"save.{name}", lambda key, path: nothing_found(key, path, _without_texts(answer))
             )
             raise NoReply(f"{self.place}: {request.method} {request.url}: {problem}", answered.retries)
         return kept
 
     async def _read(self, response: DirectResponse) -> tuple[dict[str, Any], Any]:
-        """What is kept, and the answer itself."""
+        """Return the saved values and the response."""
         text = b"".join([piece async for piece in response.pieces()]).decode("utf-8", errors="replace")
         try:
             answer: Any = json.loads(text)
@@ -68,17 +68,17 @@ class SetUpStep:
         return {**found, **kept.in_headers(response.headers)}, answer
 
 
-def _shape(answer: Any) -> Any:
-    """An answer without its texts: what a login answers is not to be shown."""
+def _without_texts(answer: Any) -> Any:
+    """Return a response without its texts, because a login response may contain secrets."""
     if isinstance(answer, Mapping):
-        return {key: _shape(value) for key, value in answer.items()}
+        return {key: _without_texts(value) for key, value in answer.items()}
     if isinstance(answer, list):
-        return [_shape(item) for item in answer]
+        return [_without_texts(item) for item in answer]
     return _HIDDEN if isinstance(answer, str) else answer
 
 
 def secrets_of(kept: Mapping[str, Any]) -> list[str]:
-    """The texts in what was kept, which may be tokens."""
+    """Return the texts in saved values, because they may be tokens."""
     found: list[str] = []
     for value in kept.values():
         if isinstance(value, str):
@@ -91,29 +91,29 @@ def secrets_of(kept: Mapping[str, Any]) -> list[str]:
 
 
 OpenSender = Callable[[CookieJar], HttpSender]
-"""Makes a sender with the cookies of a jar."""
+"""Creates a sender that uses a cookie jar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedIn:
-    """What the requests of a run have given."""
+    """The result of one login."""
 
     number: int
-    """Of the login, from 1."""
+    """The number of the login, from 1."""
     saved: Mapping[str, Any]
     cookies: tuple[Cookie, ...]
 
 
 @dataclass(slots=True)
-class _Attempt:
-    """A login under way, for which all conversations wait."""
+class _LoginAttempt:
+    """A login in progress that all conversations wait for."""
 
     over: anyio.Event = field(default_factory=anyio.Event)
     problem: AgentestError | None = None
 
 
 class Login:
-    """Makes the requests `per: run` of an agent's setup: when first needed, and again when worn out."""
+    """Sends the `setup` requests with `per: run`: on first use, and again after the login expires."""
 
     def __init__(
         self,
@@ -124,8 +124,8 @@ class Login:
         self._steps = steps
         self._open_sender = open_sender
         self._on_secret = on_secret
-        self._last: LoggedIn | None = None
-        self._attempt: _Attempt | None = None
+        self._last_login: LoggedIn | None = None
+        self._attempt: _LoginAttempt | None = None
 
     @property
     def can_be_repeated(self) -> bool:
@@ -133,29 +133,29 @@ class Login:
 
     @property
     def last(self) -> LoggedIn | None:
-        """The last login; None as long as there was none."""
-        return self._last
+        """The last login, if there was one."""
+        return self._last_login
 
     async def newer_than(self, number: int) -> LoggedIn:
-        """A login after that of this number. Conversations that ask at the same time share one.
+        """Return a login newer than this number. Conversations that call this concurrently share one login.
 
-        Raises NoReply, CannotSend, HeldUp: each of those who waited for one that failed.
+        Raises NoReply, CannotSend or HeldUp, in every conversation that waits for a login that fails.
         """
-        while self._last is None or self._last.number <= number:
+        while self._last_login is None or self._last_login.number <= number:
             if self._attempt is None:
-                await self._lead()
+                await self._log_in_for_all()
                 continue
             attempt = self._attempt
             await attempt.over.wait()
             if attempt.problem:
                 raise attempt.problem
-        return self._last
+        return self._last_login
 
-    async def _lead(self) -> None:
-        """Log in for all who wait; if we are cancelled meanwhile, one of them leads."""
-        attempt = self._attempt = _Attempt()
+    async def _log_in_for_all(self) -> None:
+        """Log in for all that wait. If this task is cancelled, another one takes over."""
+        attempt = self._attempt = _LoginAttempt()
         try:
-            self._last = await self._log_in()
+            self._last_login = await self._log_in()
         except AgentestError as error:
             attempt.problem = error
             raise
@@ -169,5 +169,5 @@ class Login:
         for step in self._steps:
             saved |= await step.take(sender, jar, saved)
             self._on_secret(secrets_of(saved))
-        number = self._last.number + 1 if self._last else 1
+        number = self._last_login.number + 1 if self._last_login else 1
         return LoggedIn(number=number, saved=saved, cookies=tuple(jar))

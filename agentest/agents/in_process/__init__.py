@@ -1,1 +1,1 @@
-"""Agent objects of frameworks that run in this process: their tools are answered by mocks, untouched."""
+"""Run agent objects of frameworks in this process, with their tools answered by mocks."""

@@ -1,4 +1,4 @@
-"""An agent object of a framework as an agent under test."""
+"""Client for an agent object of a framework."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from agentest.support.calling import Steps, ends_the_run, words_of
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 
 MakeContext = Callable[..., Any]
-"""Without parameters, or with one: the scenario's session."""
+"""A function of the user's, without parameters or with the scenario's session."""
 
 
 async def open_object(
     name: str, framework: Framework, agent: Any, make_context: MakeContext | None, resources: Resources
 ) -> Agent:
-    """The client of an agent object. Raises ConfigError for one that cannot be run."""
+    """Return the client of an agent object. Raises ConfigError if it cannot be run."""
     if make_context is not None and not framework.takes_context:
         raise ConfigError(
             f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
@@ -50,7 +50,7 @@ async def open_object(
 
 @dataclass(slots=True)
 class ObjectAgent:
-    """An agent object: each conversation has a history and a context of its own."""
+    """Opens conversations with an agent object. Each has its own history and context."""
 
     name: str
     framework: Framework
@@ -59,7 +59,7 @@ class ObjectAgent:
     timeout_s: float
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to a conversation of one turn."""
+        """Run a single turn in its own conversation."""
         return await ObjectConversation(self).reply(messages, ctx)
 
     @asynccontextmanager
@@ -73,10 +73,10 @@ class ObjectConversation:
     def __init__(self, agent: ObjectAgent) -> None:
         self.name = agent.name
         self._agent = agent
-        self._talk: Talk | None = None
+        self._conversation: Talk | None = None
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer. Raises AgentError for what it does wrong; other AgentestErrors pass through."""
+        """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""
         who = f"the {self._agent.framework.title} agent"
         call = partial(self._turn, messages, ctx)
         timed = await answer_in_time(call, self._agent.timeout_s, who, self.name)
@@ -86,25 +86,25 @@ class ObjectConversation:
         gate = Gate.of(ctx)
         try:
             with standing(gate):
-                talk = self._talk or await self._begun(ctx)
-                reply = await steps.of(talk.turn(messages, gate))
+                conversation = self._conversation or await self._start_conversation(ctx)
+                reply = await steps.of(conversation.turn(messages, gate))
         except BaseException as error:
             if gate.ended is None or ends_the_run(error):
                 raise
-            raise gate.ended from error  # frameworks pack what a tool raises into errors of their own
+            raise gate.ended from error  # frameworks wrap the exceptions of tools
         if gate.ended is not None:
             raise gate.ended
         found: AgentReply = reply
         return found
 
-    async def _begun(self, ctx: TurnContext) -> Talk:
-        context = await _made(self._agent.make_context, ctx.session or Session())
-        self._talk = self._agent.begin(context, ctx.session_id)
-        return self._talk
+    async def _start_conversation(self, ctx: TurnContext) -> Talk:
+        context = await _create_context(self._agent.make_context, ctx.session or Session())
+        self._conversation = self._agent.begin(context, ctx.session_id)
+        return self._conversation
 
 
-async def _made(make_context: MakeContext | None, session: Session) -> Any:
-    """The context of one conversation. Raises AgentError for what the user's function raises."""
+async def _create_context(make_context: MakeContext | None, session: Session) -> Any:
+    """Return the context of a conversation. Raises AgentError for an error in the user's function."""
     takes_session = make_context is not None and _takes_session(make_context)
     if session.state and not takes_session:
         raise CannotSend(
@@ -122,6 +122,6 @@ async def _made(make_context: MakeContext | None, session: Session) -> Any:
 
 
 def _takes_session(make_context: MakeContext) -> bool:
-    """Whether the function must be given something: a class of deps may have parameters with defaults."""
+    """Return True if the function has a required parameter. Classes of deps may have optional ones."""
     parameters = inspect.signature(make_context).parameters.values()
     return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)

@@ -1,7 +1,7 @@
-"""What a framework's module in this room offers: `prepare(agent) -> Begin`.
+"""The interface of framework modules: `prepare(agent) -> Begin`.
 
-Or, where it has a client of its own, `async open_object(name, agent, resources) -> Agent`. For one line in a
-handler or an application (`lines`) it has an `asking_…` function: what that makes asks the gate it finds.
+A module with its own client has `async open_object(name, agent, resources) -> Agent` instead. For the
+functions in `mock_tools`, it also has an `asking_…` function that wraps tools so that they call a gate.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text
 
 FindGate = Callable[[str], Gate | None]
-"""Finds the gate that a tool of this name asks; None: the real tool runs. May raise AgentestError."""
+"""Returns the gate for a tool of this name. None runs the real tool. May raise AgentestError."""
 
 
 class Talk(Protocol):
-    """One conversation with an agent object, which keeps what the framework needs for the next turn."""
+    """One conversation with an agent object. Stores what the framework needs for the next turn."""
 
     async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
-        """The agent's reply to the last of the messages. Raises whatever the agent raises."""
+        """Return the reply to the last message. Raises whatever the agent raises."""
         ...
 
 
 Begin = Callable[[Any, str], Talk]
-"""Begins a conversation: the context that the user's code makes (None: none), and the session's id."""
+"""Starts a conversation with the context from the user's code (or None) and the session id."""
 Prepare = Callable[[Any], Begin]
-"""Places the gate in a framework, and looks at an agent. Raises ValueError for one that cannot be run."""
+"""Installs the gate in a framework and checks an agent. Raises ValueError if the agent cannot be run."""
 
 
 def output_text(output: Any) -> str | None:
-    """An agent's output as its reply: a text as it is, anything structured as JSON. Raises AgentError."""
+    """Convert an agent's output to a reply: text unchanged, other values as JSON. Raises AgentError."""
     if output is None or isinstance(output, str):
         return output
     try:
@@ -47,5 +47,5 @@ def output_text(output: Any) -> str | None:
 
 
 def result_text(answer: Any) -> str:
-    """The answer of a mock as a tool's text: a text as it is, anything else as JSON."""
+    """Convert a mock's answer to a tool result: text unchanged, other values as JSON."""
     return answer if isinstance(answer, str) else json_text(answer)

@@ -1,4 +1,4 @@
-"""Agents of google-adk as agent objects: run as `adk_module` runs them, with a plugin before their tools."""
+"""Run google-adk agent objects like `adk_module` does, with a plugin that lets mocks answer their tools."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
 
-_ASKS = "adk_request_"
-"""How google-adk names what waits for somebody: a confirmation, a credential, an input."""
+_WAIT_PREFIX = "adk_request_"
+"""Prefix of google-adk's pseudo-calls that wait for a confirmation, a credential or an input."""
 
 
 async def open_object(name: str, agent: Any, resources: Resources) -> MockedAdkAgent:
-    """The client of an agent or an App. Raises ConfigError where google-adk cannot run it."""
+    """Return the client of an agent or an App. Raises ConfigError if google-adk cannot run it."""
     load_google_adk(name)
     config = AdkModuleAgent(type="adk_module", name=name, module=Given(_with_mocks(agent)))
     return MockedAdkAgent(await open_agent(name, config, resources))
 
 
 def _with_mocks(agent: Any) -> Any:
-    """An App of the agent's with our plugin before all others; the agent itself is left as it is."""
+    """Return an App with our plugin before all others. The agent itself is unchanged."""
     app = import_module("google.adk.apps.app").App
-    mocks = _plugin_class()("agentest", lambda _: current(), keeps_leading=True)
+    mocks = _plugin_class()("agentest", lambda _: current(), records_transfers=True)
     if isinstance(agent, app):
         return agent.model_copy(update={"plugins": [mocks, *agent.plugins]})
     return app(name=agent.name, root_agent=agent, plugins=[mocks])
 
 
 class MockedAdkAgent:
-    """Runs an agent whose tools are answered by mocks. Its sessions keep the conversations apart."""
+    """Runs an agent whose tools are answered by mocks. Each conversation has its own session."""
 
     takes_attachments = True
 
@@ -48,26 +48,26 @@ class MockedAdkAgent:
         self._client = client
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last message of the user. Raises NoReply, and SessionMismatch."""
+        """Return the reply to the user's last message. Raises NoReply and SessionMismatch."""
         gate = Gate.of(ctx)
         try:
             with standing(gate):
                 reply = await self._client.reply(messages, ctx)
         except NoReply as error:
-            _note_the_rest(error.observed, gate)
+            _record_other_calls(error.observed, gate)
             raise gate.ended or NoReply(str(error), error.retries) from error
-        _note_the_rest(reply.observed, gate)
+        _record_other_calls(reply.observed, gate)
         if gate.ended is not None:
             raise gate.ended
         return replace(reply, observed=())
 
 
-def _note_the_rest(calls: Sequence[ToolCall], gate: Gate) -> None:
-    """Record the calls that came to no tool. Raises AgentError for one that waits for somebody."""
+def _record_other_calls(calls: Sequence[ToolCall], gate: Gate) -> None:
+    """Record calls that reached no tool. Raises AgentError for a call that waits for input."""
     for call in calls:
-        if call.name.startswith(_ASKS):
+        if call.name.startswith(_WAIT_PREFIX):
             raise AgentError(
-                f"the agent's run waits for somebody ({call.name.removeprefix(_ASKS)}). That is not "
+                f"the agent's run waits for somebody ({call.name.removeprefix(_WAIT_PREFIX)}). That is not "
                 "supported in process: leave what asks for it out of the agent under test"
             )
         if not gate.saw(None, call.name, call.args):
@@ -75,7 +75,7 @@ def _note_the_rest(calls: Sequence[ToolCall], gate: Gate) -> None:
 
 
 def asking_plugin(find: FindGate) -> Any:
-    """A plugin by which all tools ask a gate. What leads agents is for their own record."""
+    """Return a plugin through which all tools call a gate. It does not record transfers between agents."""
     return _plugin_class()("agentest.mocks", find)
 
 
@@ -85,12 +85,12 @@ def _plugin_class() -> type[Any]:
     of_the_framework = import_module("agentest.agents.adk_server.on_path.agentest_adk").FRAMEWORK_TOOLS
 
     class Mocks(base):  # type: ignore[misc]
-        """Answers tool calls in place of the tools, and keeps what real tools answer."""
+        """Answers tool calls instead of the tools, and records the results of real tools."""
 
-        def __init__(self, name: str, find: FindGate, *, keeps_leading: bool = False) -> None:
+        def __init__(self, name: str, find: FindGate, *, records_transfers: bool = False) -> None:
             super().__init__(name=name)
             self._find = find
-            self._keeps_leading = keeps_leading
+            self._records_transfers = records_transfers
 
         async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
             if tool.name in of_the_framework or (gate := self._find(tool.name)) is None:
@@ -104,7 +104,7 @@ def _plugin_class() -> type[Any]:
             self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any
         ) -> None:
             if tool.name in of_the_framework:
-                if self._keeps_leading and (gate := self._find(tool.name)):
+                if self._records_transfers and (gate := self._find(tool.name)):
                     gate.note(tool.name, dict(tool_args), result)
             elif gate := self._find(tool.name):
                 gate.end(tool_context.function_call_id, result)

@@ -1,4 +1,7 @@
-"""LangChain: its tools, which LangGraph's agents use as well, and Runnables that take messages."""
+"""Run LangChain Runnables that take messages, and let mocks answer LangChain's tools.
+
+LangGraph's agents use the same tools.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
 
 _HANDOFF = "__handoff_destination"
-"""A key in the metadata of tools by which langgraph-supervisor and langgraph-swarm hand over."""
+"""Metadata key of the handoff tools in langgraph-supervisor and langgraph-swarm."""
 _MESSAGES = "messages"
 
 
 def prepare(runnable: Any) -> Begin:
-    """Stand before LangChain's tools. Raises ValueError for a Runnable that takes no messages."""
+    """Install the gate in LangChain's tools. Raises ValueError for a Runnable that takes no messages."""
     stand_before_tools()
-    wanted = _wanted(runnable)
+    wanted = _required_keys(runnable)
     others = wanted - {_MESSAGES}
     if others:
         names = ", ".join(f"`{name}`" for name in sorted(others))
@@ -36,11 +39,11 @@ def prepare(runnable: Any) -> Begin:
     return lambda *_: LangChainTalk(runnable, bool(wanted))
 
 
-def _wanted(runnable: Any) -> set[str]:
-    """The names that a Runnable's input must have; none for one that takes messages as they are."""
+def _required_keys(runnable: Any) -> set[str]:
+    """Return the keys that a Runnable's input requires. Empty if it takes a list of messages."""
     try:
         schema = runnable.get_input_jsonschema()
-    except Exception:  # noqa: BLE001 - types of the user's that have no schema
+    except Exception:  # noqa: BLE001 - the user's types may have no schema
         return set()
     if schema.get("type") != "object":
         return set()
@@ -48,7 +51,7 @@ def _wanted(runnable: Any) -> set[str]:
 
 
 class LangChainTalk:
-    """One conversation with a Runnable: every call brings all of it, and calls in its answer are ours."""
+    """One conversation with a Runnable. Each call sends the whole history, and Agentest answers its calls."""
 
     def __init__(self, runnable: Any, by_name: bool) -> None:
         self._runnable = runnable
@@ -66,18 +69,18 @@ class LangChainTalk:
 
 
 class Asked:
-    """How often models were asked in one turn, and what they used."""
+    """Counts model calls and tokens in one turn."""
 
     def __init__(self) -> None:
         self.model_calls = 0
         self.usage = Usage()
 
     def handler(self) -> Any:
-        """What LangChain calls with every answer of a model."""
+        """Return a LangChain callback handler that counts model responses."""
         return _handler_class()(self)
 
     def note(self, result: Any) -> None:
-        """Count an answer of a model."""
+        """Count a model response."""
         self.model_calls += 1
         for generations in result.generations:
             for generation in generations:
@@ -86,7 +89,7 @@ class Asked:
                 self.usage += Usage(used.get("input_tokens", 0), used.get("output_tokens", 0), cached or 0)
 
     def counted(self, reply: AgentReply) -> AgentReply:
-        """The reply with what was counted; a model that LangChain did not call is not known of."""
+        """Return the reply with the counts. Models called without LangChain are not counted."""
         if not self.model_calls:
             return reply
         return AgentReply(
@@ -104,7 +107,7 @@ def _handler_class() -> type[Any]:
     base: Any = import_module("langchain_core.callbacks").BaseCallbackHandler
 
     class Counting(base):  # type: ignore[misc]
-        """Tells of the answers of models."""
+        """Reports the responses of models."""
 
         def __init__(self, asked: Asked) -> None:
             super().__init__()
@@ -117,18 +120,18 @@ def _handler_class() -> type[Any]:
 
 
 def stand_before_tools() -> None:
-    """Lead every call of LangChain's tools by the gate, made by a tool node or by the user's code."""
+    """Route every call of a LangChain tool through the gate, from tool nodes and from the user's code."""
     tool = import_module("langchain_core.tools").BaseTool
     place(tool, "run", _gated)
     place(tool, "arun", _gated_async)
 
 
 def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
-    """Tools that ask a gate, and are like the tools otherwise. Raises UsageError for what is no tool."""
-    return [_asking(tool, find) for tool in tools]
+    """Return copies of the tools that call a gate. Raises UsageError for a value that is not a tool."""
+    return [_with_gate(tool, find) for tool in tools]
 
 
-def _asking(tool: Any, find: FindGate) -> Any:
+def _with_gate(tool: Any, find: FindGate) -> Any:
     if isinstance(tool, Mapping):
         return tool  # it runs at the model's provider
     kinds = import_module("langchain_core.tools")
@@ -136,64 +139,64 @@ def _asking(tool: Any, find: FindGate) -> Any:
         if not callable(tool):
             raise UsageError(f"agentest.mocks.langchain: {safe_repr(tool):.100} is no tool of LangChain's")
         tool = kinds.tool(tool)
-    asking, known = tool.model_copy(), tool
-    # Not fields, but what is called before the methods of the class. Those are looked up when they are
-    # called: by then a gate may have been placed before them.
+    gated_tool, known = tool.model_copy(), tool
+    # Set instance attributes that hide the class's methods. The originals are looked up at call time, because
+    # a gate may be installed later.
     run = _gated(lambda _, *args, **kwargs: known.run(*args, **kwargs), find)
     arun = _gated_async(lambda _, *args, **kwargs: known.arun(*args, **kwargs), find)
-    object.__setattr__(asking, "run", partial(run, known))
-    object.__setattr__(asking, "arun", partial(arun, known))
-    return asking
+    object.__setattr__(gated_tool, "run", partial(run, known))
+    object.__setattr__(gated_tool, "arun", partial(arun, known))
+    return gated_tool
 
 
-def _anybodys(_: str) -> Gate | None:
+def _current_gate(_: str) -> Gate | None:
     return current()
 
 
-def _gated(run: Callable[..., Any], find: FindGate = _anybodys) -> Callable[..., Any]:
+def _gated(run: Callable[..., Any], find: FindGate = _current_gate) -> Callable[..., Any]:
     def run_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
             return run(tool, tool_input, *args, **kwargs)
         answer = gate.answer_plainly(
             tool.name,
-            _args(tool, tool_input),
+            _model_arguments(tool, tool_input),
             lambda: run(tool, tool_input, *args, **kwargs),
             call_id,
             content_of,
         )
-        return _as_message(tool, answer.value, call_id) if answer.mocked else answer.value
+        return _tool_message(tool, answer.value, call_id) if answer.mocked else answer.value
 
     return run_by_the_gate
 
 
-def _gated_async(arun: Callable[..., Any], find: FindGate = _anybodys) -> Callable[..., Any]:
+def _gated_async(arun: Callable[..., Any], find: FindGate = _current_gate) -> Callable[..., Any]:
     async def arun_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
             return await arun(tool, tool_input, *args, **kwargs)
         answer = await gate.answer(
             tool.name,
-            _args(tool, tool_input),
+            _model_arguments(tool, tool_input),
             lambda: arun(tool, tool_input, *args, **kwargs),
             call_id,
             content_of,
         )
-        return _as_message(tool, answer.value, call_id) if answer.mocked else answer.value
+        return _tool_message(tool, answer.value, call_id) if answer.mocked else answer.value
 
     return arun_by_the_gate
 
 
 def _hands_over(tool: Any, gate: Gate, call_id: str | None) -> bool:
-    """Whether a tool is no tool, but leads to another agent of the graph."""
+    """Return True for a pseudo-tool that hands over to another agent of the graph."""
     if _HANDOFF not in (tool.metadata or {}):
         return False
     gate.let_pass(call_id)
     return True
 
 
-def _args(tool: Any, tool_input: Any) -> Any:
-    """What the model gave: not what the graph puts in besides, its state, its store, itself."""
+def _model_arguments(tool: Any, tool_input: Any) -> Any:
+    """Return the model's arguments, without those that the graph injects (state, store, the tool itself)."""
     if not isinstance(tool_input, Mapping):
         return {"input": tool_input}
     schema = tool.tool_call_schema
@@ -204,7 +207,7 @@ def _args(tool: Any, tool_input: Any) -> Any:
     return {key: value for key, value in tool_input.items() if key not in injected}
 
 
-def _as_message(tool: Any, value: Any, call_id: str | None) -> Any:
+def _tool_message(tool: Any, value: Any, call_id: str | None) -> Any:
     if call_id is None:
         return value
     message = import_module("langchain_core.messages").ToolMessage
@@ -212,13 +215,13 @@ def _as_message(tool: Any, value: Any, call_id: str | None) -> Any:
 
 
 def content_of(result: Any) -> Any:
-    """What a tool has answered, without the message around it."""
+    """Return a tool's result without the message around it."""
     is_message = hasattr(result, "content") and hasattr(result, "tool_call_id")
     return result.content if is_message else result
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content."""
+    """Return the text of a message's content."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []

@@ -1,4 +1,4 @@
-"""Compiled graphs of LangGraph: a thread in memory for each conversation, and LangChain's tools."""
+"""Run compiled LangGraph graphs, with an in-memory thread for each conversation and LangChain's tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAST = "a node of the graph answers itself, without a tool of LangChain's"
 
 
 def prepare(graph: Any) -> Begin:
-    """Stand before LangChain's tools. Raises ValueError for a graph whose state has no messages."""
+    """Install the gate in LangChain's tools. Raises ValueError for a graph whose state has no messages."""
     if "messages" not in graph.channels:
         keys = ", ".join(f"`{key}`" for key in graph.channels if not key.startswith(("__", "branch:")))
         raise ValueError(
@@ -33,7 +33,7 @@ def prepare(graph: Any) -> Begin:
 
 
 class LangGraphTalk:
-    """One conversation: a copy of the graph with a checkpointer of its own."""
+    """One conversation with a copy of the graph that has its own checkpointer."""
 
     def __init__(self, graph: Any, context: Any, session_id: str) -> None:
         saver = import_module("langgraph.checkpoint.memory").InMemorySaver()
@@ -42,7 +42,7 @@ class LangGraphTalk:
         self._config = {"configurable": {"thread_id": session_id}}
 
     async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
-        """Run the graph with what the user said last."""
+        """Run the graph with the user's last message."""
         asked, said_id = Asked(), str(uuid4())
         human = import_module("langchain_core.messages").HumanMessage
         given = {"messages": [human(last_said(messages).text, id=said_id)]}
@@ -50,13 +50,13 @@ class LangGraphTalk:
         try:
             await self._graph.ainvoke(given, config, **self._context)
         except Exception:
-            with suppress(Exception):  # a graph that fails may have kept nothing
+            with suppress(Exception):  # a failed graph may have no saved state
                 kept = await self._graph.aget_state(self._config)
-                _note_the_rest(_since(said_id, kept.values.get("messages", [])), gate)
+                _record_other_calls(_messages_since(said_id, kept.values.get("messages", [])), gate)
             raise
         state = await self._graph.aget_state(self._config)
-        new = _since(said_id, state.values.get("messages", []))
-        _note_the_rest(new, gate)
+        new = _messages_since(said_id, state.values.get("messages", []))
+        _record_other_calls(new, gate)
         _refuse_interrupts(state)
         structured = state.values.get("structured_response")
         last = new[-1] if new else None
@@ -68,8 +68,8 @@ class LangGraphTalk:
         return asked.counted(reply)
 
 
-def _since(said_id: str, messages: Sequence[Any]) -> list[Any]:
-    """The messages after the user's, where the graph has kept that; else after the last of any user's."""
+def _messages_since(said_id: str, messages: Sequence[Any]) -> list[Any]:
+    """Return the messages after this user message, or after the last one if the graph did not store it."""
     own = [i for i, message in enumerate(messages) if message.id == said_id]
     humans = own or [i for i, message in enumerate(messages) if message.type == "human"]
     return list(messages[humans[-1] + 1 :]) if humans else list(messages)
@@ -82,7 +82,7 @@ def _remarks(messages: Sequence[Any]) -> Iterator[Remark]:
 
 
 def _refuse_interrupts(state: Any) -> None:
-    """Raise AgentError for a graph that waits for somebody."""
+    """Raise AgentError for a graph that waits for input."""
     if not state.next:
         return
     asks = (
@@ -95,8 +95,8 @@ def _refuse_interrupts(state: Any) -> None:
     )
 
 
-def _note_the_rest(messages: Sequence[Any], gate: Gate) -> None:
-    """Record the calls that came to no tool of LangChain's."""
+def _record_other_calls(messages: Sequence[Any], gate: Gate) -> None:
+    """Record calls that reached no LangChain tool."""
     results = {message.tool_call_id: message for message in messages if message.type == "tool"}
     for message in messages:
         for call in getattr(message, "tool_calls", ()):

@@ -1,7 +1,8 @@
-"""`agentest.mocks.langchain(tools, ctx)` and the like: one line of a handler or an application.
+"""The functions behind `agentest.mocks.langchain(tools, ctx)` and its siblings.
 
-Each returns what its framework takes, with the same names, descriptions and schemas. While a conversation is
-under way, its mocks answer; outside of any run the real tools run, so that the line may stay where it is.
+Each returns tools that its framework accepts, with unchanged names, descriptions and schemas. During a
+conversation, its mocks answer the calls. Outside of a run, the real tools run, so the line can stay in
+production code.
 """
 
 from __future__ import annotations
@@ -19,24 +20,27 @@ from agentest.support.json_text import safe_repr
 
 
 def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
-    """LangChain's tools, also those of LangGraph, whose calls the mocks answer.
+    """Return LangChain or LangGraph tools whose calls the mocks answer.
 
     Args:
-        tools: tools, or functions that become tools. Tools that a model's provider runs (mappings) stay.
-        ctx: the handler's; default: the conversation that is under way where a tool is called.
+        tools: tools, or functions to convert to tools. Tools of the model's provider (mappings) are
+            unchanged.
+        ctx: the handler's context. Default: the conversation in which a tool is called.
     """
     gates = _gates(ctx)
-    found: list[Any] = _runner("langchain", "langchain_core", "LangChain").asking_tools(tools, gates)
+    found: list[Any] = _framework_module("langchain", "langchain_core", "LangChain").asking_tools(
+        tools, gates
+    )
     return found
 
 
 def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
-    """Function tools of the OpenAI Agents SDK whose calls the mocks answer; `ctx` as in `langchain`.
+    """Return function tools of the OpenAI Agents SDK whose calls the mocks answer; `ctx` as in `langchain`.
 
-    Tools that the provider runs stay. Raises UsageError for one that acts on this machine.
+    Tools that the provider runs are unchanged. Raises UsageError for a tool that acts on this machine.
     """
     gates = _gates(ctx)
-    runner = _runner("openai_agents", "agents", "the OpenAI Agents SDK")
+    runner = _framework_module("openai_agents", "agents", "the OpenAI Agents SDK")
     found: list[Any] = runner.asking_tools(tools, gates)
     return found
 
@@ -46,28 +50,28 @@ def pydantic_ai(tools: None = None, ctx: TurnContext | None = None) -> Any: ...
 @overload
 def pydantic_ai(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]: ...
 def pydantic_ai(tools: Iterable[Any] | None = None, ctx: TurnContext | None = None) -> Any:
-    """For `capabilities` of a pydantic-ai agent or run: what has the mocks answer all of its tools.
+    """Return a capability for pydantic-ai's `capabilities`, through which mocks answer all tools.
 
     Args:
-        tools: functions, tools and toolsets; then the result is for `toolsets`, and the mocks answer these.
+        tools: functions, tools and toolsets. If given, the result is for `toolsets`, and mocks answer these.
         ctx: as in `langchain`.
     """
     gates = _gates(ctx)
-    runner = _runner("pydantic_ai", "pydantic_ai", "pydantic-ai")
+    runner = _framework_module("pydantic_ai", "pydantic_ai", "pydantic-ai")
     return runner.asking_capability(gates) if tools is None else runner.asking_toolsets(tools, gates)
 
 
 def adk(ctx: TurnContext | None = None) -> Any:
-    """For `plugins` of google-adk's App, or of its runners: a plugin by which the mocks answer all tools.
+    """Return a plugin for the `plugins` of google-adk's App or runners, through which mocks answer all tools.
 
-    `ctx` as in `langchain`.
+    `ctx` is as in `langchain`.
     """
     gates = _gates(ctx)
-    return _runner("google_adk", "google.adk", "google-adk").asking_plugin(gates)
+    return _framework_module("google_adk", "google.adk", "google-adk").asking_plugin(gates)
 
 
-def _runner(name: str, package: str, title: str) -> Any:
-    """The module of a framework. Raises UsageError where that is not installed."""
+def _framework_module(name: str, package: str, title: str) -> Any:
+    """Return a framework's module. Raises UsageError if the framework is not installed."""
     try:
         import_module(package)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Agents of the OpenAI Agents SDK: whatever function tools an agent has, mocks answer in their place."""
+"""Run agents of the OpenAI Agents SDK, with their function tools answered by mocks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agentest.domain.transcript import Remark, Usage
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 
-_LOCAL = ("ComputerTool", "LocalShellTool", "ShellTool", "ApplyPatchTool", "CustomTool")
-"""Tools that act on this machine, by code that is no function tool."""
+_LOCAL_TOOLS = ("ComputerTool", "LocalShellTool", "ShellTool", "ApplyPatchTool", "CustomTool")
+"""Tools that act on this machine without a function tool."""
 _AT_THE_PROVIDER = "is a hosted tool that runs at the model's provider"
 _HIDDEN = "is no function tool"
 
 
 def prepare(agent: Any) -> Begin:
-    """Stand before the tools of all agents of the SDK: handoffs and agents as tools lead to others."""
+    """Install the gate in the tools of all SDK agents, because agents can call or hand over to others."""
     place(import_module("agents.agent").AgentBase, "get_all_tools", _gated)
     return lambda context, _: OpenAIAgentsTalk(agent, context)
 
@@ -33,13 +33,13 @@ def _gated(get_all_tools: Callable[..., Any]) -> Callable[..., Any]:
         if args and current() is not None:
             _check_connected(args[0])
         tools = await get_all_tools(*args, **kwargs)
-        return tools if current() is None else [_answered(tool) for tool in tools]
+        return tools if current() is None else [_with_mock(tool) for tool in tools]
 
     return get_all_tools_by_the_gate
 
 
 def _check_connected(agent: Any) -> None:
-    """Raise AgentError for a server of MCP that nobody has connected: the SDK leaves that to applications."""
+    """Raise AgentError for an MCP server that the application has not connected. The SDK does not do so."""
     for server in getattr(agent, "mcp_servers", ()):
         if getattr(server, "session", server) is None:
             raise AgentError(
@@ -50,13 +50,13 @@ def _check_connected(agent: Any) -> None:
 
 
 def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
-    """Tools that ask a gate, and are like the tools otherwise. Raises UsageError for what cannot ask."""
+    """Return copies of the tools that call a gate. Raises UsageError for tools that cannot."""
     return [_asking(tool, find) for tool in tools]
 
 
 def _asking(tool: Any, find: FindGate) -> Any:
     kind = type(tool).__name__
-    if kind in _LOCAL or not hasattr(tool, "name"):
+    if kind in _LOCAL_TOOLS or not hasattr(tool, "name"):
         raise UsageError(
             f"agentest.mocks.openai_agents: found {safe_repr(tool):.100}, which mocks cannot take the place "
             "of: it acts on this machine, or is no tool of the SDK (function_tool makes one of a function). "
@@ -69,10 +69,10 @@ def _anybodys(_: str) -> Gate | None:
     return current()
 
 
-def _answered(tool: Any) -> Any:
-    """A tool whose calls come to the gate. The agent's own tool is left as it is."""
+def _with_mock(tool: Any) -> Any:
+    """Return a copy of a tool whose calls go to the gate."""
     kind = type(tool).__name__
-    if kind in _LOCAL:
+    if kind in _LOCAL_TOOLS:
         raise AgentError(
             f"the agent has the tool {tool.name!r}, a {kind}: it acts on this machine, and mocks cannot take "
             "its place; leave it out of the agent under test"
@@ -82,7 +82,7 @@ def _answered(tool: Any) -> Any:
 
 def _led(tool: Any, find: FindGate) -> Any:
     if not hasattr(tool, "on_invoke_tool"):
-        return tool  # hosted: nothing of it runs here
+        return tool  # hosted: nothing runs in this process
     gated = copy.copy(tool)
     gated.on_invoke_tool = _by_the_gate(tool, find)
     return gated
@@ -95,15 +95,15 @@ def _by_the_gate(tool: Any, find: FindGate) -> Callable[[Any, str], Any]:
             return await tool.on_invoke_tool(context, arguments)
         call_id = getattr(context, "tool_call_id", None)
         answer = await gate.answer(
-            tool.name, _args(arguments), lambda: tool.on_invoke_tool(context, arguments), call_id
+            tool.name, _parsed_arguments(arguments), lambda: tool.on_invoke_tool(context, arguments), call_id
         )
         return result_text(answer.value) if answer.mocked else answer.value
 
     return on_invoke_tool
 
 
-def _args(arguments: Any) -> Any:
-    """The arguments as the model wrote them."""
+def _parsed_arguments(arguments: Any) -> Any:
+    """Return the arguments as the model wrote them."""
     try:
         return json.loads(arguments or "{}")
     except (ValueError, TypeError, RecursionError):
@@ -111,7 +111,7 @@ def _args(arguments: Any) -> Any:
 
 
 class OpenAIAgentsTalk:
-    """One conversation: what was said is the input of the next run, and whoever spoke last goes on."""
+    """One conversation. Each run continues with the previous messages and the last active agent."""
 
     def __init__(self, agent: Any, context: Any) -> None:
         self._agent = agent
@@ -119,15 +119,15 @@ class OpenAIAgentsTalk:
         self._items: list[Any] = []
 
     async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
-        """Run the agent with what the user said last."""
+        """Run the agent with the user's last message."""
         run = import_module("agents").Runner.run
-        said = {"role": "user", "content": last_said(messages).text}
+        user_message = {"role": "user", "content": last_said(messages).text}
         try:
-            result = await run(self._agent, [*self._items, said], context=self._context)
+            result = await run(self._agent, [*self._items, user_message], context=self._context)
         except Exception as error:
-            _note_the_rest(getattr(getattr(error, "run_data", None), "new_items", ()), gate)
+            _record_other_calls(getattr(getattr(error, "run_data", None), "new_items", ()), gate)
             raise
-        _note_the_rest(result.new_items, gate)
+        _record_other_calls(result.new_items, gate)
         _refuse_approvals(result)
         self._items, self._agent = result.to_input_list(), result.last_agent
         usage = result.context_wrapper.usage
@@ -135,14 +135,14 @@ class OpenAIAgentsTalk:
         return AgentReply(
             output_text(result.final_output),
             usage=Usage(usage.input_tokens, usage.output_tokens, getattr(details, "cached_tokens", 0) or 0),
-            model_calls=usage.requests or len(result.raw_responses),  # models of one's own may count none
+            model_calls=usage.requests or len(result.raw_responses),  # custom models may not count requests
             remarks=tuple(_remarks(result.new_items)),
             author=result.last_agent.name,
         )
 
 
 def _refuse_approvals(result: Any) -> None:
-    """Raise AgentError for a run that waits for somebody's approval."""
+    """Raise AgentError for a run that waits for approval."""
     waits = ", ".join(repr(item.name) for item in result.interruptions)
     if waits:
         raise AgentError(
@@ -152,7 +152,7 @@ def _refuse_approvals(result: Any) -> None:
 
 
 def _remarks(items: Sequence[Any]) -> Iterator[Remark]:
-    """What was said on the way: all messages but the last, which is the reply."""
+    """Yield all messages except the last, which is the reply."""
     said = [item for item in items if item.type == "message_output_item"]
     text_of = import_module("agents").ItemHelpers.text_message_output
     for item in said[:-1] if items and said and items[-1] is said[-1] else said:
@@ -160,15 +160,18 @@ def _remarks(items: Sequence[Any]) -> Iterator[Remark]:
             yield Remark(item.agent.name, text)
 
 
-def _note_the_rest(items: Sequence[Any], gate: Gate) -> None:
-    """Record the calls that came to no function tool: hosted ones, and names that the agent does not have."""
+def _record_other_calls(items: Sequence[Any], gate: Gate) -> None:
+    """Record calls that reached no function tool: hosted tools and unknown names."""
     outputs = {_field(item.raw_item, "call_id"): item.output for item in items if hasattr(item, "output")}
     for item in items:
         if item.type != "tool_call_item":
             continue
         raw = item.raw_item
         call_id, kind = _field(raw, "call_id"), _field(raw, "type")
-        name, args = _field(raw, "name") or str(kind).removesuffix("_call"), _args(_field(raw, "arguments"))
+        name, args = (
+            _field(raw, "name") or str(kind).removesuffix("_call"),
+            _parsed_arguments(_field(raw, "arguments")),
+        )
         if gate.saw(call_id, name, args):
             continue
         if kind == "function_call":

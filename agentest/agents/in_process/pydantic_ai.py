@@ -1,4 +1,7 @@
-"""Agents of pydantic-ai: every run, one within a tool too, gets a capability that stands before its tools."""
+"""Run pydantic-ai agents, with their tools answered by mocks.
+
+A capability intercepts the tools of every run, including runs within a tool.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _AT_THE_PROVIDER = "is a native tool that runs at the model's provider"
 
 
 def prepare(agent: Any) -> Begin:
-    """Stand before the tools of all of pydantic-ai's runs."""
+    """Install the gate in the tools of all pydantic-ai runs."""
     _capability()
     place(import_module("pydantic_ai").Agent, "iter", _gated)
     return lambda context, _: PydanticAITalk(agent, context)
@@ -40,12 +43,11 @@ def _gated(iterate: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _capability() -> Any:
-    """What stands before the tools of an agent object."""
     return _capability_of(lambda _: current())
 
 
 def asking_capability(find: FindGate) -> Any:
-    """A capability by which all tools of an agent, or of a run, ask a gate."""
+    """Return a capability through which all tools of an agent or a run call a gate."""
     return _capability_of(find)
 
 
@@ -53,7 +55,7 @@ def _capability_of(find: FindGate) -> Any:
     base: Any = import_module("pydantic_ai.capabilities").AbstractCapability
 
     class Mocks(base):  # type: ignore[misc]
-        """Answers tool calls in place of the tools."""
+        """Answers tool calls instead of the tools."""
 
         async def prepare_output_tools(self, _: Any, tool_defs: list[Any]) -> list[Any]:
             if tool_defs and (gate := find(tool_defs[0].name)):
@@ -65,20 +67,24 @@ def _capability_of(find: FindGate) -> Any:
                 return await handler(args)
             except Exception as error:
                 if gate := find(call.tool_name):
-                    gate.note(call.tool_name, _args(call), {"error": words_of(error)}, call.tool_call_id)
+                    gate.note(
+                        call.tool_name, _parsed_arguments(call), {"error": words_of(error)}, call.tool_call_id
+                    )
                 raise
 
         async def wrap_tool_execute(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
             if call.tool_kind in _OF_THE_FRAMEWORK or (gate := find(call.tool_name)) is None:
                 return await handler(args)
-            answer = await gate.answer(call.tool_name, _args(call), lambda: handler(args), call.tool_call_id)
+            answer = await gate.answer(
+                call.tool_name, _parsed_arguments(call), lambda: handler(args), call.tool_call_id
+            )
             return answer.value
 
     return Mocks()
 
 
 def asking_toolsets(tools: Iterable[Any], find: FindGate) -> list[Any]:
-    """Toolsets whose tools ask a gate: of functions and tools one, each of the toolsets as it is."""
+    """Return toolsets whose tools call a gate: one for all functions and tools, and one per toolset."""
     kinds: Any = import_module("pydantic_ai.toolsets")
     found = list(tools)
     alone = [tool for tool in found if not isinstance(tool, kinds.AbstractToolset)]
@@ -93,7 +99,7 @@ def _toolset_class() -> type[Any]:
 
     @dataclass
     class AskingToolset(base):  # type: ignore[misc]
-        """Answers tool calls in place of the tools."""
+        """Answers tool calls instead of the tools."""
 
         find: FindGate
 
@@ -101,7 +107,7 @@ def _toolset_class() -> type[Any]:
             gate = self.find(name)
             if gate is None:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
-            said = json.loads(json_text(tool_args))  # arguments may be models by now
+            said = json.loads(json_text(tool_args))  # the arguments may already be models
             run = partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
             return (await gate.answer(name, said, run, ctx.tool_call_id)).value
 
@@ -111,8 +117,8 @@ def _toolset_class() -> type[Any]:
 _OF_THE_FRAMEWORK = ("tool-search", "capability-load")
 
 
-def _args(call: Any) -> Any:
-    """The arguments as the model wrote them."""
+def _parsed_arguments(call: Any) -> Any:
+    """Return the arguments as the model wrote them."""
     try:
         return call.args_as_dict()
     except (ValueError, AssertionError):
@@ -120,7 +126,7 @@ def _args(call: Any) -> Any:
 
 
 class PydanticAITalk:
-    """One conversation: its messages are handed to the next run."""
+    """One conversation. Its messages are passed to the next run."""
 
     def __init__(self, agent: Any, deps: Any) -> None:
         self._agent = agent
@@ -128,10 +134,10 @@ class PydanticAITalk:
         self._history: list[Any] = []
 
     async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
-        """Run the agent with what the user said last."""
+        """Run the agent with the user's last message."""
         result = await self._run(last_said(messages).text, gate)
         self._history = result.all_messages()
-        _note_the_rest(result.new_messages(), gate)
+        _record_other_calls(result.new_messages(), gate)
         _refuse_deferred(result.output)
         usage = result.usage if hasattr(result.usage, "requests") else result.usage()
         return AgentReply(
@@ -143,17 +149,17 @@ class PydanticAITalk:
     async def _run(self, said: str, gate: Gate) -> Any:
         settings = {"message_history": self._history or None, "deps": self._deps, "infer_name": False}
         capture = import_module("pydantic_ai").capture_run_messages
-        # Tools that are not async are called in threads that nobody has to wait for, should they hang.
+        # Sync tools run in threads that the process does not wait for at exit, in case they hang.
         with capture() as captured, self._agent.using_thread_executor(LeavingExecutor()):
             try:
                 return await self._agent.run(said, **settings)
             except Exception:
-                _note_the_rest(captured[len(self._history) :], gate)
+                _record_other_calls(captured[len(self._history) :], gate)
                 raise
 
 
 def _refuse_deferred(output: Any) -> None:
-    """Raise AgentError for a run that waits for somebody: an approval, or a tool that the caller runs."""
+    """Raise AgentError for a run that waits for an approval or for a tool that the caller has to run."""
     if type(output).__name__ != "DeferredToolRequests":
         return
     waits = [f"approval of {call.tool_name!r}" for call in output.approvals]
@@ -164,8 +170,8 @@ def _refuse_deferred(output: Any) -> None:
     )
 
 
-def _note_the_rest(messages: Sequence[Any], gate: Gate) -> None:
-    """Record the calls that came to no tool of the agent's: unknown, skipped, or run by the provider."""
+def _record_other_calls(messages: Sequence[Any], gate: Gate) -> None:
+    """Record calls that reached no tool of the agent: unknown, skipped, or run by the provider."""
     parts = [part for message in messages for part in message.parts]
     results = {
         part.tool_call_id: part.content for part in parts if hasattr(part, "tool_call_id") and _answers(part)
@@ -173,10 +179,15 @@ def _note_the_rest(messages: Sequence[Any], gate: Gate) -> None:
     for part in parts:
         result = results.get(getattr(part, "tool_call_id", None))
         if part.part_kind in _NATIVE_CALLS:
-            gate.note_past(part.tool_name, _args(part), result, _AT_THE_PROVIDER)
-        elif part.part_kind == "tool-call" and not gate.saw(part.tool_call_id, part.tool_name, _args(part)):
+            gate.note_past(part.tool_name, _parsed_arguments(part), result, _AT_THE_PROVIDER)
+        elif part.part_kind == "tool-call" and not gate.saw(
+            part.tool_call_id, part.tool_name, _parsed_arguments(part)
+        ):
             gate.note(
-                part.tool_name, _args(part), {"error": f"not run: {result or 'no answer'}"}, part.tool_call_id
+                part.tool_name,
+                _parsed_arguments(part),
+                {"error": f"not run: {result or 'no answer'}"},
+                part.tool_call_id,
             )
 
 

@@ -1,7 +1,7 @@
-"""What stands between an agent object and its tools: mocks answer, or the real tool may run.
+"""The gate between an agent object and its tools: a mock answers each call, or the real tool may run.
 
-A gate belongs to one turn of one conversation. Whatever calls a tool (another task, a thread, an agent within
-the agent) comes to the gate of its own conversation (`standing`).
+A gate belongs to one turn of one conversation. A tool call from another task, a thread or a nested agent
+reaches the gate of its own conversation through context variables (`standing`, `current`).
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from agentest.support.functions import THE_USERS, code_of, whose_code
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a tool call is answered with."""
+    """The answer to a tool call."""
 
     value: Any
-    """Of a mock: a JSON value. Of the real tool: whatever that returned."""
+    """A JSON value from a mock, or whatever the real tool returned."""
     mocked: bool
 
 
 Shown = Callable[[Any], Any]
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
 class Gate:
-    """Answers the tool calls of one turn. What ends the turn is kept: frameworks may swallow it."""
+    """Answers the tool calls of one turn. Stores the error that ends it, as frameworks may swallow it."""
 
     def __init__(self, ctx: TurnContext) -> None:
         self._ctx = ctx
@@ -48,31 +48,31 @@ class Gate:
         self._seen: set[str] = set()
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
-        """Calls without an id, by tool and arguments: made by code of the user's, for the model's request."""
+        """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
         self._running: dict[str, RealCall] = {}
         self._ended: AgentestError | None = None
         self._closed = False
 
     @classmethod
     def of(cls, ctx: TurnContext) -> Gate:
-        """The gate of a turn; a new one for a context that belongs to no run's."""
+        """Return the gate of a turn, or a new one if the context has none."""
         return ctx.gate if isinstance(ctx.gate, cls) else cls(ctx)
 
     def end_turn(self, error: AgentestError) -> None:
-        """End the turn: it is not known whether what happened elsewhere was of it. No call is answered."""
+        """End the turn with an error about a call that may belong to it. No further call is answered."""
         self._ended = self._ended or error
 
     def close(self) -> None:
-        """Answer no call any more: the conversation has ended."""
+        """Answer no more calls, because the conversation has ended."""
         self._closed = True
 
     @property
     def ended(self) -> AgentestError | None:
-        """What ended the turn: a tool without a mock, a broken mock."""
+        """The error that ended the turn, such as a missing or broken mock."""
         return self._ended
 
     def saw(self, call_id: str | None, name: str, args: Any) -> bool:
-        """Whether a call came through here; one that came without its id counts once."""
+        """Return True if a call went through this gate. A call without an id counts once."""
         if call_id in self._seen or name in self._ignored:
             return True
         if (name, args) not in self._without_id:
@@ -86,18 +86,19 @@ class Gate:
         args: Any,
         run: Callable[[], Awaitable[Any]],
         call_id: str | None = None,
-        shown: Shown = _as_it_is,
+        shown: Shown = _unchanged,
     ) -> Answer:
-        """Answer a call: by its mock, or by `run`, the real tool, where that is let through.
+        """Answer a call with its mock, or run the real tool if that is allowed.
 
         Args:
-            shown: what of the real tool's result is recorded.
+            run: runs the real tool.
+            shown: converts the real tool's result to the value that is recorded.
         """
-        with self._ending():
-            real = self._begun(name, args, call_id)
+        with self._storing_error():
+            real = self._start_call(name, args, call_id)
             if real is None:
-                return Answer(await self._resolved(name, args), True)
-        with _kept(real):
+                return Answer(await self._answer_by_mock(name, args), True)
+        with _recording_failure(real):
             value = await run()
         real.answered(shown(value))
         return Answer(value, False)
@@ -108,53 +109,53 @@ class Gate:
         args: Any,
         run: Callable[[], Any],
         call_id: str | None = None,
-        shown: Shown = _as_it_is,
+        shown: Shown = _unchanged,
     ) -> Answer:
-        """The same for code that is not async: it waits."""
-        with self._ending():
-            real = self._begun(name, args, call_id)
+        """Answer a call from sync code, and block until the answer is there. Otherwise like `answer`."""
+        with self._storing_error():
+            real = self._start_call(name, args, call_id)
             if real is None:
                 return Answer(self._resolve.plainly(name, args), True)
-        with _kept(real):
+        with _recording_failure(real):
             value = run()
         real.answered(shown(value))
         return Answer(value, False)
 
     async def begin(self, name: str, args: Any, key: str) -> Answer | None:
-        """Answer a call by its mock. None: the real tool is to run; `end` or `fail` is told of it by key."""
-        with self._ending():
-            real = self._begun(name, args, None)
+        """Answer a call with its mock. None if the real tool has to run: call `end` or `fail` then."""
+        with self._storing_error():
+            real = self._start_call(name, args, None)
             if real is None:
-                return Answer(await self._resolved(name, args), True)
+                return Answer(await self._answer_by_mock(name, args), True)
         self._running[key] = real
         return None
 
     def end(self, key: str, result: Any) -> None:
-        """The real tool of a call returned this, if it was one that ran."""
+        """Record the result of a real tool that `begin` allowed."""
         if real := self._running.pop(key, None):
             real.answered(result)
 
     def fail(self, key: str, error: BaseException) -> None:
-        """The real tool of a call raised this."""
+        """Record the exception of a real tool that `begin` allowed."""
         if real := self._running.pop(key, None):
             real.failed(error)
 
     def let_pass(self, call_id: str | None) -> None:
-        """Take a call for what is no tool's: it hands the conversation over to another agent."""
+        """Ignore a call that hands the conversation over to another agent."""
         self._seen.add(call_id or "")
 
     def ignore(self, names: Iterable[str]) -> None:
-        """Take the calls of these names for what are no tool's: the framework reads the reply from them."""
+        """Ignore calls with these names, because the framework uses them to return its reply."""
         self._ignored.update(names)
 
     def note(self, name: str, args: Any, result: Any, call_id: str | None = None) -> None:
-        """Record a call that no tool has answered: it was refused, or the tool does not exist."""
+        """Record a call that no tool answered, because it was refused or the tool does not exist."""
         self._ctx.record_tool(name, args if isinstance(args, dict) else {"arguments": args}, result)
         self._remember(name, args, call_id)
 
     def note_past(self, name: str, args: Any, result: Any, where: str) -> None:
-        """Record a call that was made past the gate, and end the turn where it should not have been."""
-        with self._ending():
+        """Record a call that bypassed the gate, and end the turn if the real tool was not allowed to run."""
+        with self._storing_error():
             real = self._ctx.real_call(name, args)
             if real is not None:
                 return real.answered(result)
@@ -165,11 +166,11 @@ class Gate:
                 "a tool of the framework's, or leave it out of the agent under test"
             )
 
-    async def _resolved(self, name: str, args: Any) -> Any:
+    async def _answer_by_mock(self, name: str, args: Any) -> Any:
         found = self._resolve(name, args)
         return await found if inspect.isawaitable(found) else found
 
-    def _begun(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
+    def _start_call(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
         if self._ended is not None:
             raise self._ended
         if self._closed:
@@ -184,7 +185,7 @@ class Gate:
             self._seen.add(call_id)
 
     @contextmanager
-    def _ending(self) -> Iterator[None]:
+    def _storing_error(self) -> Iterator[None]:
         try:
             yield
         except UnmockedToolError as error:
@@ -196,8 +197,7 @@ class Gate:
 
 
 @contextmanager
-def _kept(real: RealCall) -> Iterator[None]:
-    """Keep what the real tool raises."""
+def _recording_failure(real: RealCall) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -205,35 +205,35 @@ def _kept(real: RealCall) -> Iterator[None]:
         raise
 
 
-_PLACED = "__agentest_gate__"
-_SERVED = ("AGENTEST_MCP_URL", "AGENTEST_REST_URL")
-"""What a process finds in its environment that a run has started, with mock servers beside it."""
-_homes: Counter[int] = Counter()
-"""The threads whose event loops lead conversations, and how many gates stand there now."""
-_asked_for: list[Gate] = []
-"""The gates that may be asked for now."""
-_runs: list[object] = []
-"""The runs that are under way in this process."""
+_GATED_MARK = "__agentest_gate__"
+_MOCK_SERVER_VARIABLES = ("AGENTEST_MCP_URL", "AGENTEST_REST_URL")
+"""Environment variables of a process that a run has started with mock servers."""
+_gates_by_thread: Counter[int] = Counter()
+"""Thread id → number of active gates, for threads whose event loops run conversations."""
+_available_gates: list[Gate] = []
+"""Gates that tools may look up now."""
+_active_runs: list[object] = []
+"""Runs in progress in this process."""
 
 
 @dataclass(frozen=True, slots=True)
-class _ForWhoAsks:
-    """A gate that stands before no tool but those that ask for it."""
+class _LookupGate:
+    """A gate that applies only to tools that look it up."""
 
     gate: Gate
 
 
 def current() -> Gate | None:
-    """The gate of the conversation whose code this is; None outside of conversations.
+    """Return the gate of the current conversation, or None outside of conversations.
 
-    Raises AgentError in a thread of the user's that does not know its conversation, while there are any.
+    Raises AgentError in a user's thread without context if any conversation is running.
     """
     who = whose_code()
     if isinstance(who, Gate):
         return who
     if who is not None:
         return None
-    if _homes and threading.get_ident() not in _homes and not in_function_thread():
+    if _gates_by_thread and threading.get_ident() not in _gates_by_thread and not in_function_thread():
         raise AgentError(
             f"a tool or agent was called in thread {threading.current_thread().name!r}, which does not know "
             "whose conversation it works for, so that mocks cannot answer; it was not run. Call it by "
@@ -243,24 +243,20 @@ def current() -> Gate | None:
 
 
 def asked(name: str, given: Gate | None = None) -> Gate | None:
-    """The gate that a tool asks for; None: the real one runs, as no run is under way, or a mock calls it.
+    """Return the gate for a wrapped tool, or None if the real tool should run.
 
-    Args:
-        name: the tool's, for errors.
-        given: the gate of the conversation, where the code says which that is.
-
-    Raises MockError where it is not known whose call it is; conversations that it may be of end with it.
+    The real tool runs outside of runs, inside a mock, and behind another gate.
     """
     who = whose_code()
-    if who is THE_USERS or isinstance(who, Gate):  # which stands before it already
+    if who is THE_USERS or isinstance(who, Gate):  # inside a mock, or behind another gate
         return None
     if given is not None:
         return given
-    if isinstance(who, _ForWhoAsks):
+    if isinstance(who, _LookupGate):
         return who.gate
-    if _runs:
-        raise _lost(name)
-    if any(environ.get(variable) for variable in _SERVED):
+    if _active_runs:
+        raise _unknown_conversation(name)
+    if any(environ.get(variable) for variable in _MOCK_SERVER_VARIABLES):
         raise MockError(
             f"tool {name!r} was not run: Agentest has started this process, and its mocks are at the mock "
             "server ($AGENTEST_MCP_URL, $AGENTEST_REST_URL), not in here. Let the tool call that; or run "
@@ -269,63 +265,63 @@ def asked(name: str, given: Gate | None = None) -> Gate | None:
     return None
 
 
-def _lost(name: str) -> MockError:
+def _unknown_conversation(name: str) -> MockError:
     error = MockError(
         f"tool {name!r} was called where it is not known for which conversation, in thread "
         f"{threading.current_thread().name!r}, so that mocks cannot answer; it was not run. Call it in the "
         "task of the request, by asyncio.to_thread, or with its context: contextvars.copy_context().run; "
         "or give ctx to agentest.mocks"
     )
-    for gate in tuple(_asked_for):
+    for gate in tuple(_available_gates):
         gate.end_turn(error)
     return error
 
 
 @contextmanager
 def standing(gate: Gate) -> Iterator[None]:
-    """Have a gate stand before all tools that are called from here on."""
+    """Put a gate in front of all tools called in this block."""
     home = threading.get_ident()
-    _homes[home] += 1
+    _gates_by_thread[home] += 1
     try:
         with code_of(gate):
             yield
     finally:
-        _homes[home] -= 1
-        if not _homes[home]:
-            del _homes[home]
+        _gates_by_thread[home] -= 1
+        if not _gates_by_thread[home]:
+            del _gates_by_thread[home]
 
 
 @contextmanager
 def to_be_asked_for(gate: Gate) -> Iterator[None]:
-    """Have tools that ask for a gate find this one in what is called from here on."""
-    _asked_for.append(gate)
+    """Let wrapped tools called in this block find this gate."""
+    _available_gates.append(gate)
     try:
-        with code_of(_ForWhoAsks(gate)):
+        with code_of(_LookupGate(gate)):
             yield
     finally:
-        _asked_for.remove(gate)
+        _available_gates.remove(gate)
 
 
 @contextmanager
 def run_under_way() -> Iterator[None]:
-    """Have no tool that asks for a gate run the real one without a conversation."""
+    """Prevent wrapped tools from running the real tool outside of a conversation during this block."""
     run = object()
-    _runs.append(run)
+    _active_runs.append(run)
     try:
         yield
     finally:
-        _runs.remove(run)
+        _active_runs.remove(run)
 
 
 def place(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Lead a method of a framework's class by the gate, once and for all: without a gate it is what it was.
+    """Route a method of a framework's class through the gate, once. Without a gate it behaves as before.
 
     Args:
-        gated: makes the method to be called from the one that was there.
+        gated: returns the new method for the original one.
     """
     original = owner.__dict__[method]
-    if hasattr(original, _PLACED):
+    if hasattr(original, _GATED_MARK):
         return
     made = wraps(original)(gated(original))
-    setattr(made, _PLACED, True)
+    setattr(made, _GATED_MARK, True)
     setattr(owner, method, made)

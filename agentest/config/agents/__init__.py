@@ -1,1 +1,1 @@
-"""What the configuration says of an agent: one module for each type."""
+"""Settings of agents, one module per type."""

@@ -1,4 +1,4 @@
-"""What the configuration says of agents that speak A2A."""
+"""Settings of agents that speak A2A."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.tool_visibility import Sight
 from agentest.support.templates import Template
 
-_OURS = ("parts", "role", "messageId", "taskId")
-"""Fields of a message that each message of the user has of its own."""
+_RESERVED = ("parts", "role", "messageId", "taskId")
+"""Message fields that Agentest sets itself."""
 
 
 def _version_as_text(value: Any) -> Any:
-    """YAML reads `1.0` as a number."""
+    """Convert a version to text, because YAML reads `1.0` as a number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{float(value):.1f}"
     return value
 
 
 class A2aAgent(HttpAgent):
-    """An agent that speaks A2A: Agent2Agent, versions 1.0 and 0.3."""
+    """An agent that speaks A2A (Agent2Agent), version 1.0 or 0.3."""
 
     type: Literal["a2a"]
     protocol_version: Annotated[Literal["1.0", "0.3"] | None, BeforeValidator(_version_as_text)] = None
-    """None: the newest that its card names, or that it answers to."""
+    """None: the newest version that its card names or that it accepts."""
     body: dict[str, Any] = Field(default_factory=dict)
-    """Beside what each message has: `metadata`, `configuration`, `tenant`, `message` with further fields."""
+    """Further fields of every message: `metadata`, `configuration`, `tenant`, `message`."""
 
     @property
     def natural_sight(self) -> Sight:
@@ -71,7 +71,7 @@ class A2aAgent(HttpAgent):
         for key in ("message", "configuration", "metadata"):
             if not isinstance(self.body.get(key, {}), Mapping):
                 raise ValueError(f"`body.{key}` is not an object; write the fields that it shall have")
-        if found := [name for name in _OURS if name in self.body.get("message", {})]:
+        if found := [name for name in _RESERVED if name in self.body.get("message", {})]:
             raise ValueError(
                 f"`body.message.{found[0]}` is what each message of the user has of its own; leave it out, "
                 "other fields (metadata, extensions, contextId) are sent with every message"

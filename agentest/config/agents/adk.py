@@ -1,4 +1,4 @@
-"""What the configuration says of agents of Google's ADK: behind its server, and in this process."""
+"""Settings of Google ADK agents, behind ADK's server or in this process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agentest.domain.tool_visibility import Sight
 
 
 class AdkAgent(HttpAgent):
-    """An agent of Google's ADK behind its own server (`adk api_server`)."""
+    """A Google ADK agent behind its own server (`adk api_server`)."""
 
     type: Literal["adk"]
     app_name: str | None = Field(default=None, min_length=1)
-    """None: the one that the case's session names."""
+    """None: the app of the case's session."""
     user_id: str | None = Field(default=None, min_length=1)
-    """None: the one that the case's session names, else `agentest`."""
+    """None: the user of the case's session, else `agentest`."""
 
     @property
     def natural_sight(self) -> Sight:
@@ -60,17 +60,18 @@ class AdkAgent(HttpAgent):
 
 
 class AdkModuleAgent(AnyAgent):
-    """An agent of Google's ADK that runs in this process, by google-adk's own runner."""
+    """A Google ADK agent that google-adk's own runner executes in this process."""
 
     type: Literal["adk_module"]
     module: str | Given
-    """The module with the agent (`my_agent`), its folder (`agents/my_agent`), or, in Python, agent or App."""
+    """The module with the agent (`my_agent`), its folder (`agents/my_agent`), or, in Python, the agent or
+    App."""
     agent_name: str | None = Field(default=None, min_length=1)
-    """Which of the agents below the root agent; None: the root agent."""
+    """The name of a sub-agent to run. None: the root agent."""
     app_name: str | None = Field(default=None, min_length=1)
-    """None: the one that the case's session names, else the module's name."""
+    """None: the app of the case's session, else the module's name."""
     user_id: str | None = Field(default=None, min_length=1)
-    """None: the one that the case's session names, else `agentest`."""
+    """None: the user of the case's session, else `agentest`."""
 
     @property
     def address(self) -> str:
@@ -108,14 +109,14 @@ class AdkModuleAgent(AnyAgent):
 
 
 def is_adk_object(value: Any) -> bool:
-    """Whether a value is an agent of google-adk, or an App: known by its class, without importing that."""
+    """Return True for a google-adk agent or App, recognized by its class without importing google-adk."""
     return any(kind.__module__.startswith("google.adk.") for kind in type(value).__mro__) and (
         hasattr(value, "run_async") or hasattr(value, "root_agent")
     )
 
 
 def check_runs_its_tools(value: Sight | None, who: str) -> Sight | None:
-    """Raise ValueError for `returned`, which an agent of ADK's cannot be."""
+    """Raise ValueError for `returned`, because ADK agents run their tools themselves."""
     if value is Sight.RETURNED:
         raise ValueError(
             f"{who} runs its tools itself and hands no call to the caller; write `reported` (the default) or "

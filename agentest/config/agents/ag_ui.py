@@ -1,4 +1,4 @@
-"""What the configuration says of agents that speak AG-UI."""
+"""Settings of agents that speak AG-UI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.over_http import HttpAgent
 
-_OURS = {
+_RESERVED = {
     "threadId": "it is the session's id: a scenario's `session` can name it",
     "runId": "it is new for every run",
     "tools": "they are the scenario's mocks, of which `client_tools` names those to declare",
@@ -25,15 +25,15 @@ _SHAPES: dict[str, tuple[type, str]] = {
 
 
 class AgUiAgent(HttpAgent):
-    """An agent behind AG-UI: pydantic-ai, LangGraph, ADK, CrewAI, Mastra… for CopilotKit and others."""
+    """An agent behind AG-UI: pydantic-ai, LangGraph, ADK, CrewAI, Mastra and others, as for CopilotKit."""
 
     type: Literal["ag_ui"]
     body: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of every run: `context`, `forwardedProps`, `state`, `messages` before the first."""
+    """Further fields of every run: `context`, `forwardedProps`, `state`, and earlier `messages`."""
     streaming: bool = True
     client_tools: tuple[str, ...] | None = None
-    """The names of tools that are declared to the agent; None: those that the scenario mocks, but none where
-    mock servers answer the agent's own."""
+    """Names of the tools to declare to the agent. None: the scenario's mocks, or no tools if mock servers
+    answer the agent's own."""
     approvals: Approvals = "ask"
 
     @property
@@ -61,7 +61,7 @@ class AgUiAgent(HttpAgent):
     @field_validator("body")
     @classmethod
     def _leaves_our_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for key, instead in _OURS.items():
+        for key, instead in _RESERVED.items():
             if key in value:
                 raise ValueError(f"`{key}` is set by Agentest: {instead}")
         for key, (kind, words) in _SHAPES.items():

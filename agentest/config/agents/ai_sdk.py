@@ -1,4 +1,4 @@
-"""What the configuration says of agents that speak the Vercel AI SDK's stream protocols."""
+"""Settings of agents that speak the Vercel AI SDK's stream protocols."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.support.templates import Template
 
 CHAT_PATH = "/api/chat"
-_OURS = ("id", "messages", "trigger", "messageId")
+_RESERVED = ("id", "messages", "trigger", "messageId")
 
 
 class AiSdkAgent(HttpAgent):
-    """A backend of `useChat`: of the Vercel AI SDK itself, or one that speaks its protocol."""
+    """A backend for `useChat`: the Vercel AI SDK itself, or a server that speaks its protocol."""
 
     type: Literal["ai_sdk"]
     body: dict[str, Any] = Field(default_factory=dict)
-    """Sent with every request, beside `id`, `messages` and `trigger`."""
+    """Further fields of every request, in addition to `id`, `messages` and `trigger`."""
     version: Literal[4, 5, 6, 7] | None = None
-    """Of the AI SDK. 4 has messages of another form; None: that of 5 to 7, and 4 once it answers so."""
+    """The AI SDK's version. Version 4 has another message form. None: 5 to 7, or 4 once the agent responds
+    so."""
     approvals: Approvals = "ask"
 
     @property
@@ -41,7 +42,7 @@ class AiSdkAgent(HttpAgent):
     @field_validator("body")
     @classmethod
     def _leaves_our_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for key in _OURS:
+        for key in _RESERVED:
             if key in value:
                 raise ValueError(f"`{key}` is written by Agentest for every request; take it out")
         return value

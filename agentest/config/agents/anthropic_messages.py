@@ -1,4 +1,4 @@
-"""What the configuration says of agents that speak Anthropic's Messages."""
+"""Settings of agents that speak Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agentest.config.agents.tools import AgentTool, text_of, tools_in
 
 
 class AnthropicMessagesAgent(HttpAgent):
-    """An agent that speaks Anthropic's Messages over HTTP."""
+    """An agent that speaks Anthropic's Messages API over HTTP."""
 
     type: Literal["anthropic_messages"]
     body: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def can_report(self) -> bool:
-        return True  # the tools that the model's provider runs
+        return True  # tools that the model's provider runs
 
     @property
     def default_endpoint(self) -> str:

@@ -1,4 +1,4 @@
-"""What the configuration says of every agent."""
+"""Settings that all agents share."""
 
 from __future__ import annotations
 
@@ -20,43 +20,44 @@ WAYS_OF_STATE = (
 )
 
 
-_OF_OTHERS = "{{."
-"""How placeholders of Go's templates begin, which commands of docker have."""
+_GO_TEMPLATE = "{{."
+"""Start of Go template placeholders, as in docker commands."""
 PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "date")
-"""What `{{name}}` stands for in what is sent to an agent; `agents.placeholders` has the values."""
+"""Placeholders in what Agentest sends to an agent. `agents.placeholders` has the values."""
 FAMILIES = ("state",)
-"""Beginnings of placeholders that go on with a key of the user's own: `{{state.user_id}}`."""
+"""Prefixes of placeholders that continue with the user's own key: `{{state.user_id}}`."""
 
 Approvals = Literal["approve", "deny", "ask"]
-"""What questions of an agent before it goes on are answered; `ask`: each is the reply, and the user's next
-message is the answer."""
+"""How an agent's questions before it continues are answered. With `ask`, each question becomes the reply, and
+the user's next message is the answer."""
 
 
 class AnyAgent(ServedAgent):
-    """What every agent has."""
+    """Base class of the settings of all agents."""
 
     if TYPE_CHECKING:
-        type: str  # each type's own class says which
+        type: str  # each type's own class sets it
 
     templated: ClassVar[tuple[str, ...]] = ()
-    """The keys whose texts have placeholders."""
+    """Keys whose texts may contain placeholders."""
 
     file_descriptors: ClassVar[int] = 1
-    """How many a conversation with it may take at once: for an agent over the network, a connection."""
+    """Most file descriptors that a conversation may use at once. An agent over the network uses one
+    connection."""
 
     name: str = Field(default="agent", min_length=1)
     tool_visibility: Sight | None = None
-    """How its tool calls come to be known; None: as its type says (`natural_sight`)."""
+    """How the agent's tool calls become visible. None: as usual for its type (`natural_sight`)."""
     server: Server | None = None
     exclusive: bool = False
-    """Whether one conversation alone may be under way with it, over the whole run."""
+    """If true, only one conversation with this agent runs at a time, in the whole run."""
     instructions: str | None = None
-    """What the agent was told to do and not to do: judges are shown it, it is never sent to the agent."""
+    """The agent's instructions, for judges. Never sent to the agent."""
     instructions_file: str | None = Field(default=None, min_length=1)
-    """The file with the instructions, relative to the configuration (`config.instructions` reads it)."""
+    """A file with the instructions, relative to the configuration; `config.file` reads it."""
 
     tools: list[AgentTool] | None = None
-    """The tools that the agent has, for judges; it is never sent. None: that is not known."""
+    """The agent's tools, for judges. Never sent to the agent. None: unknown."""
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -89,17 +90,17 @@ class AnyAgent(ServedAgent):
 
     @property
     def sent_instructions(self) -> str:
-        """What its requests tell it to do, where `body` says so; "": that is not known."""
+        """The instructions in the agent's requests, from `body`, or "" if unknown."""
         return ""
 
     @property
     def sent_tools(self) -> tuple[AgentTool, ...]:
-        """The tools that its requests declare to it, where `body` does."""
+        """The tools that `body` declares in the agent's requests."""
         return ()
 
     @property
     def saved_names(self) -> tuple[str, ...]:
-        """Placeholders beside PLACEHOLDERS: what these settings save on the way."""
+        """Placeholders that these settings save, in addition to PLACEHOLDERS."""
         return ()
 
     @model_validator(mode="after")
@@ -113,30 +114,30 @@ class AnyAgent(ServedAgent):
 
     @property
     def placeholders(self) -> tuple[str, ...]:
-        """What `{{name}}` stands for in what is sent to this agent; `state.KEY` besides."""
+        """All placeholders for this agent, except those for `state.KEY`."""
         return (*self.unsaved_placeholders, *self.saved_names)
 
     @property
     def unsaved_placeholders(self) -> tuple[str, ...]:
-        """Those that have a value before anything is saved."""
+        """Placeholders that have a value before anything is saved."""
         return (*PLACEHOLDERS, *self.address_names)
 
     def check_placeholders(self, value: Any, families: tuple[str, ...] = FAMILIES) -> None:
-        """Raise ValueError for a text with a placeholder that stands for nothing."""
+        """Raise ValueError for a text with an unknown placeholder."""
         check_known(value, self.placeholders, families)
 
     @model_validator(mode="after")
     def _server_is_told_addresses(self) -> Self:
         for key in ("command", "env") if self.server else ():
             try:
-                check_known(_ours(getattr(self.server, key)), self.address_names)
+                check_known(_without_foreign_placeholders(getattr(self.server, key)), self.address_names)
             except ValueError as error:
                 raise ValueError(f"`server.{key}` {error}") from None
         return self
 
     @model_validator(mode="after")
     def _is_where_its_server_is(self) -> Self:
-        """`{port}` stands wherever the port does, or nowhere."""
+        """Check that `{port}` is in all places that need the port, or in none."""
         if self.server:
             self.server.check_own()
         waiting = [key for key, url in self.urls.items() if address_awaits_port(url)]
@@ -169,26 +170,26 @@ class AnyAgent(ServedAgent):
 
     @property
     def per_worker(self) -> bool:
-        """Whether each worker of a run starts an agent of its own."""
+        """True if each worker of a run starts its own agent."""
         return self.server is not None and self.server.per_worker
 
     @property
     def urls(self) -> dict[str, str]:
-        """Key → where requests go; one without a host goes where the first does."""
+        """Key → URL of requests. A URL without a host is relative to the first."""
         return {}
 
     def at_port(self, port: int) -> Self:
-        """The agent whose server has been started at this port."""
+        """Return the settings for an agent whose server has started at this port."""
         return self.model_copy(update={"server": self.server and self.server.at_port(port)})
 
     @property
     def tells_addresses(self) -> bool:
-        """Whether the agent is told where servers beside it are, without a word in its settings."""
+        """True if the agent learns the addresses of its mock servers without placeholders in its settings."""
         return self.server is not None
 
     @model_validator(mode="after")
     def _finds_its_servers(self) -> Self:
-        """A server at a free port is of no use to an agent that is not told which."""
+        """Check that the agent learns the address of each mock server at a free port."""
         if self.tells_addresses:
             return self
         told = Template([getattr(self, key) for key in type(self).model_fields if key != "server"]).names
@@ -204,37 +205,37 @@ class AnyAgent(ServedAgent):
 
     @property
     def address(self) -> str:
-        """Where the agent is, for people: its name, for a type that has no address."""
+        """The agent's address, for messages. Its name if the type has no address."""
         return self.name
 
     @property
     def streams(self) -> bool | None:
-        """Whether replies come in pieces; None: those of its type never do."""
+        """True if replies are streamed. None: this type never streams."""
         return None
 
     @property
     def in_process(self) -> bool:
-        """Whether an application in this process answers, whose tools may ask our mocks themselves."""
+        """True if an application in this process answers, whose tools may call our mocks directly."""
         return False
 
     @property
     def natural_sight(self) -> Sight:
-        """How its tool calls come to be known, unless `tool_visibility` says otherwise."""
+        """How tool calls become visible, unless `tool_visibility` overrides it."""
         return Sight.RETURNED
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
-        """How settings of this very type could let its calls be seen, each in words, for errors."""
+        """Settings of this type that could make calls visible, each in words, for errors."""
         return ()
 
     @property
     def ways_to_mock(self) -> tuple[str, ...]:
-        """How settings of this very type could let mocks answer its calls, each in words, for errors."""
+        """Settings of this type that could let mocks answer calls, each in words, for errors."""
         return ()
 
     @property
     def state_refusal(self) -> str | None:
-        """How to have a session's state reach the agent, where it cannot as it is; None: it can."""
+        """How to pass a session's state to the agent, if that is not possible yet. None: it is possible."""
         told = Template([getattr(self, key, None) for key in self.templated]).names
         if any(name.partition(".")[0] in FAMILIES for name in told):
             return None
@@ -245,7 +246,7 @@ class AnyAgent(ServedAgent):
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:
-        """Mocks of an agent that is said to hand its calls to us would be ignored without a word."""
+        """Reject `returned` for agents that do not send calls to us, because their mocks would be ignored."""
         if self.in_process:
             return self
         if self.tool_visibility is Sight.RETURNED and self.natural_sight is not Sight.RETURNED:
@@ -258,18 +259,21 @@ class AnyAgent(ServedAgent):
 
     @property
     def tells_own_calls(self) -> bool:
-        """Whether its protocol reports all calls that the agent makes itself."""
+        """True if the protocol reports all calls that the agent makes itself."""
         return self.natural_sight is Sight.REPORTED
 
     @property
     def can_report(self) -> bool:
-        """Whether anything can report calls that the agent makes itself: its protocol, `tool_calls`, its
-        traces. A mock server sees its own, and that there are no others is for the user to say."""
+        """True if any source can report calls that the agent makes itself.
+
+        Sources are its protocol, `tool_calls` and its traces. A mock server only sees its own calls, so the
+        user has to declare that there are no others.
+        """
         return self.tells_own_calls
 
     @model_validator(mode="after")
     def _calls_can_be_seen_as_stated(self) -> Self:
-        """Without this check, every ban would hold because no call is ever seen."""
+        """Check that stated calls can be seen. Otherwise, bans would hold because no call is ever seen."""
         hands_over = self.natural_sight is Sight.RETURNED or self.in_process
         can_report = self.can_report or bool(self.beside)
         nothing_reports = self.tool_visibility is Sight.REPORTED and not can_report
@@ -289,7 +293,7 @@ class AnyAgent(ServedAgent):
 
     @property
     def secrets(self) -> list[str]:
-        """Values that must never be shown: credentials of the server, and of a real tool server."""
+        """Values that must be redacted: credentials of the server and of real tool servers."""
         return [*self.secrets_beside, *(self.server.secrets if self.server else [])]
 
     def check_can_be_sent(self) -> None:
@@ -300,14 +304,14 @@ class AnyAgent(ServedAgent):
             raise ValueError(f"the body of {self.name!r} {error}") from None
 
 
-def _ours(value: Any) -> Any:
-    """A command or an environment without what other programs fill in."""
+def _without_foreign_placeholders(value: Any) -> Any:
+    """Return a command or environment without the placeholders of other programs."""
     texts = value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
-    return [text.replace(_OF_OTHERS, "") for text in texts]
+    return [text.replace(_GO_TEMPLATE, "") for text in texts]
 
 
 class DialogueAgent(AnyAgent):
-    """An agent whose messages are read by paths (`agents.dialogue.Form`)."""
+    """Base class of agents whose messages are read by paths (`agents.message_mapping.Form`)."""
 
     reply: PathText | None = None
     delta: PathText | None = None

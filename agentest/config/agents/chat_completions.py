@@ -1,4 +1,4 @@
-"""What the configuration says of agents that speak OpenAI's chat completions."""
+"""Settings of agents that speak OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ChatCompletionsAgent(HttpAgent):
     type: Literal["chat_completions"] = "chat_completions"
     body: dict[str, Any] = Field(default_factory=dict)
     path: str | None = None
-    """Of an `app`, in place of an endpoint: the path that takes chat completions."""
+    """The path of chat completions in an `app`, instead of an endpoint."""
     send_session_state: bool = False
-    """Send the state of a scenario's or a case's session as `metadata.session_state`."""
+    """Send the session state of a scenario or case as `metadata.session_state`."""
 
     @property
     def default_endpoint(self) -> str:

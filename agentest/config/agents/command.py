@@ -1,4 +1,4 @@
-"""What the configuration says of an agent that is a program."""
+"""Settings of agents that are programs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from agentest.config.agents.base import DialogueAgent
 from agentest.support.redaction import secret_values
 from agentest.support.templates import check_names
 
-_OF_A_DIALOGUE = ("delta", "done", "tool_request", "tool_response")
-_OF_TOOLS = ("tool",)
+_DIALOGUE_KEYS = ("delta", "done", "tool_request", "tool_response")
+_TOOL_PLACEHOLDERS = ("tool",)
 
 
 class CommandAgent(DialogueAgent):
-    """An agent that is started: a process for each turn, or (`input: jsonl`) for each conversation."""
+    """An agent that is a program: one process per turn or, with `input: jsonl`, per conversation."""
 
     templated: ClassVar[tuple[str, ...]] = ("command", "body", "env")
     file_descriptors: ClassVar[int] = 7
-    """Both ends of three pipes while the program is started, and what the event loop sees its end by."""
+    """Both ends of three pipes at the start, plus one with which the event loop watches the process."""
 
     type: Literal["command"]
     command: Annotated[list[str], Field(min_length=1)]
-    """The program and its arguments, templates. There is no shell."""
+    """The program and its arguments, with placeholders. There is no shell."""
     input: Literal["argument", "stdin", "json", "jsonl"] = "argument"
-    """How the message comes in: as an argument, as text, as JSON, or line by line to one process."""
+    """How to send the message: as an argument, as text, as JSON, or as JSON lines to one process."""
     body: Any = None
-    """The JSON that goes in, a template. None: `{messages}` of `json`, `{message}` of `jsonl`."""
+    """The JSON body, with placeholders. None: `{messages}` for `json`, `{message}` for `jsonl`."""
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
 
@@ -37,7 +37,7 @@ class CommandAgent(DialogueAgent):
 
     @property
     def tells_addresses(self) -> bool:
-        return True  # by its environment
+        return True  # through its environment
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
@@ -62,14 +62,14 @@ class CommandAgent(DialogueAgent):
     @model_validator(mode="after")
     def _response_has_the_answer(self) -> Self:
         try:
-            check_names(self.tool_response, (), _OF_TOOLS)
+            check_names(self.tool_response, (), _TOOL_PLACEHOLDERS)
         except ValueError as error:
             raise ValueError(f"`tool_response` {error}") from None
         return self
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
-        for key in _OF_A_DIALOGUE:
+        for key in _DIALOGUE_KEYS:
             if getattr(self, key) is not None and self.input != "jsonl":
                 raise ValueError(f"`{key}` is for input: jsonl, where one process stays for the conversation")
         if self.body is not None and self.input not in ("json", "jsonl"):

@@ -1,4 +1,4 @@
-"""What the configuration says of an agent in Python."""
+"""Settings of agents written in Python."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from agentest.config.frameworks import accepted, advice_on, framework_of
 
 
 class CustomAgent(AnyAgent):
-    """An agent in Python: a function from messages to a message, or an agent object of a framework."""
+    """An agent in Python: a handler function, or an agent object of a framework."""
 
     type: Literal["custom"]
     handler: Callable[..., Any] | str | Given
-    """An async or plain function `(messages, ctx) -> message | str`, an agent object of a framework
-    (`config.objects`), or the import path of either, `pkg.module:name`."""
+    """An async or sync function `(messages, ctx) -> message | str`, an agent object of a framework
+    (`config.frameworks`), or the import path of either, `pkg.module:name`."""
     context: Callable[..., Any] | str | None = None
-    """For an agent object: a function that makes what each conversation hands to it (`deps` of pydantic-ai,
-    `context` of the others), or its import path. It may take the scenario's session."""
+    """For an agent object: a function that creates the context of each conversation (`deps` of pydantic-ai,
+    `context` of others), or its import path. It may take the scenario's session."""
 
     @field_validator("handler", mode="before")
     @classmethod
@@ -35,15 +35,15 @@ class CustomAgent(AnyAgent):
 
     @property
     def tells_addresses(self) -> bool:
-        return True  # by ctx
+        return True  # through ctx
 
     @property
     def can_report(self) -> bool:
-        return True  # by ctx.record_tool
+        return True  # through ctx.record_tool
 
     @property
     def tells_own_calls(self) -> bool:
-        return isinstance(self.handler, Given)  # all calls of an agent object pass through us
+        return isinstance(self.handler, Given)  # all calls of an agent object go through the gate
 
     @property
     def address(self) -> str:
@@ -57,7 +57,7 @@ class CustomAgent(AnyAgent):
 
 
 def check_handler(value: Any) -> None:
-    """Raise ValueError for what can be no handler: it says what may be one."""
+    """Raise ValueError for an invalid handler. The message lists the valid kinds."""
     advice = advice_on(value)
     if callable(value) and advice is None:
         return

@@ -1,4 +1,4 @@
-"""What the configuration says of agents over HTTP with a form of their own: templates and paths."""
+"""Settings of HTTP agents with a custom API: request templates and response paths."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from agentest.config.agents.ports import normal_address, sample
 from agentest.config.fields import PathText
 from agentest.domain.tool_visibility import Sight
 
-_OF_NO_CONVERSATION = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
-"""Placeholders that tell an agent nothing of which conversation a message is of: addresses are its tools'."""
-_OF_THE_TURN = ("endpoint", "params", "headers", "body")
+_NOT_IDENTIFYING = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
+"""Placeholders that do not identify the conversation. The addresses are for its tools."""
+_TURN_KEYS = ("endpoint", "params", "headers", "body")
 
 
 class HttpTemplateAgent(HttpAgent):
-    """An agent over HTTP whose requests and answers have a form of their own."""
+    """An HTTP agent with a custom API."""
 
     type: Literal["http"]
     method: str = "POST"
     params: dict[str, Any] = Field(default_factory=dict)
     body: Any = None
     reply: PathText | None = None
-    """Where the reply stands; None: at one of the usual names, if there is one alone."""
+    """Path of the reply. None: the only usual place that contains text."""
     delta: PathText | None = None
-    """Where a piece of the reply stands in an event of a stream."""
+    """Path of a piece of the reply in a stream's event."""
     done: PathText | None = None
-    """True for the last event of a stream; None: the end of the answer is its end."""
+    """Path that is true for a stream's last event. None: the stream ends with the response."""
     tool_calls: PathText | None = None
     error: PathText | None = None
     usage: PathText = "usage"
     session: Source | None = None
-    """Where the server's own id of the session stands; None: the id is ours."""
+    """Place of the server's session id. None: Agentest creates the id."""
     save: dict[str, Source] = Field(default_factory=dict)
-    """Placeholder → where its value stands in the answer, for the job's poll and for later turns."""
+    """Placeholder → place of its value in the response, for polls and later turns."""
     poll: Poll | None = None
     setup: list[Step] = Field(default_factory=list)
     teardown: list[Step] = Field(default_factory=list)
@@ -88,14 +88,14 @@ class HttpTemplateAgent(HttpAgent):
 
     @property
     def names_the_conversation(self) -> bool:
-        """Whether requests tell the agent which conversation they belong to, or what was said in it."""
-        return bool(self._names - _OF_NO_CONVERSATION)
+        """True if requests identify their conversation or contain its history."""
+        return bool(self._names - _NOT_IDENTIFYING)
 
     @property
     def _names(self) -> frozenset[str]:
-        """The placeholders of the request of a turn, and of those of a conversation's setup."""
+        """Return the placeholders in the requests of a turn and of the conversation's setup."""
         of_setup = [step.templates for step in self.setup if step.per == "conversation"]
-        return names_in([[getattr(self, key) for key in _OF_THE_TURN], of_setup])
+        return names_in([[getattr(self, key) for key in _TURN_KEYS], of_setup])
 
     @field_validator("endpoint")
     @classmethod
@@ -123,7 +123,7 @@ class HttpTemplateAgent(HttpAgent):
         )
 
     def _requests(self) -> Iterator[tuple[str, Request]]:
-        """Key → each request beside that of the turn."""
+        """Yield key → request, for all requests except that of the turn."""
         for key in ("setup", "teardown"):
             yield from ((f"{key}[{index}]", step) for index, step in enumerate(getattr(self, key)))
         if self.poll:
@@ -165,7 +165,7 @@ class HttpTemplateAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _the_user_is_heard(self) -> Self:
-        if not names_in([getattr(self, key) for key in _OF_THE_TURN]) & {"message", "messages"}:
+        if not names_in([getattr(self, key) for key in _TURN_KEYS]) & {"message", "messages"}:
             raise ValueError(
                 "the agent would never hear the user: put {{message}} (the last one) or {{messages}} (all of "
                 'them) into `body`, `params`, `headers` or `endpoint`, like body: {message: "{{message}}"}'
@@ -188,7 +188,7 @@ class HttpTemplateAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _templates_are_known(self) -> Self:
-        """In each request: which names have a value there, and that addresses are addresses."""
+        """Check that each request uses known placeholders and valid URLs."""
         for key in ("endpoint", "params"):
             _checked(key, getattr(self, key), self.placeholders, ("state",))
         of_run = self._check_steps("setup", "run", ())
@@ -201,7 +201,7 @@ class HttpTemplateAgent(HttpAgent):
         return self
 
     def _check_steps(self, key: str, per: str, known: tuple[str, ...]) -> tuple[str, ...]:
-        """The names that are known after these steps."""
+        """Return the names that are known after these steps."""
         shared = per == "run"
         for index, step in enumerate(getattr(self, key)):
             if step.per == per:

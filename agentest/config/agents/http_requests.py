@@ -1,4 +1,4 @@
-"""What the configuration says of single requests: where they go, what they send, what is kept."""
+"""Settings of single HTTP requests: where they go, what they send, and which values they save."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _TYPE = "content-type"
 
 
 class Source(Section):
-    """Where a value stands in an answer: a JMESPath, or one of the other three."""
+    """The place of a value in a response: a JMESPath, a header, a cookie or a regular expression."""
 
     path: PathText | None = None
     header: str | None = Field(default=None, min_length=1)
     cookie: str | None = Field(default=None, min_length=1)
     regex: str | None = Field(default=None, min_length=1)
-    """Into the text of the answer; its first group is the value."""
+    """A regular expression for the response's text. Its first group is the value."""
 
     @model_validator(mode="before")
     @classmethod
@@ -65,7 +65,7 @@ class Source(Section):
 
     @property
     def words(self) -> str:
-        """As it is written in the configuration."""
+        """The source as written in the configuration."""
         if self.path is not None:
             return self.path
         kind = "header" if self.header else "cookie" if self.cookie else "regex"
@@ -73,10 +73,10 @@ class Source(Section):
 
 
 class Request(Section):
-    """A request beside that of the turn, with placeholders in all of its values."""
+    """A request other than that of the turn, with placeholders in all values."""
 
     endpoint: str = Field(min_length=1)
-    """An address, or what follows that of the agent: `/login`."""
+    """A URL, or a path to append to the agent's endpoint: `/login`."""
     method: str = "POST"
     params: dict[str, Any] = Field(default_factory=dict)
     headers: dict[str, str] = Field(default_factory=dict)
@@ -103,7 +103,7 @@ class Request(Section):
         return normal_address(value)
 
     def at_port(self, port: int) -> Self:
-        """The request to a server that has been started at this port."""
+        """Return the request for a server that has started at this port."""
         return self.model_copy(update={"endpoint": address_at(self.endpoint, port)})
 
     @model_validator(mode="after")
@@ -113,7 +113,7 @@ class Request(Section):
 
     @property
     def templates(self) -> tuple[tuple[str, Any], ...]:
-        """Key → what may hold placeholders."""
+        """Key → value that may contain placeholders."""
         return tuple((key, getattr(self, key)) for key in ("endpoint", "params", "headers", "body"))
 
     @property
@@ -126,7 +126,7 @@ class Step(Request):
 
     per: Literal["conversation", "run"] = "conversation"
     save: dict[str, Source] = Field(default_factory=dict)
-    """Placeholder → where its value stands in the answer."""
+    """Placeholder → place of its value in the response."""
 
     @field_validator("save")
     @classmethod
@@ -135,23 +135,23 @@ class Step(Request):
 
 
 class Poll(Request):
-    """How to ask for a job's result."""
+    """How to poll for the result of a job."""
 
     method: str = "GET"
     until: PathText
-    """True for the answer that has the result."""
+    """Path that is true for the response with the result."""
     every_ms: AtLeastOne = 500
 
 
 def check_method(value: str) -> str:
-    """The method in capitals. Raises ValueError for another than those that agents take."""
+    """Return the method in upper case. Raises ValueError for an unsupported one."""
     if value.upper() not in _METHODS:
         raise ValueError(f"is {value!r}, expected one of {', '.join(_METHODS)}")
     return value.upper()
 
 
 def check_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of an address: texts, numbers, booleans, and lists of these. Raises ValueError."""
+    """Check query parameters: texts, numbers, booleans, and lists of these. Raises ValueError."""
     for name, value in params.items():
         for item in value if isinstance(value, list) else [value]:
             if item is not None and not isinstance(item, str | int | float):
@@ -162,7 +162,7 @@ def check_params(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_saved(saved: dict[str, Source]) -> dict[str, Source]:
-    """Names that can be placeholders. Raises ValueError."""
+    """Check that the names are valid placeholders. Raises ValueError."""
     for name in saved:
         if not _NAME.fullmatch(name):
             raise ValueError(
@@ -174,10 +174,10 @@ def check_saved(saved: dict[str, Source]) -> dict[str, Source]:
 
 
 def check_endpoint(value: str, base: str = "") -> str:
-    """An address with placeholders in its path and query alone. Raises ValueError.
+    """Check a URL, which may have placeholders only in its path and query. Raises ValueError.
 
     Args:
-        base: the address that it may be the end of.
+        base: the URL that the value may be relative to.
     """
     bare = _PLACEHOLDER.sub("x", value)
     origin = urlsplit(value).netloc if "://" in value else ""
@@ -190,7 +190,7 @@ def check_endpoint(value: str, base: str = "") -> str:
 
 
 def check_body(body: Any, headers: Mapping[str, str]) -> None:
-    """Raise ValueError for a body that cannot be sent under its content type."""
+    """Raise ValueError for a body that does not fit its content type."""
     kind = next((v.lower() for n, v in headers.items() if n.lower() == _TYPE), "")
     if isinstance(body, str):
         _check_text(body, kind)
@@ -206,7 +206,7 @@ def check_body(body: Any, headers: Mapping[str, str]) -> None:
 
 
 def _check_text(body: str, kind: str) -> None:
-    """Refuse a text that should be JSON and is none, as values are never pasted into JSON text."""
+    """Reject text that should be JSON but is not: values are never pasted into JSON text."""
     looks_like_json = (
         not kind and body.lstrip().startswith(("{", "[")) and not _PLACEHOLDER.match(body.strip())
     )
@@ -224,18 +224,18 @@ def _check_text(body: str, kind: str) -> None:
 
 
 def names_in(template: Any) -> frozenset[str]:
-    """The placeholders of a value."""
+    """Return the placeholders in a value."""
     return Template(template).names
 
 
 def request_secrets(endpoint: str, params: Any, headers: dict[str, str], body: Any) -> list[str]:
-    """What must not be shown of a request: credentials in its address and headers, passwords in its body."""
+    """Return the secrets of a request: credentials in its URL and headers, passwords in its body."""
     found = [*url_secrets(endpoint), *header_secrets(headers), *_secrets_in(params), *_secrets_in(body)]
     return [secret for secret in found if not _PLACEHOLDER.search(secret)]
 
 
 def _secrets_in(value: Any, name: str = "") -> Iterator[str]:
-    """Texts that stand under names which look secret, at any depth."""
+    """Yield the texts under keys whose names suggest a secret, at any depth."""
     if isinstance(value, str) and looks_secret(name):
         yield value
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What the configuration says of agents behind a LangGraph server."""
+"""Settings of agents behind a LangGraph server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText
 from agentest.domain.tool_visibility import Sight
 
-_OURS = {
+_RESERVED = {
     "assistant_id": "write `assistant_id` beside `body`",
     "stream_mode": "write `streaming: true` beside `body`",
     "if_not_exists": "threads are always made where they are missing",
@@ -22,25 +22,25 @@ _OURS = {
 
 
 class LangGraphAgent(HttpAgent):
-    """A graph behind a LangGraph server: `langgraph dev`, `langgraph up`, LangSmith deployments."""
+    """A graph behind a LangGraph server: `langgraph dev`, `langgraph up`, or a LangSmith deployment."""
 
     type: Literal["langgraph"]
     assistant_id: str | None = Field(default=None, min_length=1)
-    """The graph's name or an assistant's UUID; None: the only one of the server."""
+    """The graph's name or an assistant's UUID. None: the server's only assistant."""
     body: dict[str, Any] = Field(default_factory=dict)
-    """Sent with every run: `config`, `context`, `metadata`, further `input`, `command` for interrupts."""
+    """Further fields of every run: `config`, `context`, `metadata`, `input`, `command` for interrupts."""
     reply: PathText | None = None
-    """JMESPath to the reply in the graph's final state; None: its last message."""
+    """JMESPath of the reply in the graph's final state. None: its last message."""
     approvals: Approvals = "ask"
 
     @property
     def natural_sight(self) -> Sight:
-        """A graph tells of its calls in its messages; one whose reply stands elsewhere may have none."""
+        """How calls become visible. A graph whose reply is not a message may not have messages with calls."""
         return Sight.REPORTED if self.reply is None else Sight.UNSEEN
 
     @property
     def can_report(self) -> bool:
-        return True  # answers show whether the graph keeps messages
+        return True  # responses show whether the graph has messages
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class LangGraphAgent(HttpAgent):
     @field_validator("body")
     @classmethod
     def _leaves_our_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for key, instead in _OURS.items():
+        for key, instead in _RESERVED.items():
             if key in value:
                 raise ValueError(f"`{key}` is set by Agentest: {instead}")
         if "input" in value and not isinstance(value["input"], Mapping):

@@ -1,4 +1,4 @@
-"""What the configuration says of the servers that stand beside an agent: mocks by MCP or REST, and traces."""
+"""Settings of the servers that Agentest runs for an agent: MCP and REST mock servers, and traces."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Port = Annotated[int, BeforeValidator(no_bool), Field(ge=1, le=65535)]
 
 
 ADDRESSES = {"mcp_url": "mcp_mock", "rest_url": "rest_mock", "otlp_url": "traces"}
-"""Placeholder → the key of the server whose address it is."""
+"""Placeholder → the key of the server with this address."""
 
 
 class ServerBeside(Section):
-    """A server of ours on this machine."""
+    """A server that Agentest runs on this machine."""
 
     port: Port | None = None
-    """Where it listens; None: at a free port, which the agent is told."""
+    """The port. None: a free port, which is passed to the agent."""
     allowed_hosts: tuple[str, ...] = ()
-    """The names by which it may be called, besides those of loopback: an agent in a container has another."""
+    """Host names that requests may use in addition to loopback names, as from an agent in a container."""
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -53,11 +53,11 @@ class McpMock(ServerBeside):
     """An MCP server that answers an agent's tool calls with the scenario's mocks."""
 
     tools: Annotated[str, Field(min_length=1)] | None = None
-    """The file with what the real server's `tools/list` says, relative to the configuration."""
+    """A file with the real server's `tools/list` response, relative to the configuration."""
     upstream: str | list[str] | None = None
-    """The real server: its URL, or the command that starts one on standard input and output."""
+    """The real server: its URL, or a command that starts one on standard input and output."""
     upstream_headers: dict[str, str] = Field(default_factory=dict)
-    """What is sent to the real server's URL besides, like credentials."""
+    """Further headers for the real server's URL, such as credentials."""
 
     @field_validator("upstream")
     @classmethod
@@ -81,22 +81,21 @@ class McpMock(ServerBeside):
 
     @property
     def upstream_url(self) -> str | None:
-        """The real server's address; None: it is a command, or there is none."""
+        """The real server's URL. None if it is a command or not set."""
         upstream = self.upstream
         return upstream if isinstance(upstream, str) and "://" in upstream.split()[0] else None
 
     @property
     def secrets(self) -> list[str]:
-        """What must never be shown: the real server's credentials."""
+        """The real server's credentials, which must be redacted."""
         return [*url_secrets(self.upstream_url or ""), *header_secrets(self.upstream_headers)]
 
 
 class RestMock(ServerBeside):
-    """An HTTP server that answers an agent's tool calls, requests of an API, with the scenario's mocks."""
+    """An HTTP server that answers an agent's API requests with the scenario's mocks."""
 
     openapi: str = Field(min_length=1)
-    """The file with the OpenAPI document of the real API, relative to the configuration: each operation is a
-    tool."""
+    """The real API's OpenAPI document, relative to the configuration. Each operation is a tool."""
     upstream: str | None = None
     """The base URL of the real API."""
 
@@ -107,16 +106,16 @@ class RestMock(ServerBeside):
 
     @property
     def secrets(self) -> list[str]:
-        """What must never be shown: the real API's credentials."""
+        """The real API's credentials, which must be redacted."""
         return url_secrets(self.upstream or "")
 
 
 class Traces(ServerBeside):
-    """A receiver of the agent's own traces."""
+    """A receiver for the agent's own traces."""
 
 
 class ServedAgent(Section):
-    """The servers that stand beside an agent."""
+    """The servers that Agentest runs for an agent."""
 
     mcp_mock: McpMock | None = None
     rest_mock: RestMock | None = None
@@ -129,23 +128,23 @@ class ServedAgent(Section):
 
     @property
     def mock_servers(self) -> tuple[McpMock | RestMock, ...]:
-        """Those whose tools our mocks answer."""
+        """The servers whose tools mocks answer."""
         return tuple(server for server in (self.mcp_mock, self.rest_mock) if server)
 
     @property
     def secrets_beside(self) -> list[str]:
-        """What must never be shown: credentials of real tool servers."""
+        """Credentials of the real tool servers, which must be redacted."""
         return [secret for server in self.mock_servers for secret in server.secrets]
 
     @property
     def beside(self) -> dict[str, McpMock | RestMock | Traces]:
-        """All of them, by key."""
+        """All servers, by key."""
         known = {"mcp_mock": self.mcp_mock, "rest_mock": self.rest_mock, "traces": self.traces}
         return {key: server for key, server in known.items() if server}
 
     @property
     def address_names(self) -> tuple[str, ...]:
-        """The placeholders that stand for the address of a server."""
+        """Placeholders for the addresses of servers."""
         return tuple(name for name, key in ADDRESSES.items() if key in self.beside)
 
     @model_validator(mode="after")
@@ -159,7 +158,7 @@ class ServedAgent(Section):
 
 
 def check_known(template: Any, known: Iterable[str], families: Iterable[str] = ()) -> None:
-    """Raise ValueError as `check_names`; for an address of a server of ours with the key that it needs."""
+    """Raise ValueError for unknown placeholders. For a server's address, name the key that it needs."""
     known = tuple(known)
     for name in sorted(Template(template).names & (ADDRESSES.keys() - set(known))):
         key = ADDRESSES[name]

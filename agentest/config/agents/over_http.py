@@ -1,4 +1,4 @@
-"""What the configuration says of every agent over HTTP."""
+"""Settings that all HTTP agents share."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from agentest.support.redaction import header_secrets, url_secrets
 AsgiApp = Callable[..., Any] | str
 """An ASGI application, or its import path `pkg.module:app`."""
 IN_PROCESS = "http://localhost"
-"""Where requests to an `app` without an endpoint are said to go."""
+"""The nominal address of an `app` without an endpoint."""
 
 
 class HttpAgent(AnyAgent):
-    """What every agent over HTTP has."""
+    """Base class of the settings of HTTP agents."""
 
     templated: ClassVar[tuple[str, ...]] = ("headers", "body")
 
     app: AsgiApp | None = None
-    """An ASGI application that runs in this process and takes the requests, or its import path."""
+    """An ASGI application that runs in this process and receives the requests, or its import path."""
     endpoint: Annotated[str, Field(validate_default=True)] = ""
-    """Where requests go. Empty: where an `app` has what this type speaks (`default_endpoint`)."""
+    """The URL for requests. Empty: the usual path of this type in an `app` (`default_endpoint`)."""
     headers: dict[str, str] = Field(default_factory=dict)
     streaming: bool = False
     retries: NotNegative = 2
@@ -50,7 +50,7 @@ class HttpAgent(AnyAgent):
 
     @property
     def secrets(self) -> list[str]:
-        """Values that must never be shown: credentials in its address, headers and server."""
+        """Credentials in the URL, headers and server, which must be redacted."""
         return [*url_secrets(self.endpoint), *header_secrets(self.headers), *super().secrets]
 
     @property
@@ -59,7 +59,7 @@ class HttpAgent(AnyAgent):
 
     @property
     def default_endpoint(self) -> str:
-        """Where requests to an `app` go that is given without an endpoint."""
+        """The URL for requests to an `app` without an endpoint."""
         return IN_PROCESS
 
     @field_validator("app", mode="before")

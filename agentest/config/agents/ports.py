@@ -1,48 +1,48 @@
-"""`{port}`: where a free port comes to stand, in an agent's addresses and in what starts its server."""
+"""The placeholder `{port}` for a free port in an agent's URLs and in its server's command."""
 
 from __future__ import annotations
 
 import re
 
 PORT = "{port}"
-"""As it is kept and shown; users may write `{{port}}`, too."""
-_ANYWHERE = re.compile(r"\{\{\s*port\s*\}\}|(?<![${])\{port\}")
-"""`${port}` is a variable of the shell."""
-_OF_A_HOST = re.compile(r"^(\w+://[^/?#]*:)(?:\{\{\s*port\s*\}\}|\{port\})(?=[/?#]|$)")
-"""In an address it stands for its port alone: in the path, `{{port}}` may be something saved before."""
+"""The normal form. Users may also write `{{port}}`."""
+_PLACEHOLDER = re.compile(r"\{\{\s*port\s*\}\}|(?<![${])\{port\}")
+"""`${port}` is a shell variable."""
+_URL_PORT = re.compile(r"^(\w+://[^/?#]*:)(?:\{\{\s*port\s*\}\}|\{port\})(?=[/?#]|$)")
+"""Only in the port position of a URL: in the path, `{{port}}` may be a saved value."""
 _ANY_PORT = 9
 
 
 def normal_address(url: str) -> str:
-    """The address with the placeholder in the form in which it is kept."""
-    return _OF_A_HOST.sub(rf"\1{PORT}", url)
+    """Return the URL with the placeholder in normal form."""
+    return _URL_PORT.sub(rf"\1{PORT}", url)
 
 
 def normal_text(text: str) -> str:
-    """A text with the placeholder in the form in which it is kept."""
-    return _ANYWHERE.sub(PORT, text)
+    """Return the text with the placeholder in normal form."""
+    return _PLACEHOLDER.sub(PORT, text)
 
 
 def address_at(url: str, port: int) -> str:
-    """The address with this port."""
-    return _OF_A_HOST.sub(rf"\g<1>{port}", url)
+    """Return the URL with this port."""
+    return _URL_PORT.sub(rf"\g<1>{port}", url)
 
 
 def text_at(text: str, port: int) -> str:
-    """A text with this port."""
-    return _ANYWHERE.sub(str(port), text)
+    """Return the text with this port."""
+    return _PLACEHOLDER.sub(str(port), text)
 
 
 def sample(url: str) -> str:
-    """The address as it may look once there is a port, to be checked."""
+    """Return the URL with an example port, to validate it."""
     return address_at(url, _ANY_PORT)
 
 
 def address_awaits_port(url: str) -> bool:
-    """Whether the address has no port yet."""
-    return bool(_OF_A_HOST.match(url))
+    """Return True if the URL contains the placeholder."""
+    return bool(_URL_PORT.match(url))
 
 
 def text_awaits_port(text: str) -> bool:
-    """Whether a text has a place for a port."""
-    return bool(_ANYWHERE.search(text))
+    """Return True if the text contains the placeholder."""
+    return bool(_PLACEHOLDER.search(text))

@@ -1,4 +1,4 @@
-"""What the configuration says of agents that speak OpenAI's Responses."""
+"""Settings of agents that speak OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from agentest.config.agents.tools import AgentTool, joined, system_text, text_of
 
 
 class History(StrEnum):
-    """Who keeps what was said before."""
+    """Where the history of a conversation is stored."""
 
     INPUT = "input"
-    """We do: every request brings all of it."""
+    """Agentest sends the whole history with every request."""
     PREVIOUS_RESPONSE_ID = "previous_response_id"
-    """The server, which is told the response before."""
+    """The server stores it; requests name the previous response."""
     CONVERSATION = "conversation"
-    """The server, which is told the conversation."""
+    """The server stores it; requests name the conversation."""
 
 
 class ResponsesAgent(HttpAgent):
-    """An agent that speaks OpenAI's Responses over HTTP."""
+    """An agent that speaks OpenAI's Responses API over HTTP."""
 
     type: Literal["responses"]
     body: dict[str, Any] = Field(default_factory=dict)

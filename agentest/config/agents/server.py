@@ -1,4 +1,4 @@
-"""What the configuration says of a program that is started for a run, and ended with it."""
+"""Settings of a server program that starts before a run and ends after it."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from agentest.config.fields import Section, has_valid_port, no_bool
 from agentest.support.redaction import secret_values, url_secrets
 from agentest.support.templates import Template
 
-_OF_AGENTS = ("mcp_url", "rest_url", "otlp_url")
+_ADDRESS_PLACEHOLDERS = ("mcp_url", "rest_url", "otlp_url")
 NAMED, IN_A_LIST = "named", "listed"
-"""The two forms of `servers`, which pydantic puts into the places of its errors."""
+"""The two forms of `servers`, which pydantic includes in the locations of errors."""
 
 
 class Server(Section):
-    """How to start a program before the first scenario."""
+    """How to start a server before the first scenario."""
 
     command: str | list[str]
-    """An agent's own server may have `{{mcp_url}}`, `{{rest_url}}`, `{{otlp_url}}` in it, and in `env`; and
-    `{port}`, which then stands in `ready`, too."""
+    """The command. For an agent's own server, it and `env` may contain `{{mcp_url}}`, `{{rest_url}}`,
+    `{{otlp_url}}` and `{port}`; `ready` must contain `{port}`, too."""
     ready: str
     timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
     reuse: bool = True
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
     per_worker: bool = False
-    """Whether each worker of a run starts one of its own, at a port of its own; for an agent's own server."""
+    """If true, each worker starts its own instance at its own port. Only for an agent's own server."""
     name: Annotated[str, Field(min_length=1)] | None = None
-    """What messages and its log are called by; None: by its command."""
+    """Name in messages and logs. None: the command."""
     watch: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
-    """Files, folders and patterns, relative to the configuration, whose change runs `--watch` again."""
+    """Files, folders and patterns, relative to the configuration, that trigger `--watch`."""
 
     @field_validator("command")
     @classmethod
@@ -81,17 +81,17 @@ class Server(Section):
 
     @property
     def is_told_port(self) -> bool:
-        """Whether `command` or `env` has a place for a port."""
+        """True if `command` or `env` contains `{port}`."""
         command = [self.command] if isinstance(self.command, str) else self.command
         return any(map(text_awaits_port, (*command, *self.env.values())))
 
     @property
     def awaits_port(self) -> bool:
-        """Whether it is started at a free port, of which nobody knows before."""
+        """True if the server starts at a free port that is not yet known."""
         return self.is_told_port or address_awaits_port(self.ready)
 
     def at_port(self, port: int) -> Server:
-        """The server at this port. What answers there already is somebody else's, and not used."""
+        """Return the server for this port. It never reuses another process at that port."""
         command = self.command
         return self.model_copy(
             update={
@@ -105,7 +105,7 @@ class Server(Section):
         )
 
     def check_own(self) -> None:
-        """Raise ValueError where an agent's own server is not told the port at which it is waited for."""
+        """Raise ValueError if an agent's own server does not receive the port at which the run expects it."""
         if self.per_worker and not self.awaits_port:
             raise ValueError(
                 "`server.per_worker` starts the agent once in each worker, and all of them would have one "
@@ -132,12 +132,12 @@ class Server(Section):
 
     @property
     def secrets(self) -> list[str]:
-        """Values that must never be shown."""
+        """Values that must be redacted."""
         return [*url_secrets(self.ready), *secret_values(self.env)]
 
 
-def _several(value: Any) -> Any:
-    """What `servers` holds, where it is no server alone."""
+def _reject_single_server(value: Any) -> Any:
+    """Validate `servers` unless it is a single server."""
     alone = isinstance(value, Server) or (
         isinstance(value, Mapping) and isinstance(value.get("command"), str | list)
     )
@@ -146,8 +146,8 @@ def _several(value: Any) -> Any:
     return value
 
 
-def _in_order(value: Mapping[str, Server] | Sequence[Server]) -> list[Server]:
-    """The servers in their order; those that stand under a name have it."""
+def _as_list(value: Mapping[str, Server] | Sequence[Server]) -> list[Server]:
+    """Return the servers in order, with names from the keys of a mapping."""
     if not isinstance(value, Mapping):
         return _distinct(list(value))
     for name, server in value.items():
@@ -157,8 +157,8 @@ def _in_order(value: Mapping[str, Server] | Sequence[Server]) -> list[Server]:
 
 
 def _distinct(servers: list[Server]) -> list[Server]:
-    told = {name for server in servers for name in Template([server.command, server.env]).names}
-    if of_agents := sorted(told & {*_OF_AGENTS}):
+    placeholders = {name for server in servers for name in Template([server.command, server.env]).names}
+    if of_agents := sorted(placeholders & {*_ADDRESS_PLACEHOLDERS}):
         raise ValueError(
             f"{{{{{of_agents[0]}}}}} is known to an agent's own server alone: move the server that needs it "
             "to `agent.server`"
@@ -195,7 +195,7 @@ else:
     Servers = Annotated[
         Annotated[dict[str, Server], Tag(NAMED)] | Annotated[list[Server], Tag(IN_A_LIST)],
         Discriminator(_form),
-        BeforeValidator(_several),
-        AfterValidator(_in_order),
+        BeforeValidator(_reject_single_server),
+        AfterValidator(_as_list),
     ]
     """Servers in the order in which they are started: a list, or a mapping by name."""

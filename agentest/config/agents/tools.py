@@ -1,4 +1,4 @@
-"""The tools that an agent has, as the configuration tells them for judges: names, or whole declarations."""
+"""The agent's tools, as the configuration declares them for judges: names or full declarations."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agentest.support.json_text import NotJson, check_plain, on_one_line
 from agentest.support.spelling import snake_keys
 
 _SCHEMA_KEYS = ("parameters", "input_schema")
-_OF_OTHERS = frozenset({"type", "strict", "title", "output_schema", "annotations", "icons", "_meta"})
-"""What declarations for OpenAI, Anthropic and MCP have besides; it tells judges nothing."""
+_IGNORED_KEYS = frozenset({"type", "strict", "title", "output_schema", "annotations", "icons", "_meta"})
+"""Further keys of declarations for OpenAI, Anthropic and MCP. They do not help judges."""
 
 
 class AgentTool(Section):
-    """One tool. What is not known of it is None."""
+    """One tool. Unknown properties are None."""
 
     name: str = Field(min_length=1)
     description: str | None = None
@@ -27,7 +27,7 @@ class AgentTool(Section):
     @model_validator(mode="before")
     @classmethod
     def _in_any_form(cls, value: Any) -> Any:
-        """A name alone, or a declaration as it is written for OpenAI, Anthropic or MCP."""
+        """Accept a plain name, or a declaration in the form of OpenAI, Anthropic or MCP."""
         if isinstance(value, str):
             return {"name": value}
         if isinstance(value, Mapping) and isinstance(value.get("function"), Mapping):
@@ -36,10 +36,10 @@ class AgentTool(Section):
             return value
         if not isinstance(value, Mapping):
             raise ValueError(f"is {value!r:.80}; write a tool's name, or {{name, description, parameters}}")
-        told = snake_keys(value, {*cls.model_fields, *_SCHEMA_KEYS, *_OF_OTHERS})
+        told = snake_keys(value, {*cls.model_fields, *_SCHEMA_KEYS, *_IGNORED_KEYS})
         if "parameters" not in told and "input_schema" in told:
             told["parameters"] = told.pop("input_schema")
-        return {key: item for key, item in told.items() if key not in _OF_OTHERS}
+        return {key: item for key, item in told.items() if key not in _IGNORED_KEYS}
 
     @field_validator("parameters")
     @classmethod
@@ -49,7 +49,7 @@ class AgentTool(Section):
 
 
 def tools_shown(tools: Sequence[AgentTool] | None) -> str:
-    """The tools for judges, a line each: the name alone, or the declaration as JSON."""
+    """Format tools for judges, one per line: the plain name, or the declaration as JSON."""
     return "\n".join(map(_shown, tools or ()))
 
 
@@ -58,19 +58,19 @@ def _shown(tool: AgentTool) -> str:
     return tool.name if told.keys() == {"name"} else on_one_line(told)
 
 
-_OF_SYSTEM = ("system", "developer")
+_SYSTEM_ROLES = ("system", "developer")
 _SCHEMAS = ("parameters", "input_schema", "inputSchema")
 
 
 def system_text(messages: Any) -> str:
-    """What the messages of the system say, in the order in which they are sent."""
+    """Return the text of the system messages, in order."""
     found = messages if isinstance(messages, list) else ()
-    said = [each for each in found if isinstance(each, Mapping) and each.get("role") in _OF_SYSTEM]
+    said = [each for each in found if isinstance(each, Mapping) and each.get("role") in _SYSTEM_ROLES]
     return joined(text_of(each.get("content")) for each in said)
 
 
 def text_of(content: Any) -> str:
-    """The text of a message: a text, or a list of parts that have one each."""
+    """Return the text of a message: a text, or a list of parts with texts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
@@ -83,12 +83,12 @@ def _text_of_part(part: Any) -> str:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """The texts that say something, with an empty line between them."""
+    """Join non-empty texts with an empty line between them."""
     return "\n\n".join(text for text in texts if text.strip())
 
 
 def tools_in(body: Any) -> tuple[AgentTool, ...]:
-    """The tools that a request declares, in OpenAI's or Anthropic's form; others are left out."""
+    """Return the tools that a request declares in OpenAI's or Anthropic's form."""
     declared = body.get("tools") if isinstance(body, Mapping) else None
     found = {tool.name: tool for tool in _tools(declared if isinstance(declared, list) else ())}
     return tuple(found.values())
@@ -100,7 +100,7 @@ def _tools(declared: Iterable[Any]) -> Iterator[AgentTool]:
             continue
         function = each.get("function")
         told = function if isinstance(function, Mapping) else each
-        name = told.get("name") or told.get("type")  # tools that run at the provider may have a type alone
+        name = told.get("name") or told.get("type")  # provider tools may have only a type
         if isinstance(name, str) and name:
             yield AgentTool(name=name, description=_text(told), parameters=_schema(told))
 

@@ -1,4 +1,4 @@
-"""What the configuration says of an agent behind a WebSocket."""
+"""Settings of agents behind a WebSocket."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from agentest.config.fields import PathText, check_url
 from agentest.support.templates import Template, check_names
 
 _SCHEMES = {"ws": "http", "wss": "https"}
-_OF_TOOLS = ("tool",)
+_TOOL_PLACEHOLDERS = ("tool",)
 
 
 class WebSocketAgent(HttpAgent, DialogueAgent):
-    """An agent that is sent and sends messages over a WebSocket: one for each conversation."""
+    """An agent that exchanges messages over a WebSocket, with one connection per conversation."""
 
     templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
 
     type: Literal["websocket"]
     body: Any = Field(default="{{message}}", validate_default=True)
-    """What is sent for each message of the user, a template: a text as it is, everything else as JSON."""
+    """The message for each user message, with placeholders: text as it is, other values as JSON."""
     subprotocols: list[str] = Field(default_factory=list)
     welcome: PathText | None = None
-    """True for the message that the server sends first, and that is waited for before anything is sent."""
+    """Path that is true for the server's first message, which Agentest waits for before it sends."""
     session: PathText | None = None
-    """Where a message has the server's own id of the session; None: the id is ours."""
+    """Path of the server's session id in a message. None: Agentest creates the id."""
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
         if not Template([self.body, self.endpoint]).names & {"message", "messages"}:
             raise ValueError('the agent would never hear the user: put "{{message}}" into `body`')
         try:
-            check_names(self.tool_response, (), _OF_TOOLS)
+            check_names(self.tool_response, (), _TOOL_PLACEHOLDERS)
         except ValueError as error:
             raise ValueError(f"`tool_response` {error}") from None
         return self
