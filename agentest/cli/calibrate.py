@@ -64,8 +64,8 @@ def calibrate(options: Wish, request: Request) -> ExitCode:
     prepared = prepared_judge(request, options.judge)
     settings = prepared.loaded.config.judge
     if request.options.dry_run:
-        asked = to_ask(questions, labels.conversations, settings.batch, run_metrics(prepared))
-        calls = count(sum(each.calls for each in asked) * settings.samples, "model call")
+        calls_needed = to_ask(questions, labels.conversations, settings.batch, run_metrics(prepared))
+        calls = count(sum(each.calls for each in calls_needed) * settings.samples, "model call")
         say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
         return ExitCode.PASSED
     if options.write:

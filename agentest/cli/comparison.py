@@ -47,6 +47,8 @@ from agentest.support.json_text import Json
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["console", "json", "markdown"]
+COMPARISON = "comparison.json"
+_THIS_RUN = "this run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,116 +98,11 @@ def between_agents(run: MeasuredRun) -> list[Comparison]:
     return [compared(first, other) for other in others]
 
 
-def _of_runs(options: Wish, place: Place) -> Comparison:
-    base, new = _run_files(options, place)
-    before = read_run(base, label_of(base, place))
-    if base.resolve() == new.resolve():
-        raise UsageError(
-            f"both are the same run: {label_of(base, place)}; name two, or none for the latest two "
-            "(`agentest runs` lists them)"
-        )
-    return compared(before, read_run(new, label_of(new, place)))
-
-
-def _of_agents(options: Wish, place: Place) -> list[Comparison]:
-    if options.new:
-        raise UsageError("--agents compares the agents of one run: leave NEW out")
-    path = run_at(options.base or "latest", place, options.config)
-    run = read_run(path, label_of(path, place))
-    if len(run.agents) < 2:
-        raise UsageError(
-            f"--agents: {run.label} has one agent, {run.agents[0] if run.agents else 'none'}; a run of "
-            "several has `compare` in its configuration"
-        )
-    return between_agents(run)
-
-
-def _run_files(options: Wish, place: Place) -> tuple[Path, Path]:
-    if options.base:
-        new = run_at(options.new or "latest", place, options.config)
-        return run_at(options.base, place, options.config), new
-    folder = runs_folder(place, options.config)
-    runs = list(_comparable_runs(folder))
-    if len(runs) < 2:
-        held = "one run is" if runs else "no run is"
-        raise UsageError(
-            f"{held} kept in {place.shown(folder)}, and two are compared: run again, or name files"
-        )
-    latest, *earlier = runs
-    # A partial run shares few scenarios with other runs, so it is the last choice.
-    base = next((run for run in earlier if not _is_part(run)), earlier[0])
-    return _results_file(base), _results_file(latest)
-
-
-def _is_part(run: KeptRun) -> bool:
-    return run.record is not None and run.record.partial
-
-
-def _results_file(run: KeptRun) -> Path:
-    assert run.file
-    return run.file
-
-
-def _comparable_runs(folder: Path) -> Iterator[KeptRun]:
-    """Yield stored runs from the latest on, all of the same command; judge runs are left out."""
-    wanted = None
-    for run in reversed(kept_runs(folder)):
-        record = None if run.under_way else run.record
-        if run.file is None or record is None or record.kind is RunKind.JUDGE:
-            continue
-        cases = record.kind is RunKind.EVAL
-        wanted = cases if wanted is None else wanted
-        if cases is wanted:
-            yield run
-
-
-def _fails_on_regression(options: Wish, place: Place) -> bool:
-    """Return `fail_on_regression` of the configuration; False if the configuration cannot be loaded."""
-    try:
-        path = place.path(options.config) if options.config else find(place.root)
-        return load(path, dict(os.environ)).config.fail_on_regression
-    except ConfigError as error:
-        if place.config or options.config:
-            tell(f"agentest: {error}; so `fail_on_regression` is not known (--fail-on-regression sets it)")
-        return False
-
-
-def _output(comparisons: Sequence[Comparison], options: Wish, place: Place) -> None:
-    if options.output:
-        path = place.path(options.output)
-        try:
-            write_atomically(path, _formatted(comparisons, options).encode())
-        except OSError as error:
-            raise UsageError(f"--output: {path} cannot be written: {error.strerror}") from None
-    elif options.form == "console":
-        show(comparisons)
-    else:
-        Output(sys.stdout).write_bytes(_formatted(comparisons, options))
-
-
 def show(comparisons: Sequence[Comparison], environ: Mapping[str, str] = os.environ) -> None:
     """Print comparisons to the console. Raises OutputError."""
     console = open_console(environ, sys.stdout)
     for comparison in comparisons:
         print_text(comparison, console)
-
-
-def _formatted(comparisons: Sequence[Comparison], options: Wish) -> str:
-    if options.form == "json":
-        documents = [source(as_json(each)) for each in comparisons]
-        return f"[{','.join(documents)}]\n" if options.agents else documents[0]
-    if options.form == "markdown":
-        return clean_rows("\n".join(map(as_markdown, comparisons)))
-    from io import StringIO
-
-    text = StringIO()
-    for comparison in comparisons:
-        print_text(comparison, open_console({"NO_COLOR": "1"}, text))
-    return text.getvalue()
-
-
-COMPARISON = "comparison.json"
-_THIS_RUN = "this run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,32 +137,6 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
     except UsageError as error:
         raise UsageError(f"baseline: {error}") from None
     return Baseline(run=run, fail_on_regression=fails)
-
-
-def _planned_run(prepared: Prepared) -> MeasuredRun:
-    """Return the planned run without measurements."""
-    entries = prepared.plan.entries
-    return MeasuredRun(
-        label=_THIS_RUN,
-        started_at="",
-        version="",
-        agents=tuple(prepared.plan.agents),
-        scenarios=tuple(_unmeasured(entry) for entry in entries),
-    )
-
-
-def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
-    if isinstance(entry, ScenarioResult):
-        return measured_scenario(entry)
-    return MeasuredScenario(
-        name=entry.scenario.name,
-        agent=entry.agent,
-        file=entry.file,
-        line=entry.scenario.line,
-        status=Status.SKIPPED,
-        scripted=False,
-        planned=entry.conversations,
-    )
 
 
 class Against:
@@ -344,6 +215,144 @@ class Told:
             show(self._against.comparisons, self._environ)
 
 
+def in_a_line(against: Against) -> str:
+    """Return the comparison in one line, for runs without a console reporter."""
+    parts = [(headline(each), regressions_overall(each)) for each in against.comparisons]
+    return "; ".join(text for part in parts for text in part if text)
+
+
+def write_comparison(against: Against, folder: Path) -> None:
+    """Write comparison.json. Raises OSError."""
+    write_atomically(folder / COMPARISON, as_json(against.comparisons[0]).encode())
+
+
+def _of_runs(options: Wish, place: Place) -> Comparison:
+    base, new = _run_files(options, place)
+    before = read_run(base, label_of(base, place))
+    if base.resolve() == new.resolve():
+        raise UsageError(
+            f"both are the same run: {label_of(base, place)}; name two, or none for the latest two "
+            "(`agentest runs` lists them)"
+        )
+    return compared(before, read_run(new, label_of(new, place)))
+
+
+def _of_agents(options: Wish, place: Place) -> list[Comparison]:
+    if options.new:
+        raise UsageError("--agents compares the agents of one run: leave NEW out")
+    path = run_at(options.base or "latest", place, options.config)
+    run = read_run(path, label_of(path, place))
+    if len(run.agents) < 2:
+        raise UsageError(
+            f"--agents: {run.label} has one agent, {run.agents[0] if run.agents else 'none'}; a run of "
+            "several has `compare` in its configuration"
+        )
+    return between_agents(run)
+
+
+def _run_files(options: Wish, place: Place) -> tuple[Path, Path]:
+    if options.base:
+        new = run_at(options.new or "latest", place, options.config)
+        return run_at(options.base, place, options.config), new
+    folder = runs_folder(place, options.config)
+    runs = list(_comparable_runs(folder))
+    if len(runs) < 2:
+        count_text = "one run is" if runs else "no run is"
+        raise UsageError(
+            f"{count_text} kept in {place.shown(folder)}, and two are compared: run again, or name files"
+        )
+    latest, *earlier = runs
+    # A partial run shares few scenarios with other runs, so it is the last choice.
+    base = next((run for run in earlier if not _is_part(run)), earlier[0])
+    return _results_file(base), _results_file(latest)
+
+
+def _is_part(run: KeptRun) -> bool:
+    return run.record is not None and run.record.partial
+
+
+def _results_file(run: KeptRun) -> Path:
+    assert run.file
+    return run.file
+
+
+def _comparable_runs(folder: Path) -> Iterator[KeptRun]:
+    """Yield stored runs from the latest on, all of the same command; judge runs are left out."""
+    wanted = None
+    for run in reversed(kept_runs(folder)):
+        record = None if run.under_way else run.record
+        if run.file is None or record is None or record.kind is RunKind.JUDGE:
+            continue
+        cases = record.kind is RunKind.EVAL
+        wanted = cases if wanted is None else wanted
+        if cases is wanted:
+            yield run
+
+
+def _fails_on_regression(options: Wish, place: Place) -> bool:
+    """Return `fail_on_regression` of the configuration; False if the configuration cannot be loaded."""
+    try:
+        path = place.path(options.config) if options.config else find(place.root)
+        return load(path, dict(os.environ)).config.fail_on_regression
+    except ConfigError as error:
+        if place.config or options.config:
+            tell(f"agentest: {error}; so `fail_on_regression` is not known (--fail-on-regression sets it)")
+        return False
+
+
+def _output(comparisons: Sequence[Comparison], options: Wish, place: Place) -> None:
+    if options.output:
+        path = place.path(options.output)
+        try:
+            write_atomically(path, _formatted(comparisons, options).encode())
+        except OSError as error:
+            raise UsageError(f"--output: {path} cannot be written: {error.strerror}") from None
+    elif options.form == "console":
+        show(comparisons)
+    else:
+        Output(sys.stdout).write_bytes(_formatted(comparisons, options))
+
+
+def _formatted(comparisons: Sequence[Comparison], options: Wish) -> str:
+    if options.form == "json":
+        documents = [source(as_json(each)) for each in comparisons]
+        return f"[{','.join(documents)}]\n" if options.agents else documents[0]
+    if options.form == "markdown":
+        return clean_rows("\n".join(map(as_markdown, comparisons)))
+    from io import StringIO
+
+    text = StringIO()
+    for comparison in comparisons:
+        print_text(comparison, open_console({"NO_COLOR": "1"}, text))
+    return text.getvalue()
+
+
+def _planned_run(prepared: Prepared) -> MeasuredRun:
+    """Return the planned run without measurements."""
+    entries = prepared.plan.entries
+    return MeasuredRun(
+        label=_THIS_RUN,
+        started_at="",
+        version="",
+        agents=tuple(prepared.plan.agents),
+        scenarios=tuple(_unmeasured(entry) for entry in entries),
+    )
+
+
+def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
+    if isinstance(entry, ScenarioResult):
+        return measured_scenario(entry)
+    return MeasuredScenario(
+        name=entry.scenario.name,
+        agent=entry.agent,
+        file=entry.file,
+        line=entry.scenario.line,
+        status=Status.SKIPPED,
+        scripted=False,
+        planned=entry.conversations,
+    )
+
+
 def _regression(change: ScenarioChange) -> Regression:
     shown = change.pair.shown
     return Regression(
@@ -358,17 +367,6 @@ def _regression(change: ScenarioChange) -> Regression:
 def _message(change: ScenarioChange) -> str:
     figures = [f"{row.name} {row.base:.2f} → {row.new:.2f}" for row in changed_rows(change)]
     return "\n".join([story(change), *figures])
-
-
-def in_a_line(against: Against) -> str:
-    """Return the comparison in one line, for runs without a console reporter."""
-    parts = [(headline(each), regressions_overall(each)) for each in against.comparisons]
-    return "; ".join(text for part in parts for text in part if text)
-
-
-def write_comparison(against: Against, folder: Path) -> None:
-    """Write comparison.json. Raises OSError."""
-    write_atomically(folder / COMPARISON, as_json(against.comparisons[0]).encode())
 
 
 def _key(result: ScenarioResult) -> tuple[str, str, str]:

@@ -115,12 +115,13 @@ class EvalRecipe:
     def prepared(self, root: Path) -> Prepared:
         from agentest.adk.plan import prepare_eval
 
-        asked, old = self.evaluation, self.evaluation.request.root
+        evaluation, old = self.evaluation, self.evaluation.request.root
         criteria, session, mocks = (
-            path and moved(path, old, root) for path in (asked.criteria, asked.initial_session, asked.mocks)
+            path and moved(path, old, root)
+            for path in (evaluation.criteria, evaluation.initial_session, evaluation.mocks)
         )
-        request = _moved(asked.request, root)
-        there = replace(asked, request=request, criteria=criteria, initial_session=session, mocks=mocks)
+        request = _moved(evaluation.request, root)
+        there = replace(evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks)
         return prepare_eval(there)
 
 

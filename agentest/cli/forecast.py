@@ -42,16 +42,6 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 
-def _planned(unit: Unit, parallel: bool) -> Planned:
-    return Planned(
-        name=unit.scenario.name,
-        agent=unit.agent,
-        conversations=unit.conversations - len(unit.kept.conversations),
-        in_turn=not unit.is_parallel(parallel),
-        line=unit.about.line,
-    )
-
-
 def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
     """Yield the expected duration and cost as lines.
 
@@ -67,20 +57,6 @@ def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
     if most_calls:
         yield f"cost: not known either, as nobody knows how many tokens {most_calls:,} calls at most take"
         yield from _prices(prepared)
-
-
-def _prices(prepared: Prepared) -> Iterator[str]:
-    from agentest.models.budget import price_of
-
-    for name in dict.fromkeys(filter(None, prepared.model_names.values())):
-        price = price_of(name)
-        if price is None:
-            yield f"  {name}: its price is not known"
-        else:
-            each = (
-                f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"
-            )
-            yield f"  {name}: {each}"
 
 
 def spending_of(
@@ -101,3 +77,27 @@ def spending_of(
         earlier_answers=prepared.kept.answers if prepared.kept else None,
         resumed_by=kind.resumed_by,
     )
+
+
+def _planned(unit: Unit, parallel: bool) -> Planned:
+    return Planned(
+        name=unit.scenario.name,
+        agent=unit.agent,
+        conversations=unit.conversations - len(unit.kept.conversations),
+        in_turn=not unit.is_parallel(parallel),
+        line=unit.about.line,
+    )
+
+
+def _prices(prepared: Prepared) -> Iterator[str]:
+    from agentest.models.budget import price_of
+
+    for name in dict.fromkeys(filter(None, prepared.model_names.values())):
+        price = price_of(name)
+        if price is None:
+            yield f"  {name}: its price is not known"
+        else:
+            each = (
+                f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"
+            )
+            yield f"  {name}: {each}"

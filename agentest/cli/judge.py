@@ -52,23 +52,6 @@ def for_finished(
     return replace(plan, entries=tuple(entries), units=units), by_scope
 
 
-def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
-    """Return ERRORED if the run ended before the scenario started, SKIPPED if it was not part of the run."""
-    status, why = Status.SKIPPED, "the results hold no conversation of it"
-    if planned:
-        status, why = Status.ERRORED, f"of {planned} conversations the earlier run held none"
-    verdict = Verdict(status, (Reason(status, ReasonKind.FILE, why),))
-    return ScenarioResult(
-        unit.scenario.name, unit.agent, unit.file, unit.scenario.line, verdict, planned=planned or 0
-    )
-
-
-def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
-    message = f"the results hold conversations of {name!r} with agent {agent!r}, but no scenario defines it"
-    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
-    return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
-
-
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     """Judge the conversations in an earlier run's results again. Raises UsageError."""
     from agentest.store.reader import conversations_of, planned_of, read_results
@@ -91,6 +74,23 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
     return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.head.summary.unclaimed_calls))
+
+
+def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
+    """Return ERRORED if the run ended before the scenario started, SKIPPED if it was not part of the run."""
+    status, why = Status.SKIPPED, "the results hold no conversation of it"
+    if planned:
+        status, why = Status.ERRORED, f"of {planned} conversations the earlier run held none"
+    verdict = Verdict(status, (Reason(status, ReasonKind.FILE, why),))
+    return ScenarioResult(
+        unit.scenario.name, unit.agent, unit.file, unit.scenario.line, verdict, planned=planned or 0
+    )
+
+
+def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
+    message = f"the results hold conversations of {name!r} with agent {agent!r}, but no scenario defines it"
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+    return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
 
 
 def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:

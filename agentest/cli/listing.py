@@ -49,6 +49,15 @@ def listing(prepared: Prepared) -> Iterator[str]:
             yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
 
 
+def broken(prepared: Prepared) -> list[ScenarioResult]:
+    """Return the files and scenarios that could not be loaded."""
+    return [
+        entry
+        for entry in prepared.plan.entries
+        if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED
+    ]
+
+
 def _conversations_left(unit: Unit) -> int:
     """Return the number of conversations that still have to run."""
     return 0 if unit.kept.result else unit.conversations - len(unit.kept.conversations)
@@ -63,8 +72,10 @@ def _run_count(unit: Unit) -> str:
 
 def _criteria(prepared: Prepared, file: str) -> str:
     """Return the criteria of a file's cases. With the default criteria, a case can have fewer."""
-    held = [(unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders]
-    least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in held}
+    unit_graders = [
+        (unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders
+    ]
+    least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in unit_graders}
     shown = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
     return "held to " + ", ".join(shown)
 
@@ -75,12 +86,3 @@ def _rubrics(prepared: Prepared, file: str) -> list[str]:
     return rubric_lines(
         grader for unit in prepared.plan.units if unit.file == file for grader in unit.graders
     )
-
-
-def broken(prepared: Prepared) -> list[ScenarioResult]:
-    """Return the files and scenarios that could not be loaded."""
-    return [
-        entry
-        for entry in prepared.plan.entries
-        if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED
-    ]

@@ -78,36 +78,6 @@ def sender(url: str, environ: Mapping[str, str]) -> Send:
     return send
 
 
-def _response(send: Send, line: bytes, url: str) -> bytes:
-    try:
-        answer = send(line)
-    except (OSError, HTTPException) as error:
-        problem = f"the mock server at {url} cannot be reached: {error}"
-    else:
-        if answer.lstrip()[:1] in (b"", b"{", b"["):
-            return answer
-        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
-    tell(f"agentest: {problem}")
-    return _error_response(line, problem)
-
-
-def _error_response(line: bytes, problem: str) -> bytes:
-    """Return JSON-RPC errors for the requests in a message; b"" if it has only notifications."""
-    try:
-        message: Any = json.loads(line)
-    except ValueError:
-        return b""
-    requests = message if isinstance(message, list) else [message]
-    errors = [
-        {"jsonrpc": "2.0", "id": each["id"], "error": {"code": _UNREACHABLE, "message": problem}}
-        for each in requests
-        if isinstance(each, dict) and "id" in each and "method" in each
-    ]
-    if not errors:
-        return b""
-    return json.dumps(errors if isinstance(message, list) else errors[0]).encode()
-
-
 def url_of(given: str | None) -> str:
     """Return the mock server's URL, given or from the environment.
 
@@ -141,6 +111,36 @@ def mcp_tools(request: Request, *, check: bool) -> ExitCode:
         for line in _lines(tools, check=check):
             say(clean(loaded.redact(line)))
     return ExitCode.FAILED if check and any(tools.changes for tools in found) else ExitCode.PASSED
+
+
+def _response(send: Send, line: bytes, url: str) -> bytes:
+    try:
+        answer = send(line)
+    except (OSError, HTTPException) as error:
+        problem = f"the mock server at {url} cannot be reached: {error}"
+    else:
+        if answer.lstrip()[:1] in (b"", b"{", b"["):
+            return answer
+        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
+    tell(f"agentest: {problem}")
+    return _error_response(line, problem)
+
+
+def _error_response(line: bytes, problem: str) -> bytes:
+    """Return JSON-RPC errors for the requests in a message; b"" if it has only notifications."""
+    try:
+        message: Any = json.loads(line)
+    except ValueError:
+        return b""
+    requests = message if isinstance(message, list) else [message]
+    errors = [
+        {"jsonrpc": "2.0", "id": each["id"], "error": {"code": _UNREACHABLE, "message": problem}}
+        for each in requests
+        if isinstance(each, dict) and "id" in each and "method" in each
+    ]
+    if not errors:
+        return b""
+    return json.dumps(errors if isinstance(message, list) else errors[0]).encode()
 
 
 def _lines(tools: RealTools, *, check: bool) -> list[str]:

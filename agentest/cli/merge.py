@@ -90,10 +90,10 @@ def _settings(place: Place, config: Path | None, environ: Mapping[str, str]) -> 
 def _reports(options: Wish, settings: Config | None, place: Place) -> tuple[WantedReport, ...]:
     """Return the requested reports, or those of the configuration. Raises UsageError."""
     try:
-        asked = wanted_reports(options.reporters, place.here)
+        requested = wanted_reports(options.reporters, place.here)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
-    reports = asked or wanted_reports(settings.reporters if settings else ("console",), place.root)
+    reports = requested or wanted_reports(settings.reporters if settings else ("console",), place.root)
     check_can_be_written(reports)
     return reports
 

@@ -39,6 +39,16 @@ def doctor(request: Request) -> ExitCode:
     return ExitCode.PASSED
 
 
+def init(options: Wish) -> ExitCode:
+    """Write a project's first files and print the next steps. Raises UsageError."""
+    begun = begin(options)
+    for line in (*_file_lines(begun.files), *_next_steps(options.folder, begun)):
+        say(line)
+    for note in begun.notes:
+        tell(f"agentest: {note}")
+    return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
+
+
 def _print_progress(what: str) -> None:
     tell(f"agentest: {what}")
 
@@ -80,16 +90,6 @@ def _indented(row: str) -> Iterator[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def init(options: Wish) -> ExitCode:
-    """Write a project's first files and print the next steps. Raises UsageError."""
-    begun = begin(options)
-    for line in (*_file_lines(begun.files), *_next_steps(options.folder, begun)):
-        say(line)
-    for note in begun.notes:
-        tell(f"agentest: {note}")
-    return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
 
 
 def _file_lines(files: tuple[Filed, ...]) -> Iterator[str]:

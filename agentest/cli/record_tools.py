@@ -122,6 +122,71 @@ class RecordedRun(LiveRun):
         return LiveAgents(on_mocks, keeping.keep_span, keeping.keep_output)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Recorded calls, and the files to write."""
+
+    prepared: Prepared
+    recorder: Recorder
+    at: Targets
+    tool_list: Mapping[str, Path]
+    """Maps an agent to the file with the tool list of its MCP server."""
+    shown: Callable[[Path], str]
+    """Formats a path for the user."""
+    turns: tuple[Turn, ...] = ()
+    """Turns of the conversation to write as a scenario."""
+
+
+def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str, Path]]:
+    """Set a tool list file for each agent with an MCP server, and return the files by agent.
+
+    The file is written when the server is opened.
+    """
+    root, kept, agents = prepared.request.root, {}, {}
+    for name, agent in prepared.plan.agents.items():
+        if agent.mcp_mock and agent.mcp_mock.upstream:
+            if agent.mcp_mock.tools is None:
+                told = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
+                agent = agent.model_copy(update={"mcp_mock": told})
+            assert agent.mcp_mock
+            kept[name] = root / str(agent.mcp_mock.tools)
+        agents[name] = agent
+    return replace(prepared, plan=replace(prepared.plan, agents=agents)), kept
+
+
+@contextmanager
+def tool_list_anew(at: Targets) -> Iterator[None]:
+    """With --force, remove the tool list so that it is recorded again, and restore it if it is not."""
+    before = at.tool_list.read_bytes() if at.force and at.tool_list.exists() else None
+    if before is not None:
+        at.tool_list.unlink()
+    try:
+        yield
+    finally:
+        if before is not None and not at.tool_list.exists():
+            at.tool_list.write_bytes(before)
+
+
+def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:
+    """Write the mocks and print the files. Returns True if any tool call was recorded. Raises UsageError.
+
+    Args:
+        wanted: True to print why nothing was recorded.
+    """
+    gathered = _gathered(recording)
+    for note in gathered.notes:
+        tell(f"agentest: {note}")
+    if not gathered.tools:
+        if wanted:
+            tell(f"agentest: {_nothing_recorded_message(recording, gathered)}")
+        return False
+    module = module_of(gathered.tools, recording.at.stem)
+    write_module(module, recording.at)
+    for row in _summary_lines(recording, gathered, module):
+        say(row)
+    return True
+
+
 def _check(options: Wish) -> None:
     if options.serve and options.say:
         raise UsageError("--serve talks to nobody: leave --say out, or --serve")
@@ -223,71 +288,6 @@ async def _serve(prepared: Prepared, recorder: Recorder, stack: AsyncExitStack) 
         say(f"{name}  {url}")
     say("Give the agent these addresses and use it; Ctrl-C ends, and writes the mocks.")
     await anyio.sleep_forever()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """Recorded calls, and the files to write."""
-
-    prepared: Prepared
-    recorder: Recorder
-    at: Targets
-    tool_list: Mapping[str, Path]
-    """Maps an agent to the file with the tool list of its MCP server."""
-    shown: Callable[[Path], str]
-    """Formats a path for the user."""
-    turns: tuple[Turn, ...] = ()
-    """Turns of the conversation to write as a scenario."""
-
-
-def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str, Path]]:
-    """Set a tool list file for each agent with an MCP server, and return the files by agent.
-
-    The file is written when the server is opened.
-    """
-    root, kept, agents = prepared.request.root, {}, {}
-    for name, agent in prepared.plan.agents.items():
-        if agent.mcp_mock and agent.mcp_mock.upstream:
-            if agent.mcp_mock.tools is None:
-                told = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
-                agent = agent.model_copy(update={"mcp_mock": told})
-            assert agent.mcp_mock
-            kept[name] = root / str(agent.mcp_mock.tools)
-        agents[name] = agent
-    return replace(prepared, plan=replace(prepared.plan, agents=agents)), kept
-
-
-@contextmanager
-def tool_list_anew(at: Targets) -> Iterator[None]:
-    """With --force, remove the tool list so that it is recorded again, and restore it if it is not."""
-    before = at.tool_list.read_bytes() if at.force and at.tool_list.exists() else None
-    if before is not None:
-        at.tool_list.unlink()
-    try:
-        yield
-    finally:
-        if before is not None and not at.tool_list.exists():
-            at.tool_list.write_bytes(before)
-
-
-def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:
-    """Write the mocks and print the files. Returns True if any tool call was recorded. Raises UsageError.
-
-    Args:
-        wanted: True to print why nothing was recorded.
-    """
-    gathered = _gathered(recording)
-    for note in gathered.notes:
-        tell(f"agentest: {note}")
-    if not gathered.tools:
-        if wanted:
-            tell(f"agentest: {_nothing_recorded_message(recording, gathered)}")
-        return False
-    module = module_of(gathered.tools, recording.at.stem)
-    write_module(module, recording.at)
-    for row in _summary_lines(recording, gathered, module):
-        say(row)
-    return True
 
 
 def _gathered(recording: Recording) -> Gathered:

@@ -32,6 +32,10 @@ from agentest.support.text import count
 
 _OPTION = "--resume"
 _SHOWN = 3
+COUNTS = "counts"
+"""Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
+_BY_COUNTS = "numbers of conversations"
+_NO_TIME = Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
 
 
 def resumed(
@@ -77,6 +81,62 @@ def resumed(
     going_on = _ResumedRun(run=run, earlier=earlier, units=plan.units)
     notes = (*prepared.notes, f"{_OPTION}: {going_on.note(prepared)}")
     return replace(prepared, plan=plan, notes=notes, kept=going_on.kept_run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """Durations of scenarios in an earlier run, used to split a run into equal parts."""
+
+    run: str
+    """Name of the earlier run."""
+    earlier: Earlier
+
+    def cost(self, unit: Unit) -> int:
+        """Return the expected milliseconds of a unit; the average of all units if this one is new."""
+        took = self.earlier.took.get((unit.scenario.name, unit.agent)) or sum(
+            self.earlier.took.values(), _NO_TIME
+        )
+        seconds = (took.talking_s + took.judging_s) / took.conversations
+        return round(1000 * seconds * unit.conversations)
+
+
+def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> Prepared:
+    """Return the run with only the scenarios of a shard.
+
+    Args:
+        by: a run whose durations decide the split, or `counts`. None for the latest complete stored run, or
+            `counts` if there is none.
+
+    Raises UsageError if the run does not exist.
+    """
+    durations = _durations(prepared, by, kind)
+    costs = _costs(prepared.plan, durations)
+    numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
+    # Entries that do not run go to the first shard, which always has something to run if any shard has.
+    mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
+    return as_part(prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS)
+
+
+def as_part(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
+    """Return the run as a shard that contains the named scenarios."""
+    plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
+    part = Part(
+        shard=shard,
+        split_by=split_by,
+        scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},
+        whole=len(_places(prepared.plan)),
+        filtered=prepared.is_partial,
+        **_fingerprints(prepared),
+    )
+    note = f"--shard {shard}: {len(_places(plan))} of {_scenario_count(prepared.plan)}, split by {split_by}"
+    if not plan.entries:
+        note += "; there is nothing to do in this part"
+    return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
+
+
+def name_of(entry: Entry) -> str:
+    """Return the name of a scenario, whether it runs or not."""
+    return entry.scenario.name if isinstance(entry, Unit) else entry.name
 
 
 def _latest_unfinished(prepared: Prepared, kind: RunKind, shard: Shard | None) -> finding.KeptRun | None:
@@ -232,68 +292,6 @@ class _Conversations:
     def __iter__(self) -> Iterator[ConversationFinished]:
         for place, numbers in self.numbers.items():
             yield from self.earlier.events(place, iter(numbers))
-
-
-COUNTS = "counts"
-"""Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
-_BY_COUNTS = "numbers of conversations"
-_NO_TIME = Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durations:
-    """Durations of scenarios in an earlier run, used to split a run into equal parts."""
-
-    run: str
-    """Name of the earlier run."""
-    earlier: Earlier
-
-    def cost(self, unit: Unit) -> int:
-        """Return the expected milliseconds of a unit; the average of all units if this one is new."""
-        took = self.earlier.took.get((unit.scenario.name, unit.agent)) or sum(
-            self.earlier.took.values(), _NO_TIME
-        )
-        seconds = (took.talking_s + took.judging_s) / took.conversations
-        return round(1000 * seconds * unit.conversations)
-
-
-def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> Prepared:
-    """Return the run with only the scenarios of a shard.
-
-    Args:
-        by: a run whose durations decide the split, or `counts`. None for the latest complete stored run, or
-            `counts` if there is none.
-
-    Raises UsageError if the run does not exist.
-    """
-    durations = _durations(prepared, by, kind)
-    costs = _costs(prepared.plan, durations)
-    numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
-    # Entries that do not run go to the first shard, which always has something to run if any shard has.
-    mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
-    return as_part(prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS)
-
-
-def as_part(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
-    """Return the run as a shard that contains the named scenarios."""
-    plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
-    part = Part(
-        shard=shard,
-        split_by=split_by,
-        scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},
-        whole=len(_places(prepared.plan)),
-        filtered=prepared.is_partial,
-        **_fingerprints(prepared),
-    )
-    note = f"--shard {shard}: {len(_places(plan))} of {_scenario_count(prepared.plan)}, split by {split_by}"
-    if not plan.entries:
-        note += "; there is nothing to do in this part"
-    return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
-
-
-def name_of(entry: Entry) -> str:
-    """Return the name of a scenario, whether it runs or not."""
-    return entry.scenario.name if isinstance(entry, Unit) else entry.name
 
 
 def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations | None:

@@ -220,9 +220,9 @@ def last_words(prepared: Prepared, journal: Journal | None, kind: Kind) -> str:
     if journal is None or not journal.held:
         return ""
     path = _shown(journal.path, prepared)
-    held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
+    finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
     goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
-    words = f"agentest: {path} holds {held}; {goes_on}agentest judge {path} judges again what is there"
+    words = f"agentest: {path} holds {finished}; {goes_on}agentest judge {path} judges again what is there"
     return in_log(clean(prepared.loaded.redact(words))) + "\n"
 
 

@@ -49,6 +49,8 @@ class FixedNames:
 
 
 LATEST = FixedNames(journal=JOURNAL, reports=FILES)
+
+
 JUDGED = FixedNames(
     journal="judged.jsonl", reports={"json": "judged.json", "junit": "judged.xml", "html": "judged.html"}
 )
@@ -85,17 +87,6 @@ class Keeping:
             record = with_end(self.record, result)
             yield from _problem_of(partial(write_record, self.folder.path, record), self.folder.path / RECORD)
         prune(self.folder.output_dir, self.keep_runs)
-
-
-def _in_folder(report: WantedReport) -> bool:
-    return report.path is None and report.name in FILES
-
-
-def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
-    try:
-        write()
-    except OSError as error:
-        yield f"{path} could not be written ({error.strerror or error})"
 
 
 @contextmanager
@@ -139,6 +130,112 @@ def kept(
             keep_output=_server_logs(folder, note, stack),
             keep_runs=prepared.loaded.config.keep_runs,
         )
+
+
+class Kind(Protocol):
+    """Kind of a run: the source of its conversations and the names of its files."""
+
+    @property
+    def name(self) -> RunKind:
+        """Kind stored in the run's record."""
+        ...
+
+    @property
+    def fixed(self) -> FixedNames:
+        """Names of the run's files in `output_dir`."""
+        ...
+
+    @property
+    def spans(self) -> bool:
+        """True if agents can send spans."""
+        ...
+
+    @property
+    def resumed_by(self) -> str:
+        """Command that resumes an interrupted run; "" if there is none."""
+        ...
+
+    @property
+    def earlier(self) -> bool:
+        """True if the conversations come from an earlier run."""
+        ...
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How another process prepares the run; None for a run of scenarios."""
+        ...
+
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        """Return the source of conversations, which stores their output in `keeping`, if given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """Run conversations with the agents."""
+
+    name: RunKind = RunKind.RUN
+    fixed: FixedNames = LATEST
+    spans: bool = True
+    earlier: bool = False
+    resumed_by: str = "agentest run --resume"
+    recipe: Recipe | None = None
+
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        from agentest.runner.sources import LiveAgents
+
+        if keeping is None:
+            return LiveAgents()
+        return LiveAgents(keep_span=keeping.keep_span, keep_output=keeping.keep_output)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """Judge conversations of an earlier run again; the results have their own file names."""
+
+    conversations: Mapping[str, Sequence[Conversation]]
+    """Conversations by the scope of their unit."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Warnings about calls that belong to no conversation."""
+    name: RunKind = RunKind.JUDGE
+    fixed: FixedNames = JUDGED
+    spans: bool = False
+    earlier: bool = True
+    resumed_by: str = ""
+    recipe: Recipe | None = None
+
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        from agentest.runner.sources import EarlierRun
+
+        del keeping  # no agent runs
+        return EarlierRun(self.conversations, self.unclaimed)
+
+
+LIVE = LiveRun()
+
+
+def eval_of(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
+    """Return the kind of an evaluation run, with the command that resumes it.
+
+    Args:
+        words: positional arguments, because only they name the evaluation sets.
+        options: names and values of the options that decide what runs.
+    """
+    given = (
+        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, 1)
+    )
+    return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))
+
+
+def _in_folder(report: WantedReport) -> bool:
+    return report.path is None and report.name in FILES
+
+
+def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
+    try:
+        write()
+    except OSError as error:
+        yield f"{path} could not be written ({error.strerror or error})"
 
 
 def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mapping[str, str]) -> RunRecord:
@@ -251,98 +348,3 @@ def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):
         if {entry.name for entry in folder.iterdir()} <= nothing:
             shutil.rmtree(folder)
-
-
-class Kind(Protocol):
-    """Kind of a run: the source of its conversations and the names of its files."""
-
-    @property
-    def name(self) -> RunKind:
-        """Kind stored in the run's record."""
-        ...
-
-    @property
-    def fixed(self) -> FixedNames:
-        """Names of the run's files in `output_dir`."""
-        ...
-
-    @property
-    def spans(self) -> bool:
-        """True if agents can send spans."""
-        ...
-
-    @property
-    def resumed_by(self) -> str:
-        """Command that resumes an interrupted run; "" if there is none."""
-        ...
-
-    @property
-    def earlier(self) -> bool:
-        """True if the conversations come from an earlier run."""
-        ...
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """How another process prepares the run; None for a run of scenarios."""
-        ...
-
-    def source(self, keeping: Keeping | None) -> SourceFactory:
-        """Return the source of conversations, which stores their output in `keeping`, if given."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LiveRun:
-    """Run conversations with the agents."""
-
-    name: RunKind = RunKind.RUN
-    fixed: FixedNames = LATEST
-    spans: bool = True
-    earlier: bool = False
-    resumed_by: str = "agentest run --resume"
-    recipe: Recipe | None = None
-
-    def source(self, keeping: Keeping | None) -> SourceFactory:
-        from agentest.runner.sources import LiveAgents
-
-        if keeping is None:
-            return LiveAgents()
-        return LiveAgents(keep_span=keeping.keep_span, keep_output=keeping.keep_output)
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRun:
-    """Judge conversations of an earlier run again; the results have their own file names."""
-
-    conversations: Mapping[str, Sequence[Conversation]]
-    """Conversations by the scope of their unit."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Warnings about calls that belong to no conversation."""
-    name: RunKind = RunKind.JUDGE
-    fixed: FixedNames = JUDGED
-    spans: bool = False
-    earlier: bool = True
-    resumed_by: str = ""
-    recipe: Recipe | None = None
-
-    def source(self, keeping: Keeping | None) -> SourceFactory:
-        from agentest.runner.sources import EarlierRun
-
-        del keeping  # no agent runs
-        return EarlierRun(self.conversations, self.unclaimed)
-
-
-LIVE = LiveRun()
-
-
-def eval_of(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
-    """Return the kind of an evaluation run, with the command that resumes it.
-
-    Args:
-        words: positional arguments, because only they name the evaluation sets.
-        options: names and values of the options that decide what runs.
-    """
-    given = (
-        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, 1)
-    )
-    return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))

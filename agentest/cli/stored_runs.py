@@ -67,6 +67,23 @@ def show(path: Path, options: Wish, place: Place, environ: Mapping[str, str] = o
     return ExitCode.PASSED
 
 
+def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
+    """List the stored runs, latest first. Raises UsageError if their folder cannot be read."""
+    check_readable(folder)
+    runs = list(reversed(kept_runs(folder)))
+    shown = runs[:most]
+    if form == "json":
+        say(json.dumps([_as_json(run) for run in shown], indent=2))
+    elif not runs:
+        say(f"no run is kept in {folder / RUNS}")
+    else:
+        for row in _table([_HEADINGS, *map(_row, shown)]):
+            say(row)
+        if len(runs) > len(shown):
+            say(f"and {len(runs) - len(shown)} older ones (--all)")
+    return ExitCode.PASSED
+
+
 def _between_agents(result: RunResult) -> Against | None:
     """Return the comparison of the run's agents; None if the run did not compare agents."""
     if not result.comparison or len(result.agents) < 2:
@@ -103,23 +120,6 @@ def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
             + did_you_mean(wanted[0].removeprefix("="), names)
         )
     return replace(result, scenarios=tuple(kept))
-
-
-def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
-    """List the stored runs, latest first. Raises UsageError if their folder cannot be read."""
-    check_readable(folder)
-    runs = list(reversed(kept_runs(folder)))
-    shown = runs[:most]
-    if form == "json":
-        say(json.dumps([_as_json(run) for run in shown], indent=2))
-    elif not runs:
-        say(f"no run is kept in {folder / RUNS}")
-    else:
-        for row in _table([_HEADINGS, *map(_row, shown)]):
-            say(row)
-        if len(runs) > len(shown):
-            say(f"and {len(runs) - len(shown)} older ones (--all)")
-    return ExitCode.PASSED
 
 
 def _as_json(run: KeptRun) -> dict[str, object]:

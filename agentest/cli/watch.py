@@ -23,6 +23,9 @@ from agentest.support.interrupts import heard
 from agentest.support.terminal import tell
 
 Stamps = dict[Path, int]
+_WILDCARDS = frozenset("*?[")
+_TOOL_FILES_FILTER = DefaultFilter()
+"""Ignores files that tools write: `__pycache__`, `.git`, `node_modules`, editor files."""
 
 
 def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
@@ -57,6 +60,85 @@ def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
             return ExitCode.INTERRUPTED
         tell(f"agentest: {_changed_names(changed, request)} changed: running again")
         forget_modules(known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One entry of `watch`: a file, or the files in a folder that match a pattern."""
+
+    entry: str
+    """The entry in the configuration."""
+    folder: Path
+    """The folder, or the file if the entry names one."""
+    pattern: tuple[str, ...]
+    """Pattern for paths relative to the folder; () for the file itself or everything in the folder."""
+
+    @property
+    def looked_at(self) -> Path:
+        """The folder to watch."""
+        return self.folder if self.folder.is_dir() else self.folder.parent
+
+    def has(self, path: Path) -> bool:
+        """Return True if the entry matches a file."""
+        if not path.is_relative_to(self.folder):
+            return False
+        parts = path.relative_to(self.folder).parts
+        # The user chose the folder, so only the path below it is filtered.
+        if parts and not _TOOL_FILES_FILTER(Change.modified, str(Path(*parts))):
+            return False
+        return not self.pattern or matches_any(parts, [self.pattern])
+
+    @property
+    def files(self) -> Iterator[Path]:
+        """Yield the existing files."""
+        if self.folder.is_file():
+            yield self.folder
+        for at, folders, names in os.walk(self.folder):
+            folders[:] = [name for name in folders if _TOOL_FILES_FILTER(Change.modified, name)]
+            yield from (path for name in names if self.has(path := Path(at, name)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedFiles:
+    """All files that restart the servers of a run."""
+
+    entries: tuple[Watched, ...] = ()
+    left_out: tuple[Path, ...] = ()
+    """Folders that runs write to."""
+
+    def has(self, path: Path) -> bool:
+        """Return True if a file is one of them."""
+        written = any(path.is_relative_to(folder) for folder in self.left_out)
+        return not written and any(entry.has(path) for entry in self.entries)
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The existing files."""
+        return frozenset(path for entry in self.entries for path in entry.files if self.has(path))
+
+    @property
+    def folders(self) -> set[Path]:
+        """The folders to watch."""
+        return {entry.looked_at for entry in self.entries if entry.looked_at.is_dir()}
+
+    @property
+    def missing(self) -> list[str]:
+        """Entries that match no existing file."""
+        return [entry.entry for entry in self.entries if not any(True for _ in entry.files)]
+
+
+def watched_files(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
+    """Return the files that the entries of `watch` mean.
+
+    Args:
+        entries: paths and patterns, relative to `root`.
+        root: folder of the configuration.
+        left_out: folders that runs write to.
+    """
+    return WatchedFiles(
+        entries=tuple(_watched(entry, root) for entry in dict.fromkeys(entries)),
+        left_out=tuple(folder.resolve() for folder in left_out),
+    )
 
 
 def _server_files(prepared: Prepared) -> WatchedFiles:
@@ -153,90 +235,6 @@ def _wait_for_change(
     for changes in watch(*folders, watch_filter=relevant, raise_interrupt=False):
         return frozenset(Path(path) for _, path in changes)
     return frozenset()
-
-
-_WILDCARDS = frozenset("*?[")
-_TOOL_FILES_FILTER = DefaultFilter()
-"""Ignores files that tools write: `__pycache__`, `.git`, `node_modules`, editor files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """One entry of `watch`: a file, or the files in a folder that match a pattern."""
-
-    entry: str
-    """The entry in the configuration."""
-    folder: Path
-    """The folder, or the file if the entry names one."""
-    pattern: tuple[str, ...]
-    """Pattern for paths relative to the folder; () for the file itself or everything in the folder."""
-
-    @property
-    def looked_at(self) -> Path:
-        """The folder to watch."""
-        return self.folder if self.folder.is_dir() else self.folder.parent
-
-    def has(self, path: Path) -> bool:
-        """Return True if the entry matches a file."""
-        if not path.is_relative_to(self.folder):
-            return False
-        parts = path.relative_to(self.folder).parts
-        # The user chose the folder, so only the path below it is filtered.
-        if parts and not _TOOL_FILES_FILTER(Change.modified, str(Path(*parts))):
-            return False
-        return not self.pattern or matches_any(parts, [self.pattern])
-
-    @property
-    def files(self) -> Iterator[Path]:
-        """Yield the existing files."""
-        if self.folder.is_file():
-            yield self.folder
-        for at, folders, names in os.walk(self.folder):
-            folders[:] = [name for name in folders if _TOOL_FILES_FILTER(Change.modified, name)]
-            yield from (path for name in names if self.has(path := Path(at, name)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedFiles:
-    """All files that restart the servers of a run."""
-
-    entries: tuple[Watched, ...] = ()
-    left_out: tuple[Path, ...] = ()
-    """Folders that runs write to."""
-
-    def has(self, path: Path) -> bool:
-        """Return True if a file is one of them."""
-        written = any(path.is_relative_to(folder) for folder in self.left_out)
-        return not written and any(entry.has(path) for entry in self.entries)
-
-    @property
-    def files(self) -> frozenset[Path]:
-        """The existing files."""
-        return frozenset(path for entry in self.entries for path in entry.files if self.has(path))
-
-    @property
-    def folders(self) -> set[Path]:
-        """The folders to watch."""
-        return {entry.looked_at for entry in self.entries if entry.looked_at.is_dir()}
-
-    @property
-    def missing(self) -> list[str]:
-        """Entries that match no existing file."""
-        return [entry.entry for entry in self.entries if not any(True for _ in entry.files)]
-
-
-def watched_files(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
-    """Return the files that the entries of `watch` mean.
-
-    Args:
-        entries: paths and patterns, relative to `root`.
-        root: folder of the configuration.
-        left_out: folders that runs write to.
-    """
-    return WatchedFiles(
-        entries=tuple(_watched(entry, root) for entry in dict.fromkeys(entries)),
-        left_out=tuple(folder.resolve() for folder in left_out),
-    )
 
 
 def _watched(entry: str, root: Path) -> Watched:

@@ -16,6 +16,11 @@ from agentest.domain.verdict import conversation_status
 from agentest.support.errors import UsageError
 from agentest.support.statistics.mean_difference import Cluster
 
+_PASSED = {Status.PASSED: True, Status.FAILED: False}
+_AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
+"""Times and token counts, for which more is neither better nor worse."""
+_MAX_NAMES_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredConversation:
@@ -159,42 +164,6 @@ def counts_failures(metric: str) -> bool:
     return metric in METRICS and METRICS[metric].kind is Kind.LABEL
 
 
-def _spent(result: ScenarioResult) -> Spent:
-    models = sum(result.usage.values(), ModelUsage())
-    return Spent(
-        cost=models.cost,
-        tokens=models.tokens.total_tokens,
-        turns=result.totals.turns,
-        agent_ms=result.totals.time.agent_ms,
-        total_ms=result.totals.time.total_ms,
-    )
-
-
-_PASSED = {Status.PASSED: True, Status.FAILED: False}
-
-
-def _measured(result: ConversationResult, information: Iterable[str]) -> MeasuredConversation:
-    passed = _PASSED.get(conversation_status(result))
-    left_out = {*information, *_AMOUNTS}
-    sums: dict[str, Cluster] = {}
-    for name, score in result.metric_results:
-        if isinstance(score, Score) and name not in left_out:
-            total, n = sums.get(name, (0.0, 0))
-            sums[name] = total + _number(score), n + 1
-    return MeasuredConversation(passed=passed, sums=sums)
-
-
-def _number(score: Score) -> float:
-    return float(score.value != NO_FAILURE) if score.number is None else score.number
-
-
-_AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
-"""Times and token counts, for which more is neither better nor worse."""
-
-
-_MAX_NAMES_SHOWN = 5
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """A scenario in both runs; None for a run that does not contain it."""
@@ -237,10 +206,6 @@ def selected(pairs: Sequence[Pair], base: MeasuredRun, new: MeasuredRun) -> list
     return [pair for pair in pairs if not (_is_unselected(pair.new, new) or _is_unselected(pair.base, base))]
 
 
-def _is_unselected(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
-    return side is None and run.partial
-
-
 def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
     """Return the part of a run that belongs to one agent, for comparison with another agent."""
     mine = tuple(each for each in run.scenarios if each.agent == agent)
@@ -253,6 +218,36 @@ def did_not_load(pair: Pair, new: MeasuredRun) -> bool:
         each.name for each in new.scenarios if each.status is Status.ERRORED and not each.conversations
     }
     return pair.new is None and pair.base is not None and pair.base.file in errored
+
+
+def _spent(result: ScenarioResult) -> Spent:
+    models = sum(result.usage.values(), ModelUsage())
+    return Spent(
+        cost=models.cost,
+        tokens=models.tokens.total_tokens,
+        turns=result.totals.turns,
+        agent_ms=result.totals.time.agent_ms,
+        total_ms=result.totals.time.total_ms,
+    )
+
+
+def _measured(result: ConversationResult, information: Iterable[str]) -> MeasuredConversation:
+    passed = _PASSED.get(conversation_status(result))
+    left_out = {*information, *_AMOUNTS}
+    sums: dict[str, Cluster] = {}
+    for name, score in result.metric_results:
+        if isinstance(score, Score) and name not in left_out:
+            total, n = sums.get(name, (0.0, 0))
+            sums[name] = total + _number(score), n + 1
+    return MeasuredConversation(passed=passed, sums=sums)
+
+
+def _number(score: Score) -> float:
+    return float(score.value != NO_FAILURE) if score.number is None else score.number
+
+
+def _is_unselected(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
+    return side is None and run.partial
 
 
 def _keys(run: MeasuredRun, alone: bool) -> list[Hashable]:

@@ -27,6 +27,10 @@ LEVEL = 0.05
 _ROUNDING = 1e-9
 _DECIDED = (Status.PASSED, Status.FAILED)
 _MAX_CONVERSATIONS = 50
+_MIN_CONTRADICTING = 2
+"""A single script can be flaky for its own reasons."""
+_ONE_CONTRADICTING_IN = 20
+"""An agent counts as random if at least one script in this many has contradicting results."""
 
 
 def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
@@ -47,6 +51,58 @@ def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
         scenarios=tuple(_with_changes(drafts)),
         enough=_enough(decided),
     )
+
+
+def conditions(
+    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair], left_out: int = 0
+) -> Iterator[str]:
+    """Yield a sentence for each condition that differs between the runs.
+
+    Args:
+        left_out: number of scenarios that one of the runs did not select.
+    """
+    for label, run in (("base", base), ("new", new)):
+        if run.stopped:
+            yield f"the {label} run ended early ({run.stopped}): what had finished is compared"
+    if base.version != new.version:
+        yield f"Agentest: {base.version}, now {new.version}; judges may have been asked in other words"
+    if base.agents != new.agents:
+        yield f"agents: {', '.join(base.agents)}, now {', '.join(new.agents)}"
+    for role in dict.fromkeys((*base.models, *new.models)):
+        before, now = base.models.get(role), new.models.get(role)
+        if before != now:
+            yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
+    if left_out:
+        yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
+    yield from _count_notes(pairs)
+    yield from _repeat_notes(pairs)
+
+
+def agents_random_in_scripts(pairs: Iterable[Pair]) -> frozenset[str]:
+    """Return the agents whose scripts have contradicting results, so that no single result is certain."""
+    scripts, disagreeing = Counter[str](), Counter[str]()
+    for pair in pairs:
+        sides = [side for side in (pair.base, pair.new) if side and side.scripted]
+        scripts[pair.shown.agent] += bool(sides)
+        disagreeing[pair.shown.agent] += any(side.disagrees for side in sides)
+    return frozenset(
+        agent
+        for agent, n in disagreeing.items()
+        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _ONE_CONTRADICTING_IN)
+    )
+
+
+def came_out_otherwise(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
+    """Return the change of a script that always passed and now never does, or the reverse; else None."""
+    if not (base.scripted or new.scripted) or not base.known or not new.known:
+        return None
+    shares = base.passed / base.known, new.passed / new.known
+    return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
+
+
+def played_once(base: MeasuredScenario, new: MeasuredScenario) -> bool:
+    """Return True if a script ran at most once in each run, so that its variation is unknown."""
+    return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +154,8 @@ def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _ScenarioDraf
         return _ScenarioDraft(
             pair=pair, change=Change.NOT_COMPARED, why="its file did not load in the new run"
         )
-    lacking, label = (new, "new") if pair.new is None else (base, "base")
-    if lacking.stopped:
+    incomplete, label = (new, "new") if pair.new is None else (base, "base")
+    if incomplete.stopped:
         why = f"the {label} run ended before it"
         return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=why)
     return _ScenarioDraft(pair=pair, change=Change.GONE if pair.new is None else Change.NEW)
@@ -249,31 +305,6 @@ def _is_detectable(n: int, family: int) -> bool:
     return shares_differ((n, n), (0, n)) * family <= LEVEL
 
 
-def conditions(
-    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair], left_out: int = 0
-) -> Iterator[str]:
-    """Yield a sentence for each condition that differs between the runs.
-
-    Args:
-        left_out: number of scenarios that one of the runs did not select.
-    """
-    for label, run in (("base", base), ("new", new)):
-        if run.stopped:
-            yield f"the {label} run ended early ({run.stopped}): what had finished is compared"
-    if base.version != new.version:
-        yield f"Agentest: {base.version}, now {new.version}; judges may have been asked in other words"
-    if base.agents != new.agents:
-        yield f"agents: {', '.join(base.agents)}, now {', '.join(new.agents)}"
-    for role in dict.fromkeys((*base.models, *new.models)):
-        before, now = base.models.get(role), new.models.get(role)
-        if before != now:
-            yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
-    if left_out:
-        yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
-    yield from _count_notes(pairs)
-    yield from _repeat_notes(pairs)
-
-
 def _count_notes(pairs: Sequence[Pair]) -> Iterator[str]:
     both = [
         (p.base, p.new) for p in pairs if p.base and p.new and p.base.conversations and p.new.conversations
@@ -295,36 +326,3 @@ def _repeat_notes(pairs: Sequence[Pair]) -> Iterator[str]:
             f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
             "bad ones worse; chance counts twice there"
         )
-
-
-_MIN_CONTRADICTING = 2
-"""A single script can be flaky for its own reasons."""
-_ONE_CONTRADICTING_IN = 20
-"""An agent counts as random if at least one script in this many has contradicting results."""
-
-
-def agents_random_in_scripts(pairs: Iterable[Pair]) -> frozenset[str]:
-    """Return the agents whose scripts have contradicting results, so that no single result is certain."""
-    scripts, disagreeing = Counter[str](), Counter[str]()
-    for pair in pairs:
-        sides = [side for side in (pair.base, pair.new) if side and side.scripted]
-        scripts[pair.shown.agent] += bool(sides)
-        disagreeing[pair.shown.agent] += any(side.disagrees for side in sides)
-    return frozenset(
-        agent
-        for agent, n in disagreeing.items()
-        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _ONE_CONTRADICTING_IN)
-    )
-
-
-def came_out_otherwise(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
-    """Return the change of a script that always passed and now never does, or the reverse; else None."""
-    if not (base.scripted or new.scripted) or not base.known or not new.known:
-        return None
-    shares = base.passed / base.known, new.passed / new.known
-    return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
-
-
-def played_once(base: MeasuredScenario, new: MeasuredScenario) -> bool:
-    """Return True if a script ran at most once in each run, so that its variation is unknown."""
-    return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1

@@ -22,6 +22,8 @@ from agentest.support.json_text import Json, json_document
 from agentest.support.text import duration
 
 _UNKNOWN_CHANGES = {Change.NOT_COMPARED, Change.GONE, Change.NEW}
+SCHEMA_VERSION = 1
+_KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
 
 
 class Between(StrEnum):
@@ -49,6 +51,27 @@ def for_page(comparison: Comparison, between: Between) -> Json:
         "overall": list(map(_row, comparison.overall)),
         "totals": list(_totals(comparison.base, comparison.new)),
         "scenarios": [_scenario(each) for each in ordered],
+    }
+
+
+def as_json(comparison: Comparison) -> str:
+    """Return the whole comparison as JSON text, including unchanged scenarios."""
+    return json_document(as_document(comparison))
+
+
+def as_document(comparison: Comparison) -> dict[str, Any]:
+    """Return the whole comparison as JSON values with camelCase keys."""
+    verdicts = comparison.verdicts
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "regressed": comparison.regressed,
+        "base": _run_document(comparison.base),
+        "new": _run_document(comparison.new),
+        "notes": list(comparison.notes),
+        "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
+        "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
+        "overall": [_row_document(row) for row in comparison.overall],
+        "scenarios": [_scenario_document(each) for each in comparison.scenarios],
     }
 
 
@@ -101,8 +124,8 @@ def _totals(base: MeasuredRun, new: MeasuredRun) -> Iterator[list[str]]:
 
 def _passed(run: MeasuredRun) -> str:
     passed = sum(each.passed for each in run.scenarios)
-    held = sum(len(each.conversations) for each in run.scenarios)
-    return f"{passed:,} of {held:,}"
+    conversation_count = sum(len(each.conversations) for each in run.scenarios)
+    return f"{passed:,} of {conversation_count:,}"
 
 
 def _both(base: float | None, new: float | None, text: Callable[[float], str]) -> list[str]:
@@ -111,31 +134,6 @@ def _both(base: float | None, new: float | None, text: Callable[[float], str]) -
         return [*known, ""]
     sign = "+" if new > base else "−" if new < base else ""
     return [*known, f"{sign}{text(abs(new - base))}"]
-
-
-SCHEMA_VERSION = 1
-_KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
-
-
-def as_json(comparison: Comparison) -> str:
-    """Return the whole comparison as JSON text, including unchanged scenarios."""
-    return json_document(as_document(comparison))
-
-
-def as_document(comparison: Comparison) -> dict[str, Any]:
-    """Return the whole comparison as JSON values with camelCase keys."""
-    verdicts = comparison.verdicts
-    return {
-        "schemaVersion": SCHEMA_VERSION,
-        "regressed": comparison.regressed,
-        "base": _run_document(comparison.base),
-        "new": _run_document(comparison.new),
-        "notes": list(comparison.notes),
-        "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
-        "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
-        "overall": [_row_document(row) for row in comparison.overall],
-        "scenarios": [_scenario_document(each) for each in comparison.scenarios],
-    }
 
 
 def _run_document(run: MeasuredRun) -> dict[str, Any]:

@@ -23,6 +23,24 @@ _CERTAIN_TEXTS = {
     Change.IMPROVED: "failed before, passes now",
 }
 """Text for a script with a certain change."""
+_MAX_SCENARIOS, _MAX_REGRESSED = 10, 100
+"""Maximum number of scenarios listed for each change; the others are counted."""
+_STYLES = {
+    Change.REGRESSED: "red",
+    Change.NOT_COMPARED: "yellow",
+    Change.IMPROVED: "green",
+    Change.WITHIN_NOISE: "dim",
+}
+_ICONS = {
+    Change.REGRESSED: "❌",
+    Change.NOT_COMPARED: "⚠️",
+    Change.GONE: "➖",
+    Change.NEW: "➕",
+    Change.IMPROVED: "✅",
+    Change.WITHIN_NOISE: "〰️",
+}
+_MAX_MARKDOWN_SCENARIOS = 50
+"""Maximum number of scenarios in the table, because a GitHub job summary is limited to 1 MiB."""
 
 
 def headline(comparison: Comparison) -> str:
@@ -39,8 +57,8 @@ def regressions_overall(comparison: Comparison) -> str:
 
 def run_line(run: MeasuredRun) -> str:
     """Return a line that identifies a run and its size."""
-    held = sum(len(each.conversations) for each in run.scenarios)
-    size = f"{count(len(run.scenarios), 'scenario')}, {count(held, 'conversation')}"
+    conversations = sum(len(each.conversations) for each in run.scenarios)
+    size = f"{count(len(run.scenarios), 'scenario')}, {count(conversations, 'conversation')}"
     begun = run.started_at[:16].replace("T", " ")
     return f"{run.label}  {size}{f', begun {begun} UTC' if begun else ''}"
 
@@ -90,8 +108,8 @@ def story(change: ScenarioChange) -> str:
     status = f"{base.status} → {new.status}" if base.status is not new.status else str(new.status)
     passed = _passed(base), _passed(new)
     # If only scores changed, the number of passed conversations is the same in both runs.
-    held = passed[0] if passed[0] == passed[1] else " → ".join(passed)
-    return f"{status}, {held} conversations passed"
+    passed_text = passed[0] if passed[0] == passed[1] else " → ".join(passed)
+    return f"{status}, {passed_text} conversations passed"
 
 
 def changed_rows(change: ScenarioChange) -> Iterator[Row]:
@@ -125,11 +143,6 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _ran_once(change: ScenarioChange) -> bool:
-    base, new = change.pair.base, change.pair.new
-    return bool(base and new) and played_once(base, new)  # type: ignore[arg-type]
-
-
 def in_order(comparison: Comparison) -> list[ScenarioChange]:
     """Return the scenarios with a change, worst first; those within noise by their p-value."""
     changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
@@ -137,39 +150,6 @@ def in_order(comparison: Comparison) -> list[ScenarioChange]:
     return sorted(
         changed, key=lambda each: (order.index(each.change), not each.verdict_changed, _lowest_p(each))
     )
-
-
-def _lowest_p(change: ScenarioChange) -> float:
-    return min((row.p for row in change.rows), default=1.0)
-
-
-def _change_text(change: Change) -> str:
-    return "within noise" if change is Change.WITHIN_NOISE else str(change)
-
-
-def _state(scenario: MeasuredScenario) -> str:
-    held = f", {_passed(scenario)} conversations passed" if scenario.known else ""
-    return f"{scenario.state}{held}"
-
-
-def _passed_of_known(scenario: MeasuredScenario) -> str:
-    return f"{scenario.passed} of {scenario.known}"
-
-
-def _passed(scenario: MeasuredScenario) -> str:
-    unknown = len(scenario.conversations) - scenario.known
-    errored = f" ({unknown} errored)" if unknown and scenario.status is not Status.SKIPPED else ""
-    return f"{scenario.passed}/{scenario.known}{errored}"
-
-
-_MAX_SCENARIOS, _MAX_REGRESSED = 10, 100
-"""Maximum number of scenarios listed for each change; the others are counted."""
-_STYLES = {
-    Change.REGRESSED: "red",
-    Change.NOT_COMPARED: "yellow",
-    Change.IMPROVED: "green",
-    Change.WITHIN_NOISE: "dim",
-}
 
 
 def print_text(comparison: Comparison, console: Console) -> None:
@@ -182,6 +162,39 @@ def print_text(comparison: Comparison, console: Console) -> None:
     for change in reversed(Change):
         printer.write(list(_group(change, comparison, several)))
     printer.write(list(_foot(comparison)))
+
+
+def as_markdown(comparison: Comparison, heading: str = "##") -> str:
+    """Return the comparison as Markdown: headline, changed scenarios, overall figures and notes."""
+    return "".join(_markdown_parts(comparison, heading))
+
+
+def _ran_once(change: ScenarioChange) -> bool:
+    base, new = change.pair.base, change.pair.new
+    return bool(base and new) and played_once(base, new)  # type: ignore[arg-type]
+
+
+def _lowest_p(change: ScenarioChange) -> float:
+    return min((row.p for row in change.rows), default=1.0)
+
+
+def _change_text(change: Change) -> str:
+    return "within noise" if change is Change.WITHIN_NOISE else str(change)
+
+
+def _state(scenario: MeasuredScenario) -> str:
+    passed_text = f", {_passed(scenario)} conversations passed" if scenario.known else ""
+    return f"{scenario.state}{passed_text}"
+
+
+def _passed_of_known(scenario: MeasuredScenario) -> str:
+    return f"{scenario.passed} of {scenario.known}"
+
+
+def _passed(scenario: MeasuredScenario) -> str:
+    unknown = len(scenario.conversations) - scenario.known
+    errored = f" ({unknown} errored)" if unknown and scenario.status is not Status.SKIPPED else ""
+    return f"{scenario.passed}/{scenario.known}{errored}"
 
 
 def _head(comparison: Comparison) -> Iterator[Line]:
@@ -238,23 +251,6 @@ def _foot(comparison: Comparison) -> Iterator[Line]:
         yield line(0, (overall, "red"))
     style = "red" if comparison.regressed else "yellow" if comparison.of(Change.NOT_COMPARED) else "green"
     yield line(0, (headline(comparison), f"bold {style}"))
-
-
-_ICONS = {
-    Change.REGRESSED: "❌",
-    Change.NOT_COMPARED: "⚠️",
-    Change.GONE: "➖",
-    Change.NEW: "➕",
-    Change.IMPROVED: "✅",
-    Change.WITHIN_NOISE: "〰️",
-}
-_MAX_MARKDOWN_SCENARIOS = 50
-"""Maximum number of scenarios in the table, because a GitHub job summary is limited to 1 MiB."""
-
-
-def as_markdown(comparison: Comparison, heading: str = "##") -> str:
-    """Return the comparison as Markdown: headline, changed scenarios, overall figures and notes."""
-    return "".join(_markdown_parts(comparison, heading))
 
 
 def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:

@@ -34,6 +34,8 @@ from agentest.store.runs.finished import Place
 from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
 
 _AFTER_ALL_FILES = "\U0010ffff"
+Held = Mapping[Place, ScenarioResult]
+"""The scenarios of the whole run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +170,8 @@ class Whole:
             yield from (replace(event, case=result.case, thresholds=result.thresholds) for event in events)
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
-        held = {(each.name, each.agent): each for each in scenarios}
-        sights = sights_of(self.parts, list(self.agents), held)
+        results = {(each.name, each.agent): each for each in scenarios}
+        sights = sights_of(self.parts, list(self.agents), results)
         return RunResult(
             scenarios=scenarios,
             agents=tuple(self.agents),
@@ -181,14 +183,49 @@ class Whole:
             interrupted=self.interrupted,
             stopped=self.stopped,
             sights=sights,
-            silent=silent_of(self.parts, held),
-            unanswered=unanswered_of(self.parts, held),
+            silent=silent_of(self.parts, results),
+            unanswered=unanswered_of(self.parts, results),
             unclaimed=self.unclaimed,
             calibrations=self.calibrations,
             addresses=self.agents,
             joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
             joining=joined(*(end.joining for end in self._ends)),
         )
+
+
+def sights_of(parts: Sequence[MergedPart], agents: Sequence[str], results: Held) -> dict[str, Sight]:
+    """Return the tool visibility of each agent over the whole run.
+
+    An agent counts as reporting its calls only if it did so in every turn of all parts.
+    """
+    known = {name: _visibility_of(name, parts, results) for name in agents}
+    return {name: sight for name, sight in known.items() if sight}
+
+
+def silent_of(parts: Sequence[MergedPart], results: Held) -> tuple[RunWarning, ...]:
+    """Return warnings about agents without any tool call, unless another part has seen one."""
+    called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
+    warnings = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
+    return tuple(dict.fromkeys(warning for warning in warnings if warning.agent not in called))
+
+
+def amended_of(results: Held) -> dict[Place, ScenarioResult]:
+    """Return the scenarios with a warning that another part disproves.
+
+    Each part warns about tools that it does not know and about agents without tool calls.
+    """
+    known = frozenset[str]().union(*(each.totals.called for each in results.values()))
+    seen = {agent for (_, agent), each in results.items() if each.totals.called}
+    now = {place: without(each, _disproved_warnings(each, known, seen)) for place, each in results.items()}
+    return {place: each for place, each in now.items() if each is not results[place]}
+
+
+def unanswered_of(parts: Sequence[MergedPart], results: Held) -> tuple[RunWarning, ...]:
+    """Return warnings about tools whose calls were answered with null."""
+    del results
+    return tuple(
+        dict.fromkeys(w for part in parts if part.held.end for w in part.held.end.summary.unanswered_calls)
+    )
 
 
 def _without_duplicates(entries: Sequence[Entry]) -> list[Entry]:
@@ -209,28 +246,15 @@ def _by_plan(entry: Entry) -> tuple[int, int]:
 
 def _by_file(entry: Entry) -> tuple[str, int]:
     """Sort by file and line. Entries that a killed run did not reach have no known file and come last."""
-    held = entry.part.held
-    scenario = held.not_run.get(entry.place) or held.parts[entry.place].scenario
+    results = entry.part.held
+    scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)
 
 
-Held = Mapping[Place, ScenarioResult]
-"""The scenarios of the whole run."""
-
-
-def sights_of(parts: Sequence[MergedPart], agents: Sequence[str], held: Held) -> dict[str, Sight]:
-    """Return the tool visibility of each agent over the whole run.
-
-    An agent counts as reporting its calls only if it did so in every turn of all parts.
-    """
-    known = {name: _visibility_of(name, parts, held) for name in agents}
-    return {name: sight for name, sight in known.items() if sight}
-
-
-def _visibility_of(name: str, parts: Sequence[MergedPart], held: Held) -> Sight | None:
+def _visibility_of(name: str, parts: Sequence[MergedPart], results: Held) -> Sight | None:
     mine = [part for part in parts if name in part.held.run.agents]
     talked = [
-        part for part in mine if any(held[place].totals.turns for place in part.places if place[1] == name)
+        part for part in mine if any(results[place].totals.turns for place in part.places if place[1] == name)
     ]
     ends = [_visibility_in_part(part, name) for part in talked]
     at_first = mine[0].held.run.agents[name].tool_calls
@@ -243,24 +267,6 @@ def _visibility_in_part(part: MergedPart, name: str) -> Sight | None:
     return agents[name].tool_calls
 
 
-def silent_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]:
-    """Return warnings about agents without any tool call, unless another part has seen one."""
-    called = {agent for (_, agent), each in held.items() if each.totals.slowest and each.totals.tool_calls}
-    told = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
-    return tuple(dict.fromkeys(warning for warning in told if warning.agent not in called))
-
-
-def amended_of(held: Held) -> dict[Place, ScenarioResult]:
-    """Return the scenarios with a warning that another part disproves.
-
-    Each part warns about tools that it does not know and about agents without tool calls.
-    """
-    known = frozenset[str]().union(*(each.totals.called for each in held.values()))
-    seen = {agent for (_, agent), each in held.items() if each.totals.called}
-    now = {place: without(each, _disproved_warnings(each, known, seen)) for place, each in held.items()}
-    return {place: each for place, each in now.items() if each is not held[place]}
-
-
 def _disproved_warnings(
     result: ScenarioResult, known: frozenset[str], seen: Collection[str]
 ) -> Iterator[VerdictWarning]:
@@ -269,11 +275,3 @@ def _disproved_warnings(
         unknown = warning.code is WarningCode.UNKNOWN_TOOL and all(is_known(t, known) for t in warning.tools)
         if silent or unknown:
             yield warning
-
-
-def unanswered_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]:
-    """Return warnings about tools whose calls were answered with null."""
-    del held
-    return tuple(
-        dict.fromkeys(w for part in parts if part.held.end for w in part.held.end.summary.unanswered_calls)
-    )

@@ -16,6 +16,9 @@ from agentest.store.runs.record import RECORD, RunKind, RunRecord, read_record
 from agentest.support.errors import UsageError
 from agentest.support.text import count
 
+_MAX_SHOWN = 3
+ALLOW = "--allow-missing"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MergedPart:
@@ -45,14 +48,6 @@ class MergedPart:
     def places(self) -> list[Place]:
         """Scenario names and agents, in the planned order, followed by those that did not run."""
         return [*self.held.parts, *self.held.not_run]
-
-
-def _lacks_conversations(scenario: object, lines: int) -> bool:
-    """Return True if the verdict is based on more conversations than the journal contains."""
-    reasons = getattr(scenario, "reasons", ())
-    if scenario is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in reasons):
-        return False
-    return lines < getattr(scenario, "planned_conversations", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +89,68 @@ def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> Found
     return Found(parts=kept, notes=tuple(notes))
 
 
+def named(parts: Sequence[MergedPart]) -> str:
+    """Return the names of up to four runs, and the number of the others."""
+    shown = ", ".join(part.name for part in parts[:4])
+    return shown + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
+
+
+def check_parts(parts: Sequence[MergedPart]) -> None:
+    """Raise UsageError if the runs cannot be parts of one run."""
+    _check_ids(parts)
+    _check_same(parts, "kind", lambda part: part.record.kind, _kinds(parts))
+    _check_same(parts, "version of Agentest", lambda part: part.record.version)
+    _check_same(parts, "commit", lambda part: part.record.commit)
+    _check_models(parts)
+    shards = [part for part in parts if part.record.part]
+    if shards and len(shards) < len(parts):
+        others = [part for part in parts if part.record.part is None]
+        raise UsageError(f"merge: shards go together with shards alone, which these are not: {named(others)}")
+    if shards:
+        _check_shards(shards)
+    elif len(parts) == 1:
+        raise UsageError(f"merge: {parts[0].name} is the only run, and whole: there is nothing to merge")
+    _check_overlap(parts)
+
+
+def missing(parts: Sequence[MergedPart]) -> str | None:
+    """Return which shards are missing and how many scenarios they contain; None if none is missing."""
+    first = parts[0].record.part
+    if first is None:
+        return None
+    have = {part.shard.number for part in _shards(parts)}
+    missing_shards = [
+        f"{number}/{first.shard.of}" for number in range(1, first.shard.of + 1) if number not in have
+    ]
+    if not missing_shards:
+        return None
+    lost = first.whole - sum(len(part.scenarios) for part in _shards(parts))
+    which = (
+        f"shard {missing_shards[0]} is"
+        if len(missing_shards) == 1
+        else f"shards {', '.join(missing_shards)} are"
+    )
+    return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
+
+
+def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
+    """Return what is missing if that is allowed; otherwise raise UsageError."""
+    problem = missing(parts)
+    if problem and not allow_missing:
+        raise UsageError(
+            f"merge: {problem}; name all shards, or take those that are there, as an errored run: {ALLOW}"
+        )
+    return problem
+
+
+def _lacks_conversations(scenario: object, lines: int) -> bool:
+    """Return True if the verdict is based on more conversations than the journal contains."""
+    reasons = getattr(scenario, "reasons", ())
+    if scenario is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in reasons):
+        return False
+    return lines < getattr(scenario, "planned_conversations", 0)
+
+
 def _folder(reference: str, output_dir: Path, here: Path) -> Path:
     file = run_file(reference, output_dir, here)
     if not (file.parent / RECORD).is_file():
@@ -126,58 +183,6 @@ def _part(folder: Path) -> MergedPart:
     if not (folder / JOURNAL).is_file():
         raise UsageError(f"{folder} has no {JOURNAL}: take the whole folder of a run")
     return MergedPart(folder=folder, record=record)
-
-
-def named(parts: Sequence[MergedPart]) -> str:
-    """Return the names of up to four runs, and the number of the others."""
-    shown = ", ".join(part.name for part in parts[:4])
-    return shown + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
-
-
-_MAX_SHOWN = 3
-ALLOW = "--allow-missing"
-
-
-def check_parts(parts: Sequence[MergedPart]) -> None:
-    """Raise UsageError if the runs cannot be parts of one run."""
-    _check_ids(parts)
-    _check_same(parts, "kind", lambda part: part.record.kind, _kinds(parts))
-    _check_same(parts, "version of Agentest", lambda part: part.record.version)
-    _check_same(parts, "commit", lambda part: part.record.commit)
-    _check_models(parts)
-    shards = [part for part in parts if part.record.part]
-    if shards and len(shards) < len(parts):
-        others = [part for part in parts if part.record.part is None]
-        raise UsageError(f"merge: shards go together with shards alone, which these are not: {named(others)}")
-    if shards:
-        _check_shards(shards)
-    elif len(parts) == 1:
-        raise UsageError(f"merge: {parts[0].name} is the only run, and whole: there is nothing to merge")
-    _check_overlap(parts)
-
-
-def missing(parts: Sequence[MergedPart]) -> str | None:
-    """Return which shards are missing and how many scenarios they contain; None if none is missing."""
-    first = parts[0].record.part
-    if first is None:
-        return None
-    have = {part.shard.number for part in _shards(parts)}
-    lacking = [f"{number}/{first.shard.of}" for number in range(1, first.shard.of + 1) if number not in have]
-    if not lacking:
-        return None
-    lost = first.whole - sum(len(part.scenarios) for part in _shards(parts))
-    which = f"shard {lacking[0]} is" if len(lacking) == 1 else f"shards {', '.join(lacking)} are"
-    return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
-
-
-def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
-    """Return what is missing if that is allowed; otherwise raise UsageError."""
-    problem = missing(parts)
-    if problem and not allow_missing:
-        raise UsageError(
-            f"merge: {problem}; name all shards, or take those that are there, as an errored run: {ALLOW}"
-        )
-    return problem
 
 
 def _shards(parts: Sequence[MergedPart]) -> Iterator[Part]:

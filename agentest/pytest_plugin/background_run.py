@@ -35,6 +35,8 @@ from agentest.store.runs.folder import FILES
 from agentest.store.runs.record import RunKind
 from agentest.testing.run import NeverBegan, run_session
 
+_RESULTS = WantedReport("json")
+
 
 class BackgroundRun:
     """A run in its own thread; `results` yields each scenario's result as soon as it has finished.
@@ -171,9 +173,6 @@ class BackgroundRun:
 
     def _note(self, text: str) -> None:
         self.notes.append(self._prepared.loaded.redact(text))
-
-
-_RESULTS = WantedReport("json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,29 @@ class Aside:
         return stream if isinstance(stream, _ThreadStream) else _ThreadStream(stream, self.said)
 
 
+class Aloud:
+    """Writes lines to the terminal immediately, from any thread. Create it while pytest does not capture."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with suppress(OSError):  # standard error is closed
+            self._file = os.dup(2)
+
+    def __call__(self, text: str) -> None:
+        """Write a line. Write errors are ignored."""
+        if self._file is not None:
+            # pytest may have printed an unfinished line of dots.
+            row = f"\n{in_log(clean(text))}\n".encode("utf-8", "backslashreplace")
+            with suppress(OSError):
+                os.write(self._file, row)
+
+    def close(self) -> None:
+        """Close the stream; later lines are dropped."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
 def _unwrapped(stream: TextIO | _ThreadStream) -> TextIO:
     return stream.real if isinstance(stream, _ThreadStream) else stream
 
@@ -94,26 +117,3 @@ class _ThreadStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
-
-
-class Aloud:
-    """Writes lines to the terminal immediately, from any thread. Create it while pytest does not capture."""
-
-    def __init__(self) -> None:
-        self._file: int | None = None
-        with suppress(OSError):  # standard error is closed
-            self._file = os.dup(2)
-
-    def __call__(self, text: str) -> None:
-        """Write a line. Write errors are ignored."""
-        if self._file is not None:
-            # pytest may have printed an unfinished line of dots.
-            row = f"\n{in_log(clean(text))}\n".encode("utf-8", "backslashreplace")
-            with suppress(OSError):
-                os.write(self._file, row)
-
-    def close(self) -> None:
-        """Close the stream; later lines are dropped."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None

@@ -31,13 +31,6 @@ def project_file(config: pytest.Config) -> Path | None:
     return place_of(here).config or _in(here) or _in(config.rootpath)
 
 
-def _in(folder: Path) -> Path | None:
-    try:
-        return find(folder)
-    except ConfigError:
-        return None
-
-
 def open_project(config: pytest.Config) -> Project:
     """Open and validate the project of this pytest run. Raises pytest.UsageError."""
     try:
@@ -45,22 +38,6 @@ def open_project(config: pytest.Config) -> Project:
     except UsageError as error:
         message = _OPTIONS.sub(r"--agentest-\1", str(error))
         raise pytest.UsageError(f"agentest: {message}") from None
-
-
-def _request(config: pytest.Config) -> Request:
-    here, file = config.invocation_params.dir, project_file(config)
-    if file is None:
-        folders = dict.fromkeys(map(str, (here, config.rootpath)))
-        raise ConfigError(
-            f"no configuration found in {' or '.join(folders)}: expected {NAMES[0]}, {NAMES[1]} or "
-            f"{NAMES[2]}. Write one (agentest init), or name it with --config PATH"
-        )
-    named = config.getoption("agentest_config") is not None
-    options = Options(
-        offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")
-    )
-    verbose = verbosity(config) > 1
-    return Request(here if named else file.parent, file, options, verbose=verbose, here=here)
 
 
 class Project:
@@ -129,14 +106,6 @@ class Project:
         return prepared_for(self.request, self.loaded, plan)
 
 
-def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:
-    by_scope = {unit.scope: unit for unit in plan.units}
-    entries = tuple(by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted)
-    units = tuple(each for each in entries if isinstance(each, Unit))
-    used = {unit.agent: plan.agents[unit.agent] for unit in units}
-    return replace(plan, entries=entries, units=units, agents=used)
-
-
 def only_shown(config: pytest.Config) -> bool:
     """Return True if pytest only shows what it would run (`--setup-plan`, `--setup-only`)."""
     return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
@@ -145,3 +114,34 @@ def only_shown(config: pytest.Config) -> bool:
 def verbosity(config: pytest.Config) -> int:
     """Return the number of -v options. The option does not exist without a terminal (`-p no:terminal`)."""
     return config.get_verbosity() if hasattr(config.option, "verbose") else 0
+
+
+def _in(folder: Path) -> Path | None:
+    try:
+        return find(folder)
+    except ConfigError:
+        return None
+
+
+def _request(config: pytest.Config) -> Request:
+    here, file = config.invocation_params.dir, project_file(config)
+    if file is None:
+        folders = dict.fromkeys(map(str, (here, config.rootpath)))
+        raise ConfigError(
+            f"no configuration found in {' or '.join(folders)}: expected {NAMES[0]}, {NAMES[1]} or "
+            f"{NAMES[2]}. Write one (agentest init), or name it with --config PATH"
+        )
+    named = config.getoption("agentest_config") is not None
+    options = Options(
+        offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")
+    )
+    verbose = verbosity(config) > 1
+    return Request(here if named else file.parent, file, options, verbose=verbose, here=here)
+
+
+def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:
+    by_scope = {unit.scope: unit for unit in plan.units}
+    entries = tuple(by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted)
+    units = tuple(each for each in entries if isinstance(each, Unit))
+    used = {unit.agent: plan.agents[unit.agent] for unit in units}
+    return replace(plan, entries=entries, units=units, agents=used)

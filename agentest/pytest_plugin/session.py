@@ -33,22 +33,6 @@ def register(config: pytest.Config) -> None:
     config.pluginmanager.register(Scenarios(config), "agentest-session")
 
 
-def _warnings(run: RunResult) -> Iterator[str]:
-    """Yield warnings that put the verdicts of a run in doubt."""
-    from agentest.report.phrases import questions
-
-    for each in questions(run):
-        yield f"warning: {each.head}"
-        yield from (f"  {row}" for row in each.rows())
-
-
-class _Placeholder(pytest.Item):
-    """Placeholder for the next item, because the order in which scenarios finish is unknown."""
-
-    def runtest(self) -> None:
-        """Do nothing; the item never runs."""
-
-
 class Scenarios:
     """Collects scenarios, executes the selected ones as one run, and reports each when it has finished."""
 
@@ -210,12 +194,12 @@ class Scenarios:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Collect the notes and output of a pytest-xdist worker."""
-        told = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
-        self._notes += told.get("notes", ())
-        self._unclaimed += told.get("unclaimed", ())
-        self._aside.said += told.get("said", ())
-        self._commands += told.get("commands", ())
-        self._incomplete |= told.get("incomplete", False)
+        worker_output = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
+        self._notes += worker_output.get("notes", ())
+        self._unclaimed += worker_output.get("unclaimed", ())
+        self._aside.said += worker_output.get("said", ())
+        self._commands += worker_output.get("commands", ())
+        self._incomplete |= worker_output.get("incomplete", False)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -260,6 +244,22 @@ def dress(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[A
         reason = "; ".join(reason.message for reason in result.verdict.reasons)
         report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
     report.duration = _seconds(report, result)
+
+
+def _warnings(run: RunResult) -> Iterator[str]:
+    """Yield warnings that put the verdicts of a run in doubt."""
+    from agentest.report.phrases import questions
+
+    for each in questions(run):
+        yield f"warning: {each.head}"
+        yield from (f"  {row}" for row in each.rows())
+
+
+class _Placeholder(pytest.Item):
+    """Placeholder for the next item, because the order in which scenarios finish is unknown."""
+
+    def runtest(self) -> None:
+        """Do nothing; the item never runs."""
 
 
 def _seconds(report: pytest.TestReport, result: ScenarioResult) -> float:

@@ -74,8 +74,8 @@ class ScriptedAgent:
         self.requests.append(body)
         if callable(self._script):
             return self._script(body)
-        said = sum(1 for message in body.get("messages", []) if message.get("role") == "assistant")
-        return self._script[min(said, len(self._script) - 1)]
+        replies = sum(1 for message in body.get("messages", []) if message.get("role") == "assistant")
+        return self._script[min(replies, len(self._script) - 1)]
 
 
 class _Server(ThreadingHTTPServer):

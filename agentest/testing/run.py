@@ -41,6 +41,8 @@ ConfigLike = str | Path | Mapping[str, Any] | Config
 _SUFFIXES = frozenset(Path(name).suffix for name in NAMES)
 _ERROR_PLACE = Path("run_scenarios")
 """Replaces the path of a configuration in error messages."""
+_MAX_SCENARIOS_SHOWN = 20
+"""Maximum number of scenarios that an error shows in full."""
 
 
 def _ignore(_: Event) -> None:
@@ -137,6 +139,79 @@ async def arun_scenarios(
     return as_checked(await run_session(session))
 
 
+async def run_session(
+    session: Session, starting: anyio.CancelScope | None = None, mode: Mode | None = None
+) -> RunResult:
+    """Execute a prepared run with its servers. Errors are raised without an exception group.
+
+    Args:
+        session: the run, with its events and stop function.
+        starting: cancel it to prevent the run from starting; the function then raises NeverBegan.
+        mode: source of conversations and how much to store; default: the agents, and everything.
+    """
+    outcome = Outcome()
+    problem: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            await run_steps(session, mode or Mode(), outcome, starting or anyio.CancelScope(), tasks)
+        except UsageError as error:
+            problem = type(error)(session.prepared.loaded.redact(str(error)))
+        except Exception as error:  # noqa: BLE001 - stored, because a task group would wrap it
+            problem = error
+        tasks.cancel_scope.cancel()
+    if problem:
+        raise problem
+    if outcome.result is None:
+        raise NeverBegan("the run was stopped before its first conversation")
+    return outcome.result
+
+
+class ScenarioFailed(AgentestError, AssertionError):
+    """A scenario failed. `result` is the whole run."""
+
+    def __init__(self, message: str, result: RunResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class ScenarioErrored(AgentestError):
+    """A scenario is errored and none failed. Not an AssertionError, because there is no verdict.
+
+    `result` is the whole run.
+    """
+
+    def __init__(self, message: str, result: RunResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class CheckedRun(RunResult):
+    """The result of a run, with a check for tests."""
+
+    __slots__ = ()
+
+    def check(self) -> None:
+        """Raise unless every scenario passed, with the console report of those that did not.
+
+        Raises ScenarioFailed, an AssertionError; ScenarioErrored if no scenario failed; and
+        unittest.SkipTest, which pytest also handles, if every scenario was skipped.
+        """
+        __tracebackhide__ = True  # pytest shows the line of the test instead
+        status = run_status(self)
+        if status is Status.PASSED:
+            return
+        skipped = self.with_status(Status.SKIPPED)
+        if skipped and len(skipped) == len(self.scenarios) and not self.unclaimed:
+            raise SkipTest("; ".join(reason.message for each in skipped for reason in each.verdict.reasons))
+        kind = ScenarioFailed if status is Status.FAILED else ScenarioErrored
+        raise kind(_failure_report(self), self)
+
+
+def as_checked(result: RunResult) -> CheckedRun:
+    """Return the result as a CheckedRun."""
+    return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arguments:
     """Arguments of `run_scenarios`."""
@@ -220,33 +295,6 @@ def _opened_model(model: ChatModel | str | None, config: Config) -> tuple[Models
     return Models(opened, opened), ledger
 
 
-async def run_session(
-    session: Session, starting: anyio.CancelScope | None = None, mode: Mode | None = None
-) -> RunResult:
-    """Execute a prepared run with its servers. Errors are raised without an exception group.
-
-    Args:
-        session: the run, with its events and stop function.
-        starting: cancel it to prevent the run from starting; the function then raises NeverBegan.
-        mode: source of conversations and how much to store; default: the agents, and everything.
-    """
-    outcome = Outcome()
-    problem: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            await run_steps(session, mode or Mode(), outcome, starting or anyio.CancelScope(), tasks)
-        except UsageError as error:
-            problem = type(error)(session.prepared.loaded.redact(str(error)))
-        except Exception as error:  # noqa: BLE001 - stored, because a task group would wrap it
-            problem = error
-        tasks.cancel_scope.cancel()
-    if problem:
-        raise problem
-    if outcome.result is None:
-        raise NeverBegan("the run was stopped before its first conversation")
-    return outcome.result
-
-
 def _agent_section(agent: AgentLike) -> Any:
     """Return the `agent` section of a configuration. Raises ConfigError if the value is not an agent."""
     if isinstance(agent, Mapping | AnyAgent):
@@ -264,56 +312,6 @@ def _agent_section(agent: AgentLike) -> Any:
         f"agent: {agent!r} is no agent: expected an endpoint, a mapping as in a configuration, a handler "
         f"function, an agent object of a framework or a ScriptedAgent{hint}"
     )
-
-
-_MAX_SCENARIOS_SHOWN = 20
-"""Maximum number of scenarios that an error shows in full."""
-
-
-class ScenarioFailed(AgentestError, AssertionError):
-    """A scenario failed. `result` is the whole run."""
-
-    def __init__(self, message: str, result: RunResult) -> None:
-        super().__init__(message)
-        self.result = result
-
-
-class ScenarioErrored(AgentestError):
-    """A scenario is errored and none failed. Not an AssertionError, because there is no verdict.
-
-    `result` is the whole run.
-    """
-
-    def __init__(self, message: str, result: RunResult) -> None:
-        super().__init__(message)
-        self.result = result
-
-
-class CheckedRun(RunResult):
-    """The result of a run, with a check for tests."""
-
-    __slots__ = ()
-
-    def check(self) -> None:
-        """Raise unless every scenario passed, with the console report of those that did not.
-
-        Raises ScenarioFailed, an AssertionError; ScenarioErrored if no scenario failed; and
-        unittest.SkipTest, which pytest also handles, if every scenario was skipped.
-        """
-        __tracebackhide__ = True  # pytest shows the line of the test instead
-        status = run_status(self)
-        if status is Status.PASSED:
-            return
-        skipped = self.with_status(Status.SKIPPED)
-        if skipped and len(skipped) == len(self.scenarios) and not self.unclaimed:
-            raise SkipTest("; ".join(reason.message for each in skipped for reason in each.verdict.reasons))
-        kind = ScenarioFailed if status is Status.FAILED else ScenarioErrored
-        raise kind(_failure_report(self), self)
-
-
-def as_checked(result: RunResult) -> CheckedRun:
-    """Return the result as a CheckedRun."""
-    return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
 
 
 def _failure_report(result: RunResult) -> str:

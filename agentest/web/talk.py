@@ -99,8 +99,8 @@ class PageTalk:
     @property
     def conversation(self) -> Conversation:
         """The conversation so far, with secrets redacted and without the open turn."""
-        held = self._outcome.conversation if self._outcome else None
-        turns = held.turns if held else self._talking.turns
+        conversation = self._outcome.conversation if self._outcome else None
+        turns = conversation.turns if conversation else self._talking.turns
         return self._redacted(Conversation(self._conversation_id, turns, Ending.SATISFIED))
 
     async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
@@ -177,16 +177,16 @@ class PageTalk:
     def _finish(self, problem: str | None) -> None:
         for warning in self._outcome.unclaimed if self._outcome else ():
             self.note(self._redact(warning.message))
-        held = self._outcome.conversation if self._outcome else None
-        failure = held.failure if held else None
+        conversation = self._outcome.conversation if self._outcome else None
+        failure = conversation.failure if conversation else None
         self._add(
             {
                 "type": "ended",
-                "endedBy": str(held.ending) if held else None,
+                "endedBy": str(conversation.ending) if conversation else None,
                 "error": problem or (self._redact(failure.message) if failure else None),
                 "turns": [CODECS.write(turn) for turn in self.conversation.turns],
-                "unfinishedTurn": CODECS.write(self._redacted(held.unfinished))
-                if held and held.unfinished
+                "unfinishedTurn": CODECS.write(self._redacted(conversation.unfinished))
+                if conversation and conversation.unfinished
                 else None,
             }
         )
@@ -443,8 +443,10 @@ async def _end(request: web.Request) -> web.Response:
 async def _save(request: web.Request) -> web.Response:
     talk = _talk(request)
     unit = talk.chosen.unit
-    held = Talk(conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began)
-    return await saved(request, held)
+    saved_talk = Talk(
+        conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began
+    )
+    return await saved(request, saved_talk)
 
 
 def _talk(request: web.Request) -> PageTalk:
