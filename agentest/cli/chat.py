@@ -54,8 +54,8 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
     def tell(what: Happening) -> None:
-        if told := _event_text(what):
-            write(told)
+        if event_text := _event_text(what):
+            write(event_text)
 
     person = Person(read_line, write)
     outcome = await Talking(prepared, unit, f"{unit.slug}-chat", person, tell).run()

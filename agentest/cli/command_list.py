@@ -111,6 +111,6 @@ class Running(click.Command):
         sections = {title: names.split() for title, names in _RUN_OPTIONS.items()}
         listed = {name for names in sections.values() for name in names}
         for title, names in {"Options": [name for name in rows if name not in listed], **sections}.items():
-            if told := [row for name in names if (row := rows.get(name))]:
+            if records := [row for name in names if (row := rows.get(name))]:
                 with formatter.section(title):
-                    formatter.write_dl(told)
+                    formatter.write_dl(records)

@@ -70,7 +70,7 @@ def record_tools(request: Request, options: Wish, place: Place) -> ExitCode:
         place.shown,
         force=options.force,
     )
-    prepared, kept = with_tool_list(one_conversation(request, options.say), at)
+    prepared, tool_lists = with_tool_list(one_conversation(request, options.say), at)
     for note in prepared.notes:
         tell(f"agentest: {note}")
     recorder = Recorder()
@@ -80,7 +80,7 @@ def record_tools(request: Request, options: Wish, place: Place) -> ExitCode:
         prepared=prepared,
         recorder=recorder,
         at=at,
-        tool_list=kept,
+        tool_list=tool_lists,
         shown=place.shown,
         turns=outcome.turns,
     )
@@ -100,10 +100,12 @@ def record_run(request: Request, place: Place, choose: Choosing) -> ExitCode:
         raise UsageError("--record-tools keeps calls in one process: leave --engine and --workers out")
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
-    prepared, kept = with_tool_list(with_real_tools(choose(prepare(request))), at)
+    prepared, tool_lists = with_tool_list(with_real_tools(choose(prepare(request))), at)
     recorder = Recorder()
     status = run_once(prepared, RecordedRun(recorder=recorder))
-    recording = Recording(prepared=prepared, recorder=recorder, at=at, tool_list=kept, shown=place.shown)
+    recording = Recording(
+        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=place.shown
+    )
     written = tell_recorded(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
 
@@ -142,16 +144,16 @@ def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str,
 
     The file is written when the server is opened.
     """
-    root, kept, agents = prepared.request.root, {}, {}
+    root, tool_lists, agents = prepared.request.root, {}, {}
     for name, agent in prepared.plan.agents.items():
         if agent.mcp_mock and agent.mcp_mock.upstream:
             if agent.mcp_mock.tools is None:
-                told = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
-                agent = agent.model_copy(update={"mcp_mock": told})
+                mock_config = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
+                agent = agent.model_copy(update={"mcp_mock": mock_config})
             assert agent.mcp_mock
-            kept[name] = root / str(agent.mcp_mock.tools)
+            tool_lists[name] = root / str(agent.mcp_mock.tools)
         agents[name] = agent
-    return replace(prepared, plan=replace(prepared.plan, agents=agents)), kept
+    return replace(prepared, plan=replace(prepared.plan, agents=agents)), tool_lists
 
 
 @contextmanager

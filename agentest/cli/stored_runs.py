@@ -133,8 +133,8 @@ def _row(run: KeptRun) -> tuple[str, ...]:
     if record is None:
         return (run.id, "", "unknown", *[""] * 7)
     status = run.state_of(record)
-    besides = ", ".join(_qualifiers(record))
-    what = f"{status} ({besides})" if besides else status
+    qualifiers = ", ".join(_qualifiers(record))
+    what = f"{status} ({qualifiers})" if qualifiers else status
     models = dict.fromkeys(model for model in record.models.values() if model)
     return (
         run.id,

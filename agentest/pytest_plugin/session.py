@@ -40,8 +40,8 @@ class Scenarios:
         self._config = config
         self._reporting = False
         self._reported: set[ScenarioItem] = set()
-        self._aside = Aside(config.pluginmanager.getplugin("capturemanager"))
-        self._aloud = Aloud()
+        self._other_output = Aside(config.pluginmanager.getplugin("capturemanager"))
+        self._terminal = Aloud()
         self._notes: list[str] = []
         self._commands: list[str] = []
         self._unclaimed: list[str] = []
@@ -53,7 +53,7 @@ class Scenarios:
         from agentest.pytest_plugin.project import open_project
 
         self.project: Project = open_project(session.config)
-        self._runs = Runs(self.project, self._aloud)
+        self._runs = Runs(self.project, self._terminal)
         self._placeholder = _Placeholder.from_parent(session, name="between scenarios")
 
     @pytest.hookimpl(wrapper=True)
@@ -96,7 +96,7 @@ class Scenarios:
         self._reporting = True
         session._setupstate.teardown_exact(self._placeholder)
         try:
-            with self._other_output_stored():
+            with self._separate_other_output():
                 self._report_each(session)
         finally:
             self._reporting = False
@@ -110,8 +110,8 @@ class Scenarios:
                     self._runs.stop()
                 return
 
-    def _other_output_stored(self) -> AbstractContextManager[object]:
-        return self._aside if self._capture else nullcontext()
+    def _separate_other_output(self) -> AbstractContextManager[object]:
+        return self._other_output if self._capture else nullcontext()
 
     @property
     def _capture(self) -> Any:
@@ -142,7 +142,7 @@ class Scenarios:
             yield
         finally:
             capture.suspend_global_capture(in_=False)
-            self._aside.said += capture.read_global_capture()
+            self._other_output.said += capture.read_global_capture()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -150,12 +150,12 @@ class Scenarios:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put the scenario's result into pytest's report."""
         if self._reporting and self._capture:
-            self._aside.keep()
+            self._other_output.keep()
         report = yield
         if isinstance(item, ScenarioItem):
             dress(report, item, call)
             if self._reporting:  # output of other scenarios
-                self._aside.said += [text for _, text in report.sections]
+                self._other_output.said += [text for _, text in report.sections]
                 report.sections.clear()
                 item._report_sections.clear()
         return report
@@ -168,7 +168,7 @@ class Scenarios:
         try:
             self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not meant)
         except KeyboardInterrupt:
-            self._aloud("agentest: interrupted again, so pytest waits no longer; servers end without it")
+            self._terminal("agentest: interrupted again, so pytest waits no longer; servers end without it")
         self._notes += self._runs.notes
         self._notes += [row for run in self._runs.ended for row in _warnings(run)]
         self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
@@ -178,7 +178,7 @@ class Scenarios:
             output[_WORKER_OUTPUT] = {
                 "notes": self._notes,
                 "unclaimed": self._unclaimed,
-                "said": self._aside.said,
+                "said": self._other_output.said,
                 "commands": self._commands,
                 "incomplete": self._incomplete,
             }
@@ -189,7 +189,7 @@ class Scenarios:
 
     def pytest_unconfigure(self) -> None:
         """Close the terminal output."""
-        self._aloud.close()
+        self._terminal.close()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -197,7 +197,7 @@ class Scenarios:
         worker_output = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
         self._notes += worker_output.get("notes", ())
         self._unclaimed += worker_output.get("unclaimed", ())
-        self._aside.said += worker_output.get("said", ())
+        self._other_output.said += worker_output.get("said", ())
         self._commands += worker_output.get("commands", ())
         self._incomplete |= worker_output.get("incomplete", False)
 
@@ -223,7 +223,7 @@ class Scenarios:
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
-        if failed and (said := "".join(self._aside.said)):
+        if failed and (said := "".join(self._other_output.said)):
             terminalreporter.section("agentest: captured output of scenarios")
             terminalreporter.write(said)
         for command in self._commands:

@@ -376,9 +376,9 @@ async def _start(request: web.Request) -> web.Response:
 
 async def _estimate(request: web.Request) -> web.Response:
     """Return the expected duration and cost of a run, as printed by `--dry-run`."""
-    asked, project = await _wanted(request), request.app[UI]
+    job_command, project = await _wanted(request), request.app[UI]
     config = [f"--config={project.config}"] if project.config else []
-    status, text = await request.app[JOBS].said(asked.words("--dry-run", *config))
+    status, text = await request.app[JOBS].said(job_command.words("--dry-run", *config))
     return answered({"text": text, "exitStatus": status})
 
 

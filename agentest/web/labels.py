@@ -103,8 +103,8 @@ class _LabelRequests:
             return answered(answer(desk, given))
         except AnsweredMeanwhile as error:
             now = desk.opened(_question_of(given))
-            said = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
-            return answered({"error": said, "times": now.times}, status=409)
+            message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
+            return answered({"error": message, "times": now.times}, status=409)
         except LookupError:
             raise Missing("the run has no such question any more; load the page anew") from None
 
@@ -261,7 +261,7 @@ def _label_json(label: Label | None) -> Json | None:
 def _judge_json(judge: Beside | None) -> Json | None:
     if judge is None:
         return None
-    answer, said = judge.answer, {"sameSide": judge.same_side, "said": judge.said}
+    answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.said}
     if isinstance(answer, Unscored):
-        return said | {"value": None, "reason": answer.error}
-    return said | {"value": shown_value(answer.value), "reason": answer.reason}
+        return side | {"value": None, "reason": answer.error}
+    return side | {"value": shown_value(answer.value), "reason": answer.reason}
