@@ -55,7 +55,7 @@ def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int
 
     Args:
         processes: result of `processes_of`.
-        allow: raises the limit of open files; see `runner.environment.fitted`.
+        allow: takes the file descriptors that a process needs and returns how many it can have.
     """
     if engine_name(prepared.request.options) == RAY:
         return prepared

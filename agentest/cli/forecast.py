@@ -21,7 +21,7 @@ _AGENT_KINDS = (RunKind.RUN, RunKind.EVAL)
 
 
 def earlier_of(prepared: Prepared, kind: RunKind) -> Earlier | None:
-    """Return the durations and costs of the last comparable run; None if there is none.
+    """Return the durations and costs of a comparable earlier run; None if there is none.
 
     A run is comparable if it is complete, of the same kind, and used models if this one does.
     """
