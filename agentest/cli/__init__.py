@@ -1,1 +1,1 @@
-"""The command line: one module for each command."""
+"""The command line: click commands, and one module with the work of each command."""

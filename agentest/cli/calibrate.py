@@ -1,4 +1,4 @@
-"""`agentest calibrate`: the configured judge against people's labels."""
+"""`agentest calibrate`: measure how well the configured judge agrees with human labels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from agentest.support.text import count
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be measured, and what becomes of it."""
+    """Options of `agentest calibrate`."""
 
     labels: Path
     judge: str | None = None
@@ -52,47 +52,50 @@ class Wish:
     as_json: bool = False
 
 
-def calibrate(wish: Wish, request: Request) -> ExitCode:
-    """Ask the judge, and say how far it agrees. Raises UsageError."""
-    wanted = chosen_metrics(wish.metrics)
-    labels = read_labels(wish.labels)
+def calibrate(options: Wish, request: Request) -> ExitCode:
+    """Ask the judge the labelled questions and print the agreement. Raises UsageError."""
+    wanted = chosen_metrics(options.metrics)
+    labels = read_labels(options.labels)
     metrics = labelled_metrics(labels, wanted)
     if not metrics:
-        raise UsageError(_nothing(wish, labels))
+        raise UsageError(_no_labels_message(options, labels))
     consensus = consensus_of(labels)
     questions = [question for question in consensus.values if question.metric in metrics]
-    prepared = prepared_judge(request, wish.judge)
+    prepared = prepared_judge(request, options.judge)
     settings = prepared.loaded.config.judge
     if request.options.dry_run:
-        asked = to_ask(questions, labels.conversations, settings.batch, run_metrics(prepared))
-        calls = count(sum(each.calls for each in asked) * settings.samples, "model call")
+        calls_needed = to_ask(questions, labels.conversations, settings.batch, run_metrics(prepared))
+        calls = count(sum(each.calls for each in calls_needed) * settings.samples, "model call")
         say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
         return ExitCode.PASSED
-    if wish.write:
-        _check_file(calibration_file(prepared.loaded.path))  # before anything is paid for
+    if options.write:
+        _check_file(calibration_file(prepared.loaded.path))  # checked before any model call is paid for
     answers, usage = in_event_loop(ask_judge, prepared, labels, questions)
     result = _result(prepared, metrics, labels, consensus, answers, usage)
-    if wish.as_json:
+    if options.as_json:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
     else:
         say("\n".join(as_text(result)))
     if not any(each.n for each in result.figures):
-        tell("agentest: nothing was measured, as the judge answered no question" + _not_written(wish))
+        tell("agentest: nothing was measured, as the judge answered no question" + _not_written_note(options))
         return ExitCode.ERRORED
-    if wish.write:
+    if options.write:
         _write(prepared, result.figures, request)
     return ExitCode.PASSED
 
 
-def _not_written(wish: Wish) -> str:
-    return "; nothing was written" if wish.write else ""
+def _not_written_note(options: Wish) -> str:
+    return "; nothing was written" if options.write else ""
 
 
-def _nothing(wish: Wish, labels: Labels) -> str:
+def _no_labels_message(options: Wish, labels: Labels) -> str:
     if not labels.labels:
-        return f"{wish.labels} holds no label; give some: agentest label RESULTS --to {wish.labels.name}"
+        return (
+            f"{options.labels} holds no label; give some: agentest label RESULTS --to {options.labels.name}"
+        )
     known = ", ".join(sorted({label.question.metric for label in labels.labels}))
-    return f"--metric: {wish.labels} holds no label for {', '.join(wish.metrics)}; it has labels for {known}"
+    missing = ", ".join(options.metrics)
+    return f"--metric: {options.labels} holds no label for {missing}; it has labels for {known}"
 
 
 def _result(
@@ -120,7 +123,7 @@ def _result(
 
 
 def _check_file(path: Path) -> None:
-    """Raise UsageError where results cannot be added to the file."""
+    """Raise UsageError if results cannot be added to the file."""
     try:
         if path.exists():
             read_calibrations(path)
@@ -129,7 +132,7 @@ def _check_file(path: Path) -> None:
 
 
 def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> None:
-    """Keep the figures beside the configuration. Raises UsageError."""
+    """Write the figures to the file next to the configuration. Raises UsageError."""
     assert prepared.judge
     model, batch = prepared.judge.name, prepared.loaded.config.judge.batch
     path = calibration_file(prepared.loaded.path)
@@ -137,7 +140,7 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> 
     _, notes = known_calibrations(path, model, [each.metric for each in measured], batch)
     lines = [
         Calibrated(
-            metric=each.metric, prompts=fingerprint(each.metric, batch), calibration=_line(each, model)
+            metric=each.metric, prompts=fingerprint(each.metric, batch), calibration=_calibration(each, model)
         )
         for each in measured
     ]
@@ -151,7 +154,7 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> 
         tell("agentest: what had been kept was measured with other prompts; it is replaced")
 
 
-def _line(figures: Figures, model: str) -> JudgeCalibration:
+def _calibration(figures: Figures, model: str) -> JudgeCalibration:
     interval = figures.kappa_interval
     return JudgeCalibration(
         model=model,

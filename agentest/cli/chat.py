@@ -1,4 +1,4 @@
-"""`agentest chat`: a person talks to the configured agent through a scenario's mocks, in the terminal."""
+"""`agentest chat`: talk to the configured agent in the terminal, with a scenario's mocks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ ReadLine = Callable[[], str | None]
 
 
 class Person:
-    """A user whose messages are typed in. `read_line` gives None at the end of the input."""
+    """A user whose messages are typed. `read_line` returns None at the end of the input."""
 
     def __init__(self, read_line: ReadLine, write: Write) -> None:
         self._read_line = read_line
         self._write = write
 
     async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
-        """What is typed next; an empty line is asked for again."""
-        del turns  # the person remembers
+        """Return the next line that is not empty; /quit or the end of the input ends the conversation."""
+        del turns  # the person remembers the conversation
         while True:
             self._write("you    ")
             line = await in_thread(self._read_line)
@@ -44,7 +44,7 @@ class Person:
 
 
 def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | None = None) -> ExitCode:
-    """Hold one conversation. Raises UsageError unless exactly one scenario is selected."""
+    """Run one conversation. Raises UsageError unless exactly one scenario is selected."""
     units = prepared.plan.units
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
@@ -54,31 +54,31 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
     def tell(what: Happening) -> None:
-        if told := _told(what):
-            write(told)
+        if event_text := _event_text(what):
+            write(event_text)
 
     person = Person(read_line, write)
-    held = await Talking(prepared, unit, f"{unit.slug}-chat", person, tell).run()
-    for warning in held.unclaimed:
+    outcome = await Talking(prepared, unit, f"{unit.slug}-chat", person, tell).run()
+    for warning in outcome.unclaimed:
         write(said_by("! ", prepared.loaded.redact(warning.message)))
-    conversation = held.conversation
+    conversation = outcome.conversation
     if conversation and conversation.failure:
         write(said_by("! ", prepared.loaded.redact(conversation.failure.message)))
         for output in conversation.unfinished.server_output if conversation.unfinished else ():
             write(said_by("! server ", "\n".join(server_rows(output))))
         return ExitCode.FAILED
-    return ExitCode.ERRORED if held.unclaimed else ExitCode.PASSED
+    return ExitCode.ERRORED if outcome.unclaimed else ExitCode.PASSED
 
 
-def _told(what: Happening) -> str:
-    """What is written of a happening; "" for what the person has typed."""
+def _event_text(what: Happening) -> str:
+    """Return the text to print for an event; "" for messages that the person typed."""
     match what:
         case Ready():
             return _introduction(what.unit)
         case Noted():
             return said_by("! ", what.text)
         case Replied():
-            return _shown(what.turn)
+            return _turn_text(what.turn)
         case Spoke():
             return ""
 
@@ -97,13 +97,13 @@ def _introduction(unit: Unit) -> str:
     return "\n".join(line for line in lines if line) + "\n\n"
 
 
-def _shown(turn: Turn) -> str:
+def _turn_text(turn: Turn) -> str:
     calls = "".join(said_by("tool   ", f"{call_text(call)} → {call.result!r}") for call in turn.tool_calls)
     return calls + said_by("agent  ", turn.agent_message or NO_TEXT)
 
 
 def said_by(who: str, text: str) -> str:
-    """What somebody said; indented from the second row on, so that it cannot pass for another speaker."""
+    """Format a message with its speaker. Later lines are indented, so that they cannot imitate a speaker."""
     return who + f"\n{' ' * len(who)}".join(clean_rows(text).split("\n")) + "\n"
 
 
@@ -112,9 +112,12 @@ def _to_stdout(text: str) -> None:
 
 
 def typed() -> ReadLine:
-    """Lines of the standard input, past Python's buffer: a thread that waits there must not block the exit.
+    """Return a function that reads lines from standard input.
 
-    What comes from a file or a pipe is echoed, as a terminal does with what is typed.
+    It bypasses Python's buffer, because a thread that waits in a buffered read blocks the exit. Input
+    from a file or a pipe is echoed, as a terminal echoes what is typed.
+
+    Raises UsageError if standard input is closed.
     """
     if sys.stdin is None:
         raise UsageError("chat reads what you type from the standard input, which is closed")

@@ -1,10 +1,13 @@
-"""The list of commands, in sections, and what does the work of ADK's here. It imports nothing but click."""
+"""Sections of commands and options in `--help`, and hints for ADK commands that Agentest does not have.
+
+The module imports only click.
+"""
 
 from __future__ import annotations
 
 import click
 
-_INSTEAD = {
+_REPLACEMENTS = {
     "web": ("the page is `agentest ui`: it shows runs, talks to the agent and makes eval cases"),
 }
 
@@ -43,9 +46,9 @@ SECTIONS = {
         "mcp-stdio": "Be an MCP server on standard input and output.",
     },
 }
-"""Section → command → what it does, in one row of a screen of 80 columns."""
+"""Maps a section to its commands and their help. Each row fits into 80 columns."""
 _MORE = "More"
-_RUNNING = {
+_RUN_OPTIONS = {
     "Choose what runs": (
         "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
         "--shard-by --list --dry-run"
@@ -59,7 +62,7 @@ _RUNNING = {
     ),
     "What it tells": "--reporter --verbose --baseline --fail-on-regression",
 }
-"""Section → the options of a command that runs something, in the order in which they are shown."""
+"""Maps a section to the options of a command that runs something, in the order of the help."""
 FIRST_STEPS = (
     "Without an agent, a key or a network: `agentest init demo --demo`, then `agentest run --cwd demo`. "
     "With an agent that runs: `agentest init --endpoint URL`."
@@ -67,18 +70,18 @@ FIRST_STEPS = (
 
 
 class Commands(click.Group):
-    """A group that lists its commands in sections, and says what there is in place of one that it lacks."""
+    """A command group that lists its commands in sections and suggests a replacement for ADK's commands."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it. Raises UsageError."""
-        if args[0] in _INSTEAD:
-            ctx.fail(f"No such command '{args[0]}': {_INSTEAD[args[0]]}.")
+        """Resolve a command as click does. Raises UsageError."""
+        if args[0] in _REPLACEMENTS:
+            ctx.fail(f"No such command '{args[0]}': {_REPLACEMENTS[args[0]]}.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """As click does it, in sections; commands that no section has come last."""
+        """Write the commands in sections; commands without a section come last."""
         width = max(map(len, self.commands))
         for title, rows in self._sections():
             with formatter.section(title):
@@ -96,18 +99,18 @@ class Commands(click.Group):
 
 
 class Running(click.Command):
-    """A command that runs something: its many options stand in sections, those of its own first."""
+    """A command that runs something, with its options in sections and its own options first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does it, in sections."""
+        """Write the options in sections."""
         rows = {
             param.opts[0]: param.get_help_record(ctx)
             for param in self.get_params(ctx)
             if isinstance(param, click.Option)
         }
-        sections = {title: names.split() for title, names in _RUNNING.items()}
+        sections = {title: names.split() for title, names in _RUN_OPTIONS.items()}
         listed = {name for names in sections.values() for name in names}
         for title, names in {"Options": [name for name in rows if name not in listed], **sections}.items():
-            if told := [row for name in names if (row := rows.get(name))]:
+            if records := [row for name in names if (row := rows.get(name))]:
                 with formatter.section(title):
-                    formatter.write_dl(told)
+                    formatter.write_dl(records)

@@ -1,4 +1,4 @@
-"""`agentest coverage` from a prepared plan to its exit status."""
+"""`agentest coverage`: measure which paths and tools have tests, and print the result."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]
 _KINDS = ((RunKind.RUN, RunKind.MERGE), (RunKind.EVAL,))
-"""An evaluation has other scenarios than a run, and takes nothing away from what that has covered."""
+"""Runs and evaluations have different scenarios, so the latest of each is read."""
 _NO_AGENT = ""
-"""Coverage asks no agent: a case is placed once, whoever will answer it."""
+"""Coverage uses no agent: a case counts once, whichever agent runs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is covered, and what could not be loaded."""
+    """The coverage, and the files that could not be loaded."""
 
     coverage: Coverage
     broken: tuple[ScenarioResult, ...]
 
 
 def covered(request: Request, results: Sequence[Path] = (), eval_sets: Sequence[str] = ()) -> Measured:
-    """What scenarios, cases and their results cover. Raises UsageError.
+    """Measure the coverage of scenarios, evaluation cases and their results. Raises UsageError.
 
     Args:
-        results: files to read; () for those of the latest run and of the latest evaluation, if any.
-        eval_sets: files and folders; a file may be followed by `:case1,case2`.
+        results: files to read; () for the latest run and the latest evaluation, if any.
+        eval_sets: files and folders; a file can be followed by `:case1,case2`.
     """
     root, options = request.root, request.options
     prepared = _prepared(request, alone=not (results or eval_sets))
@@ -67,7 +67,7 @@ def covered(request: Request, results: Sequence[Path] = (), eval_sets: Sequence[
 
 
 def _prepared(request: Request, *, alone: bool) -> Prepared | None:
-    """The scenarios; where they are not all there is, neither they nor a configuration need be there."""
+    """Prepare the scenarios; None if there is no configuration and other input was given."""
     if not (alone or is_configured(request)):
         return None
     return prepare(request, may_be_empty=not alone)
@@ -81,7 +81,7 @@ def _last_results(prepared: Prepared) -> list[Path]:
 
 
 def _cases(request: Request, eval_sets: Sequence[str]) -> Iterator[Unit]:
-    """The cases of evaluation sets that could be run, as far as the filters choose them."""
+    """Yield the evaluation cases that can run and match the filters."""
     reads = read_sets(EvalRequest(request, tuple(eval_sets)))
     sets = [CaseSet(read, Criteria(()), graded=False) for read in reads]
     options = request.options
@@ -112,7 +112,7 @@ def show(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str]
 
 
 def enough(coverage: Coverage, least: float | None) -> ExitCode:
-    """FAILED where a share is below `least` percent. Raises UsageError where there is no share."""
+    """Return FAILED if a share is below `least` percent. Raises UsageError if there is nothing to measure."""
     if least is None:
         return ExitCode.PASSED
     shares = {"cells with a scenario": coverage.cells_share, "tools called": coverage.tools_share}

@@ -1,4 +1,4 @@
-"""Which engine holds the conversations of a run: this process, or workers."""
+"""Select and open the engine that runs the conversations: this process, local workers or Ray."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
 
 def engine_name(options: Options) -> str:
-    """The engine that is asked for: by its name, or by a number of workers. Raises UsageError."""
+    """Return the engine that the options select, by name or by number of workers. Raises UsageError."""
     several = options.workers not in (None, 1)
     name = options.engine or (WORKERS if several else LOCAL)
     if name == LOCAL and several:
@@ -31,7 +31,7 @@ def engine_name(options: Options) -> str:
     if options.ray_address is not None:
         if name != RAY:
             raise UsageError("--ray-address names a cluster for --engine ray: give that, too")
-        if not options.ray_address.strip():  # as a variable is that was never set
+        if not options.ray_address.strip():  # an unset environment variable expands to an empty value
             raise UsageError("--ray-address is empty: name a cluster, or leave it out to start a local Ray")
     if name == WORKERS and not hasattr(os, "fork"):
         raise UsageError("this platform cannot fork processes: leave --workers and --engine workers out")
@@ -39,7 +39,7 @@ def engine_name(options: Options) -> str:
 
 
 def processes_of(prepared: Prepared) -> int:
-    """Over how many processes of this machine the conversations are spread. Raises UsageError."""
+    """Return the number of processes on this machine that run conversations. Raises UsageError."""
     options = prepared.request.options
     if engine_name(options) in (LOCAL, RAY):
         return 1
@@ -49,13 +49,13 @@ def processes_of(prepared: Prepared) -> int:
 
 
 def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int] | None = None) -> Prepared:
-    """What was prepared, with no more at once than these processes may have connections; a note says so.
+    """Limit the concurrency to the connections that the processes can open, and add a note if it changes.
 
-    On Ray it is workers that have the connections, each by the limit of its node.
+    On Ray the workers open the connections, so each of them applies the limit of its node.
 
     Args:
-        processes: as of `processes_of`.
-        allow: as of `run.file_descriptors.fitted`.
+        processes: result of `processes_of`.
+        allow: takes the file descriptors that a process needs and returns how many it can have.
     """
     if engine_name(prepared.request.options) == RAY:
         return prepared
@@ -68,12 +68,12 @@ def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int
 def opened_engine(
     prepared: Prepared, processes: int, recipe: Recipe | None = None, *, earlier: bool
 ) -> Iterator[Engine]:
-    """The engine of a run. To be entered before the event loop begins: processes are forked.
+    """Open the engine of a run. Call it before the event loop starts, because it forks processes.
 
     Args:
-        processes: as of `processes_of`.
-        recipe: how the run is prepared again in another process; None: as any run of scenarios.
-        earlier: whether the conversations are of an earlier run.
+        processes: result of `processes_of`.
+        recipe: how another process prepares the run; None for a run of scenarios.
+        earlier: True if the conversations come from an earlier run.
 
     Raises UsageError.
     """
@@ -96,7 +96,7 @@ def opened_engine(
 
 @dataclass(frozen=True, slots=True)
 class RunRecipe:
-    """Of scenarios."""
+    """Prepare a run of scenarios in another process."""
 
     request: Request
 
@@ -108,24 +108,25 @@ class RunRecipe:
 
 @dataclass(frozen=True, slots=True)
 class EvalRecipe:
-    """Of evaluation sets."""
+    """Prepare a run of evaluation sets in another process."""
 
     evaluation: EvalRequest
 
     def prepared(self, root: Path) -> Prepared:
         from agentest.adk.plan import prepare_eval
 
-        asked, old = self.evaluation, self.evaluation.request.root
+        evaluation, old = self.evaluation, self.evaluation.request.root
         criteria, session, mocks = (
-            path and moved(path, old, root) for path in (asked.criteria, asked.initial_session, asked.mocks)
+            path and moved(path, old, root)
+            for path in (evaluation.criteria, evaluation.initial_session, evaluation.mocks)
         )
-        request = _moved(asked.request, root)
-        there = replace(asked, request=request, criteria=criteria, initial_session=session, mocks=mocks)
+        request = _moved(evaluation.request, root)
+        there = replace(evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks)
         return prepare_eval(there)
 
 
 def _moved(request: Request, root: Path) -> Request:
-    """The request in another folder. Reports, and comparisons, are made elsewhere."""
+    """Move the request to another folder, without reports and comparisons, which the main process makes."""
     paths = tuple(replace(each, path=moved(each.path, request.root, root)) for each in request.options.paths)
     return replace(
         request,

@@ -1,4 +1,4 @@
-"""What a command prints when it cannot work: a sentence for the user's mistake, a traceback for ours."""
+"""Print errors: one sentence for a user's mistake, a traceback for a bug in Agentest."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _MAX_LINE_CHARS = 1_000
 
 
 def refused(error: object) -> ExitCode:
-    """Print what is wrong with what the user handed over; the exit status."""
+    """Print an error that the user can fix, and return the exit status."""
     tell(f"agentest: {_redactor()(str(error))}")
     return ExitCode.ERRORED
 
 
 def crashed(error: BaseException) -> ExitCode:
-    """Print an error that nobody foresaw, without secrets; the exit status."""
+    """Print an unexpected error with secrets redacted, and return the exit status."""
     errors = list(unwrapped(error))
     if isinstance(errors[-1], KeyboardInterrupt):
         tell("agentest: interrupted")
         return ExitCode.INTERRUPTED
     redact = _redactor()
     what = redact.error(described(error).removesuffix(": "))
-    rows = [_cut(redact(row)) for each in errors for row in _rows(each)]
+    rows = [_shortened(redact(row)) for each in errors for row in _rows(each)]
     left_out = ["…"] if len(rows) > _MAX_LINES else []
     tell(
         "\n".join(
@@ -45,12 +45,12 @@ def crashed(error: BaseException) -> ExitCode:
 
 
 def _rows(error: BaseException) -> Iterator[str]:
-    """The traceback's rows, but for the message at its end, which is printed already."""
+    """Yield the rows of the traceback without the message, which is already printed."""
     for frame in traceback.format_tb(error.__traceback__):
         yield from frame.rstrip("\n").split("\n")
 
 
-def _cut(row: str) -> str:
+def _shortened(row: str) -> str:
     return row if len(row) <= _MAX_LINE_CHARS else row[: _MAX_LINE_CHARS - 1] + "…"
 
 

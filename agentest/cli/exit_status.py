@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and what is said when it cannot work. It imports nothing but click."""
+"""Run the command line and turn its outcome into an exit status. The module imports only click."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from agentest.support.terminal import Output, lost, tell
 
 
 def ended(command: Callable[[], int]) -> int:
-    """The command's exit status; what the user got wrong is printed in one message."""
+    """Run a command and return its exit status. A user's mistake is printed as one message."""
     try:
         return command()
     except (UsageError, OutputError) as error:
         return _refused(error)
     except click.ClickException:
         raise
-    except BaseException as error:  # noqa: BLE001 - also a SystemExit of the user's code: it would choose our status
+    except BaseException as error:  # noqa: BLE001 - a SystemExit of the user's code would set our status
         from agentest.cli.error_output import crashed
 
         return crashed(error)
@@ -35,10 +35,10 @@ def _refused(error: Exception) -> ExitCode:
 
 
 def run_to_exit(cli: click.Group) -> NoReturn:
-    """Run the command line, and exit with its status."""
+    """Run the command line and exit with its status."""
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by whoever started us
-            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
+        if getattr(sys, stream) is None:  # the parent process closed it
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - stays open until the process exits
     from agentest.support.interrupts import guard_process_exit, hear, heard, prevented_exits
 
     hear()
@@ -51,7 +51,7 @@ def run_to_exit(cli: click.Group) -> NoReturn:
 
 
 def _flushed(cli: click.Group) -> int:
-    """The exit status, when all that was printed is where it belongs: also what the user's code printed."""
+    """Return the exit status after flushing standard output, including what the user's code printed."""
     status = _status(cli)
     try:
         Output(sys.stdout).flush()
@@ -61,7 +61,7 @@ def _flushed(cli: click.Group) -> int:
 
 
 def _status(cli: click.Group) -> int:
-    """What click makes of the command line. Its own exits would mix up ours: 1 is a scenario that failed."""
+    """Run click and return our exit status. Click exits with 1 on errors; here 1 means a failed scenario."""
     try:
         return int(cli.main(prog_name="agentest", standalone_mode=False) or ExitCode.PASSED)
     except click.Abort:
@@ -71,7 +71,7 @@ def _status(cli: click.Group) -> int:
         error.show(shown)
         tell(shown.getvalue().rstrip("\n"))
         return ExitCode.ERRORED
-    except SystemExit:  # click's own: nobody reads its help on, or a shell has its completions
+    except SystemExit:  # click exits after a closed pipe in its help, and after shell completion
         return ExitCode.PASSED
-    except OSError as error:  # of its own writing, as commands raise none
+    except OSError as error:  # click failed to write; commands raise no OSError
         raise lost(sys.stdout, error) from None

@@ -1,4 +1,4 @@
-"""What a run may take: by the latest run of its kind, and before there is one, what is known of prices."""
+"""Predict the duration and cost of a run from the latest complete run of its kind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from agentest.store.last_run import earlier_of_kind
 from agentest.store.runs.folder import complete_runs
 from agentest.store.runs.record import RunKind
 
-_TAKING_TIME = (RunKind.RUN, RunKind.EVAL)
-"""The kinds of runs that talk with agents."""
+_AGENT_KINDS = (RunKind.RUN, RunKind.EVAL)
+"""Kinds of runs that call agents."""
 
 
 def earlier_of(prepared: Prepared, kind: RunKind) -> Earlier | None:
-    """What the last complete run took of this kind, offline or not as this one; None where there is none."""
-    if kind not in _TAKING_TIME:
+    """Return the durations and costs of a comparable earlier run; None if there is none.
+
+    A run is comparable if it is complete, of the same kind, and used models if this one does.
+    """
+    if kind not in _AGENT_KINDS:
         return None
     places = {(unit.scenario.name, unit.agent) for unit in prepared.plan.units}
     offline = not any(prepared.model_names.values())
@@ -30,7 +33,7 @@ def earlier_of(prepared: Prepared, kind: RunKind) -> Earlier | None:
 
 
 def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
-    """What the run may take, by the last complete one of its kind; None where that is not known."""
+    """Predict the run from the last comparable one; None if there is none."""
     earlier = earlier_of(prepared, kind)
     if earlier is None:
         return None
@@ -39,21 +42,11 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 
-def _planned(unit: Unit, parallel: bool) -> Planned:
-    return Planned(
-        name=unit.scenario.name,
-        agent=unit.agent,
-        conversations=unit.conversations - len(unit.kept.conversations),
-        in_turn=not unit.is_parallel(parallel),
-        line=unit.about.line,
-    )
-
-
 def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
-    """What the run may take in time and money, as lines.
+    """Yield the expected duration and cost as lines.
 
     Args:
-        most_calls: model calls that it makes at most.
+        most_calls: maximum number of model calls.
     """
     evaluated = any(unit.scenario.case for unit in prepared.plan.units)
     found = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
@@ -66,24 +59,10 @@ def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
         yield from _prices(prepared)
 
 
-def _prices(prepared: Prepared) -> Iterator[str]:
-    from agentest.models.budget import price_of
-
-    for name in dict.fromkeys(filter(None, prepared.model_names.values())):
-        price = price_of(name)
-        if price is None:
-            yield f"  {name}: its price is not known"
-        else:
-            each = (
-                f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"
-            )
-            yield f"  {name}: {each}"
-
-
 def spending_of(
     prepared: Prepared, kind: Kind, keeping: Keeping | None, note: Callable[[str], None]
 ) -> Spending:
-    """What is known of the costs; a note says if they are expected to exceed the budget."""
+    """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
     options = prepared.request.options
     found = None if options.tape == "replay" else forecast_of(prepared, kind.name)
     if over := found and over_budget(found, options.max_llm_calls, options.max_cost, kind.resumed_by):
@@ -98,3 +77,27 @@ def spending_of(
         earlier_answers=prepared.kept.answers if prepared.kept else None,
         resumed_by=kind.resumed_by,
     )
+
+
+def _planned(unit: Unit, parallel: bool) -> Planned:
+    return Planned(
+        name=unit.scenario.name,
+        agent=unit.agent,
+        conversations=unit.conversations - len(unit.kept.conversations),
+        in_turn=not unit.is_parallel(parallel),
+        line=unit.about.line,
+    )
+
+
+def _prices(prepared: Prepared) -> Iterator[str]:
+    from agentest.models.budget import price_of
+
+    for name in dict.fromkeys(filter(None, prepared.model_names.values())):
+        price = price_of(name)
+        if price is None:
+            yield f"  {name}: its price is not known"
+        else:
+            each = (
+                f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"
+            )
+            yield f"  {name}: {each}"

@@ -1,4 +1,9 @@
-"""`agentest runs`, `agentest show` and `agentest ui`. It imports nothing but click until they are called."""
+"""Define the commands for stored runs and judge labels.
+
+These are `runs`, `show`, `ui`, `compare`, `merge`, `label` and `calibrate`.
+
+The module imports only click at the top; each command imports its work when it is called.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,7 @@ def runs(cwd: Path | None, config: Path | None, every: bool, form: Any) -> int:
 )
 @click.option("--verbose", is_flag=True, help="Show transcripts.")
 @click.option("--reporter", "reporters", multiple=True, metavar="NAME", help="Default: console; NAME=PATH.")
-def show(run: str, cwd: Path | None, config: Path | None, **wish: Any) -> int:
+def show(run: str, cwd: Path | None, config: Path | None, **chosen: Any) -> int:
     """Print a past run as it was printed when it ran.
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
@@ -50,7 +55,7 @@ def show(run: str, cwd: Path | None, config: Path | None, **wish: Any) -> int:
         from agentest.cli.stored_runs import show as shown
 
         place = place_in(cwd, config)
-        return shown(run_at(run, place, config), Wish(**wish), place)
+        return shown(run_at(run, place, config), Wish(**chosen), place)
 
     return ended(go)
 
@@ -89,7 +94,7 @@ def ui(run: str | None, cwd: Path | None, config: Path | None, port: int) -> int
 )
 @path_option("--output", "output", "File to write (default: standard output).")
 @click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when something regressed.")
-def compare(base: str | None, new: str | None, cwd: Path | None, config: Path | None, **wish: Any) -> int:
+def compare(base: str | None, new: str | None, cwd: Path | None, config: Path | None, **chosen: Any) -> int:
     """Compare two runs: what regressed, what improved, and what changed within noise.
 
     BASE and NEW are ids (agentest runs) or their beginnings, `latest`, folders, results.json or
@@ -102,7 +107,7 @@ def compare(base: str | None, new: str | None, cwd: Path | None, config: Path | 
     def go() -> int:
         from agentest.cli.comparison import Wish, compare_runs
 
-        return compare_runs(Wish(base=base, new=new, config=config, **wish), place_in(cwd, config))
+        return compare_runs(Wish(base=base, new=new, config=config, **chosen), place_in(cwd, config))
 
     return ended(go)
 
@@ -113,7 +118,7 @@ def compare(base: str | None, new: str | None, cwd: Path | None, config: Path | 
 @path_option("--output-dir", "output_dir", "Where the merged run is kept (default: `output_dir`).")
 @click.option("--allow-missing", is_flag=True, help="Merge without shards that are missing: an errored run.")
 @output_options
-def merge(runs: tuple[str, ...], cwd: Path | None, config: Path | None, **wish: Any) -> int:
+def merge(runs: tuple[str, ...], cwd: Path | None, config: Path | None, **chosen: Any) -> int:
     """Make one run of several: of all shards of a run, or of runs without a scenario in common.
 
     RUN is an id (agentest runs) or its beginning, the folder of a run, or a folder above several.
@@ -125,7 +130,7 @@ def merge(runs: tuple[str, ...], cwd: Path | None, config: Path | None, **wish: 
         from agentest.cli.merge import Wish
         from agentest.cli.merge import merge as merged
 
-        return merged(Wish(runs=runs, **wish), place_in(cwd, config), config)
+        return merged(Wish(runs=runs, **chosen), place_in(cwd, config), config)
 
     return ended(go)
 
@@ -149,7 +154,7 @@ _METRIC = click.option(
 @_METRIC
 @click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT.")
 @click.option("--by", default="", metavar="NAME", help="Who labels: several people may label the same.")
-def label(results: str, cwd: Path | None, config: Path | None, to: Path, **wish: Any) -> int:
+def label(results: str, cwd: Path | None, config: Path | None, to: Path, **chosen: Any) -> int:
     """Label the conversations of RESULTS yourself, without seeing what the judge said.
 
     RESULTS is a run (an id or its beginning, `latest`, a folder), a results.json, a journal.jsonl, an
@@ -164,7 +169,7 @@ def label(results: str, cwd: Path | None, config: Path | None, to: Path, **wish:
 
         place = place_in(cwd, config)
         request = request_at(place, config, offline=True)
-        return run(Wish(results=run_at(results, place, config), to=place.path(to), **wish), request)
+        return run(Wish(results=run_at(results, place, config), to=place.path(to), **chosen), request)
 
     return ended(go)
 
@@ -189,13 +194,13 @@ def calibrate(labels: Path, cwd: Path | None, config: Path | None, **options: An
     nothing, 130 interrupted.
     """
     options["tape"] = tape(options)
-    wish = {key: options.pop(key) for key in ("judge", "metrics", "write", "as_json")}
+    chosen = {key: options.pop(key) for key in ("judge", "metrics", "write", "as_json")}
 
     def go() -> int:
         from agentest.cli.calibrate import Wish
         from agentest.cli.calibrate import calibrate as run
 
         place = place_in(cwd, config)
-        return run(Wish(labels=place.path(labels), **wish), request_at(place, config, **options))
+        return run(Wish(labels=place.path(labels), **chosen), request_at(place, config, **options))
 
     return ended(go)

@@ -1,4 +1,4 @@
-"""`agentest judge`: finished conversations of an earlier run, judged again without talking to the agent."""
+"""`agentest judge`: judge the finished conversations of an earlier run again, without calling the agent."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ def for_finished(
     conversations: Mapping[tuple[str, str], Sequence[Conversation]],
     planned: Mapping[tuple[str, str], int],
 ) -> tuple[Plan, dict[str, Sequence[Conversation]]]:
-    """The plan cut to what had been held, and the conversations by scope.
+    """Return the plan limited to finished conversations, and the conversations by scope.
 
-    A scenario of the files that the results do not hold is skipped; conversations whose scenario the files
-    do not define any more are errored: nothing that was held passes unseen. One of which not all planned
-    conversations were held is errored unless what was held fails.
+    A scenario without results is skipped. Conversations whose scenario is no longer defined are reported
+    as errored, so that none is ignored. A scenario with fewer conversations than planned is errored,
+    unless the finished ones already fail.
+
+    Args:
+        conversations: finished conversations by scenario name and agent.
+        planned: planned number of conversations by scenario name and agent.
     """
     by_scope: dict[str, Sequence[Conversation]] = {}
     entries: list[Unit | ScenarioResult] = []
@@ -36,20 +40,44 @@ def for_finished(
             entries.append(entry)
             continue
         place = entry.scenario.name, entry.agent
-        held, of = left.pop(place, None), planned.get(place)
-        if held is None:
-            entries.append(_none_held(entry, of))
+        with_threshold, of = left.pop(place, None), planned.get(place)
+        if with_threshold is None:
+            entries.append(_without_conversations(entry, of))
         else:
-            by_scope[entry.scope] = held
-            entries.append(replace(entry, conversations=len(held), of=of, repeat=None))
+            by_scope[entry.scope] = with_threshold
+            entries.append(replace(entry, conversations=len(with_threshold), of=of, repeat=None))
     reported = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
-    entries += [_unknown(name, agent) for name, agent in left if name not in reported]
+    entries += [_undefined_scenario(name, agent) for name, agent in left if name not in reported]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     return replace(plan, entries=tuple(entries), units=units), by_scope
 
 
-def _none_held(unit: Unit, planned: int | None) -> ScenarioResult:
-    """Errored where the run was ended before it came to the scenario, skipped where it was not to run."""
+def judge_again(prepared: Prepared, path: Path) -> ExitCode:
+    """Judge the conversations in an earlier run's results again. Raises UsageError."""
+    from agentest.store.reader import conversations_of, planned_of, read_results
+    from agentest.store.run_results import entries
+
+    earlier = read_results(path)
+    conversations = conversations_of(earlier)
+    selected = {unit.scenario.name for unit in prepared.plan.units}
+    options = prepared.request.options
+    conversations = {
+        (name, agent): with_threshold
+        for (name, agent), with_threshold in conversations.items()
+        if (name in selected or not options.filtered) and options.agent in (None, agent)
+    }
+    plan, finished = for_finished(prepared.plan, conversations, planned_of(earlier))
+    if not finished:
+        of_sets = any(entry.scenario.adk for entry in entries(earlier))
+        hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
+        raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
+    if unchecked := _unchecked_thresholds(prepared, plan):
+        tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
+    return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.head.summary.unclaimed_calls))
+
+
+def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
+    """Return ERRORED if the run ended before the scenario started, SKIPPED if it was not part of the run."""
     status, why = Status.SKIPPED, "the results hold no conversation of it"
     if planned:
         status, why = Status.ERRORED, f"of {planned} conversations the earlier run held none"
@@ -59,39 +87,17 @@ def _none_held(unit: Unit, planned: int | None) -> ScenarioResult:
     )
 
 
-def _unknown(name: str, agent: str) -> ScenarioResult:
+def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
     message = f"the results hold conversations of {name!r} with agent {agent!r}, but no scenario defines it"
     reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
     return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
 
 
-def judge_again(prepared: Prepared, path: Path) -> ExitCode:
-    """Judge the conversations of an earlier run's results again. Raises UsageError."""
-    from agentest.store.reader import conversations_of, planned_of, read_results
-    from agentest.store.run_results import entries
-
-    earlier = read_results(path)
-    conversations = conversations_of(earlier)
-    selected = {unit.scenario.name for unit in prepared.plan.units}
-    options = prepared.request.options
-    conversations = {
-        (name, agent): held
-        for (name, agent), held in conversations.items()
-        if (name in selected or not options.filtered) and options.agent in (None, agent)
-    }
-    plan, finished = for_finished(prepared.plan, conversations, planned_of(earlier))
-    if not finished:
-        of_sets = any(entry.scenario.adk for entry in entries(earlier))
-        hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
-        raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
-    if unchecked := _unchecked(prepared, plan):
-        tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
-    return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.head.summary.unclaimed_calls))
-
-
-def _unchecked(prepared: Prepared, plan: Plan) -> str:
-    """The built-in metrics that have a threshold, and that --metric leaves out; "": there is none."""
-    asked = prepared.request.options.metrics
+def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:
+    """Return the built-in metrics that have a threshold but are excluded by --metric, as text."""
+    requested = prepared.request.options.metrics
     own = (unit.scenario.thresholds for unit in plan.units)
-    held = {name for given in (prepared.loaded.config.thresholds, *own) for name in given}
-    return ", ".join(sorted(name for name in held if asked and name in BUILTIN and name not in asked))
+    with_threshold = {name for given in (prepared.loaded.config.thresholds, *own) for name in given}
+    return ", ".join(
+        sorted(name for name in with_threshold if requested and name in BUILTIN and name not in requested)
+    )

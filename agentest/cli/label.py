@@ -1,4 +1,4 @@
-"""`agentest label`: a person labels conversations in the terminal."""
+"""`agentest label`: label conversations in the terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be labelled, and where labels go."""
+    """Options of `agentest label`."""
 
     results: Path
     to: Path
@@ -36,55 +36,57 @@ class Wish:
     by: str = ""
 
 
-def label(wish: Wish, request: Request) -> ExitCode:
-    """Ask a person. Raises UsageError."""
+def label(options: Wish, request: Request) -> ExitCode:
+    """Ask the open questions in the terminal and store each label. Raises UsageError."""
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
-    metrics = chosen_metrics(wish.metrics)
-    gathered = gather(wish.results, scenarios_of(request))
+    metrics = chosen_metrics(options.metrics)
+    gathered = gather(options.results, scenarios_of(request))
     for note in gathered.notes:
         tell(f"agentest: {note}")
     chosen = {
         each.id: each
         for each in gathered.conversations.values()
-        if not wish.scenarios or name_fits(each.scenario, wish.scenarios)
+        if not options.scenarios or name_fits(each.scenario, options.scenarios)
     }
     if not chosen:
-        raise UsageError(_nothing(wish, [each.scenario for each in gathered.conversations.values()]))
-    known = read_labels(wish.to) if wish.to.exists() else Labels()
-    answered = {each.question for each in known.labels if each.by == wish.by}
+        raise UsageError(
+            _no_conversations_message(options, [each.scenario for each in gathered.conversations.values()])
+        )
+    known = read_labels(options.to) if options.to.exists() else Labels()
+    answered = {each.question for each in known.labels if each.by == options.by}
     questions = open_questions(chosen.values(), metrics, answered)
-    shown = path_from(request.here or request.root, wish.to)
+    shown = path_from(request.here or request.root, options.to)
     if not questions:
         say(f"nothing is left to label: {shown} has an answer to every question")
         return ExitCode.PASSED
     dialogue = Dialogue(
         conversations=chosen,
-        keep=LabelWriter(wish.to, set(known.conversations)),
+        keep=LabelWriter(options.to, set(known.conversations)),
         read_line=typed(),
         write=lambda text: say(text, end=""),
         now=lambda: datetime.now().astimezone().isoformat(timespec="seconds"),
-        by=wish.by,
+        by=options.by,
     )
     try:
-        said = dialogue.run(questions)
+        outcome = dialogue.run(questions)
     except KeyboardInterrupt:
         say(f"\n{shown}: every answer is kept; started again, label goes on from here")
         raise
-    say(f"{shown}: {count(said.labelled, 'label')} added, {count(said.left, 'question')} left")
+    say(f"{shown}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
     return ExitCode.PASSED
 
 
 def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
-    """The metrics that `--metric` names, in the order of the table; all where none is. Raises UsageError."""
+    """Return the metrics that `--metric` names, in table order; all if it names none. Raises UsageError."""
     try:
         return metrics_named(names)
     except ValueError as error:
         raise UsageError(f"--metric: {error}") from None
 
 
-def _nothing(wish: Wish, names: Sequence[str]) -> str:
+def _no_conversations_message(options: Wish, names: Sequence[str]) -> str:
     if not names:
-        return f"{wish.results} holds no conversation that could be labelled"
-    hint = did_you_mean(wish.scenarios[0], set(names))
-    return f"--scenario: {wish.results} holds no conversation of {', '.join(wish.scenarios)}; {hint}"
+        return f"{options.results} holds no conversation that could be labelled"
+    hint = did_you_mean(options.scenarios[0], set(names))
+    return f"--scenario: {options.results} holds no conversation of {', '.join(options.scenarios)}; {hint}"

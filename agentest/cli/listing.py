@@ -1,4 +1,4 @@
-"""What would run, as lines: `--list` and `--dry-run`."""
+"""Lines for `--list` and `--dry-run`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from agentest.support.terminal import clean
 
 
 def dry_run(prepared: Prepared) -> Iterator[str]:
-    """How many model calls each scenario can make at most, and what the run may take, as lines."""
+    """Yield the maximum number of model calls per scenario, and the expected duration and cost."""
     from agentest.cli.forecast import expectation
     from agentest.runner.run_budget import estimate_of, shown
 
     if not prepared.user and not prepared.judge:
         yield "offline: no model is configured, so no model is asked"
-    left = [replace(unit, conversations=_left(unit)) for unit in prepared.plan.left]
+    left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.left]
     estimates = estimate_of(prepared, left)
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
     yield from map(clean, expectation(prepared, sum(each.total for each in estimates)))
 
 
 def listing(prepared: Prepared) -> Iterator[str]:
-    """A line for every scenario that would run, and for every one that would not.
+    """Yield a line for each scenario, whether it would run or be skipped.
 
-    Before the cases of an evaluation set stands what its file is held to, and the rubrics of its criteria.
+    The first case of an evaluation set is preceded by the criteria and rubrics of its file.
     """
     file = None
     for entry in in_order_of_run(prepared.plan):
@@ -42,29 +42,40 @@ def listing(prepared: Prepared) -> Iterator[str]:
                 yield clean(f"{file}: {_criteria(prepared, file)}")
                 yield from (f"  {clean(line)}" for line in _rubrics(prepared, file))
             yield clean(
-                f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {_times(entry)}{tags}"
+                f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {_run_count(entry)}{tags}"
             )
         elif entry.verdict.status is Status.SKIPPED:
             why = entry.verdict.reasons[0].message
             yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
 
 
-def _left(unit: Unit) -> int:
-    """How many conversations are left to hold."""
+def broken(prepared: Prepared) -> list[ScenarioResult]:
+    """Return the files and scenarios that could not be loaded."""
+    return [
+        entry
+        for entry in prepared.plan.entries
+        if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED
+    ]
+
+
+def _conversations_left(unit: Unit) -> int:
+    """Return the number of conversations that still have to run."""
     return 0 if unit.kept.result else unit.conversations - len(unit.kept.conversations)
 
 
-def _times(unit: Unit) -> str:
-    left = _left(unit)
+def _run_count(unit: Unit) -> str:
+    left = _conversations_left(unit)
     if left == unit.conversations:
         return str(unit.repeat or left)
     return f"{left}, {unit.conversations - left} kept"
 
 
 def _criteria(prepared: Prepared, file: str) -> str:
-    """What the cases of a file are held to; with the default criteria, a case may be held to fewer."""
-    held = [(unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders]
-    least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in held}
+    """Return the criteria of a file's cases. With the default criteria, a case can have fewer."""
+    unit_graders = [
+        (unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders
+    ]
+    least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in unit_graders}
     shown = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
     return "held to " + ", ".join(shown)
 
@@ -75,12 +86,3 @@ def _rubrics(prepared: Prepared, file: str) -> list[str]:
     return rubric_lines(
         grader for unit in prepared.plan.units if unit.file == file for grader in unit.graders
     )
-
-
-def broken(prepared: Prepared) -> list[ScenarioResult]:
-    """What could not be loaded."""
-    return [
-        entry
-        for entry in prepared.plan.entries
-        if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED
-    ]

@@ -1,4 +1,8 @@
-"""The command line. It imports nothing but click until a command needs more, so that `--help` is quick."""
+"""Command-line entry point: the `agentest` group and the commands that fit no other command module.
+
+Modules here import only click at the top. Each command imports its work when it is called, so that
+`--help` stays fast.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +72,7 @@ def chat(cwd: Path | None, **options: Any) -> int:
 @path_option("--output", "output", "Module of mocks to write (default: recorded_tools.py).")
 @path_option("--scenario", "scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
-def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **wish: Any) -> int:
+def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **chosen: Any) -> int:
     """Talk to the agent while its real tools answer, and write mocks that answer the same.
 
     Without --say you talk to it yourself. `agentest run --record-tools` records what scenarios make it call.
@@ -82,7 +86,7 @@ def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **wis
 
         place = _place(cwd, config)
         request = _request(place, config=config, agent=agent, offline=True)
-        return record_tools(request, Wish(**wish), place)
+        return record_tools(request, Wish(**chosen), place)
 
     return _ended(go)
 
@@ -248,5 +252,5 @@ cli.add_command(calibrate)
 
 
 def main() -> NoReturn:
-    """Entry point of the `agentest` command."""
+    """Run the `agentest` command and exit with its status."""
     run_to_exit(cli)

@@ -1,7 +1,6 @@
-"""`agentest mcp-stdio`: an MCP server on standard input and output, which asks the mock server over HTTP.
+"""MCP commands: `mcp-stdio` forwards from stdio to the mock server, `mcp-tools` records tool lists.
 
-Agents start it in the place of a server of theirs. It imports nothing but Python's own modules, as they wait
-for it.
+Agents start `mcp-stdio` instead of their own MCP server, and wait until it is ready.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from agentest.support.text import count
 
 VARIABLE = "AGENTEST_MCP_URL"
 _CONTEXT = {"TRACEPARENT": "traceparent", "BAGGAGE": "baggage", "TRACESTATE": "tracestate"}
-"""Variable in which a program is told the trace that it is part of → header."""
+"""Maps an environment variable with the parent's trace context to an HTTP header."""
 _GRACE_S = 10.0
 _UNREACHABLE = -32000
 _SHOWN_BYTES = 100
 
 Send = Callable[[bytes], bytes]
-"""Posts a message. Returns the answer, empty where there is none. Raises OSError, HTTPException."""
+"""Posts a message and returns the response; b"" if there is none. Raises OSError, HTTPException."""
 
 
 def serve(url: str, environ: Mapping[str, str], lines: BinaryIO, out: BinaryIO) -> None:
-    """Post each line to the server, and write what it answers, until the input ends.
+    """Post each input line to the mock server and write its response, until the input ends.
 
-    Each message has a thread of its own: a slow tool keeps none of the others back.
+    Each message has its own thread, so that a slow tool does not delay other messages.
     """
     send = sender(url, environ)
     writing = threading.Lock()
 
     def pass_on(line: bytes) -> None:
-        answer = _answer(send, line, url)
+        answer = _response(send, line, url)
         if answer:
             with writing:
                 out.write(answer.replace(b"\n", b" ").strip() + b"\n")
@@ -53,12 +52,12 @@ def serve(url: str, environ: Mapping[str, str], lines: BinaryIO, out: BinaryIO) 
             threads = [thread for thread in threads if thread.is_alive()]
             threads.append(threading.Thread(target=pass_on, args=(line,), daemon=True))
             threads[-1].start()
-    for thread in threads:  # what was asked is answered, also where the input ends at once
+    for thread in threads:  # answer pending requests even if the input ends right after them
         thread.join(_GRACE_S)
 
 
 def sender(url: str, environ: Mapping[str, str]) -> Send:
-    """What posts to a URL, with the trace that we are started in."""
+    """Return a function that posts to a URL with the trace context of this process."""
     parts = urlsplit(url)
     connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -79,38 +78,11 @@ def sender(url: str, environ: Mapping[str, str]) -> Send:
     return send
 
 
-def _answer(send: Send, line: bytes, url: str) -> bytes:
-    try:
-        answer = send(line)
-    except (OSError, HTTPException) as error:
-        problem = f"the mock server at {url} cannot be reached: {error}"
-    else:
-        if answer.lstrip()[:1] in (b"", b"{", b"["):
-            return answer
-        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
-    tell(f"agentest: {problem}")
-    return _refusal(line, problem)
-
-
-def _refusal(line: bytes, problem: str) -> bytes:
-    """The error that the client of a request gets; nothing for what waits for no answer."""
-    try:
-        message: Any = json.loads(line)
-    except ValueError:
-        return b""
-    asked = message if isinstance(message, list) else [message]
-    errors = [
-        {"jsonrpc": "2.0", "id": each["id"], "error": {"code": _UNREACHABLE, "message": problem}}
-        for each in asked
-        if isinstance(each, dict) and "id" in each and "method" in each
-    ]
-    if not errors:
-        return b""
-    return json.dumps(errors if isinstance(message, list) else errors[0]).encode()
-
-
 def url_of(given: str | None) -> str:
-    """The server's URL. Raises ValueError where it is not known, or is none."""
+    """Return the mock server's URL, given or from the environment.
+
+    Raises ValueError if it is not set or is not an HTTP URL.
+    """
     url = given or os.environ.get(VARIABLE)
     if not url:
         raise ValueError(
@@ -125,7 +97,10 @@ def url_of(given: str | None) -> str:
 
 
 def mcp_tools(request: Request, *, check: bool) -> ExitCode:
-    """Bring the files up to date, or say what they lack. Raises UsageError."""
+    """Update the recorded tools of MCP servers, or with `check` report the differences.
+
+    Raises UsageError.
+    """
     loaded = configure(request)
 
     async def look() -> list[RealTools]:
@@ -138,6 +113,36 @@ def mcp_tools(request: Request, *, check: bool) -> ExitCode:
     return ExitCode.FAILED if check and any(tools.changes for tools in found) else ExitCode.PASSED
 
 
+def _response(send: Send, line: bytes, url: str) -> bytes:
+    try:
+        answer = send(line)
+    except (OSError, HTTPException) as error:
+        problem = f"the mock server at {url} cannot be reached: {error}"
+    else:
+        if answer.lstrip()[:1] in (b"", b"{", b"["):
+            return answer
+        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
+    tell(f"agentest: {problem}")
+    return _error_response(line, problem)
+
+
+def _error_response(line: bytes, problem: str) -> bytes:
+    """Return JSON-RPC errors for the requests in a message; b"" if it has only notifications."""
+    try:
+        message: Any = json.loads(line)
+    except ValueError:
+        return b""
+    requests = message if isinstance(message, list) else [message]
+    errors = [
+        {"jsonrpc": "2.0", "id": each["id"], "error": {"code": _UNREACHABLE, "message": problem}}
+        for each in requests
+        if isinstance(each, dict) and "id" in each and "method" in each
+    ]
+    if not errors:
+        return b""
+    return json.dumps(errors if isinstance(message, list) else errors[0]).encode()
+
+
 def _lines(tools: RealTools, *, check: bool) -> list[str]:
     head = f"{tools.file}: {count(tools.number, 'tool')} of {tools.server}"
     changes = tools.changes or ()
@@ -145,8 +150,8 @@ def _lines(tools: RealTools, *, check: bool) -> list[str]:
         return [f"{head}, written"]
     if not changes:
         return [f"{head}, as recorded"]
-    told = [f"  the real server's {change}" for change in changes]
+    differences = [f"  the real server's {change}" for change in changes]
     changed = count(len(changes), "difference")
     if check:
-        return [f"{head}, {changed}:", *told, "agentest mcp-tools writes the file anew"]
-    return [f"{head}, written anew, {changed}:", *told]
+        return [f"{head}, {changed}:", *differences, "agentest mcp-tools writes the file anew"]
+    return [f"{head}, written anew, {changed}:", *differences]

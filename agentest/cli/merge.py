@@ -1,4 +1,4 @@
-"""`agentest merge`: one run made of several, with its reports and its exit status."""
+"""`agentest merge`: merge the shards of a run into one run with reports and an exit status."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _STATUSES = {
     Status.ERRORED: ExitCode.ERRORED,
 }
 _DEFAULT_OUTPUT = ".agentest"
-_KEPT = 20
+_DEFAULT_KEEP_RUNS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the command line asks for."""
+    """Options of `agentest merge`."""
 
     runs: tuple[str, ...]
     reporters: tuple[str, ...] = ()
@@ -50,25 +50,32 @@ class Wish:
     verbose: bool = False
 
 
-def merge(wish: Wish, place: Place, config: Path | None, environ: Mapping[str, str] = os.environ) -> ExitCode:
-    """Make one run of several. Raises UsageError where they are not parts of one, and has written nothing."""
+def merge(
+    options: Wish, place: Place, config: Path | None, environ: Mapping[str, str] = os.environ
+) -> ExitCode:
+    """Merge several runs into one and write its reports.
+
+    Raises UsageError, before anything is written, if the runs do not fit together.
+    """
     settings = _settings(place, config, environ)
-    usual = place.root / (settings.output_dir if settings else _DEFAULT_OUTPUT)
-    reports = _reports(wish, settings, place)
-    found = find_parts(wish.runs, usual, place.here)
+    default_output = place.root / (settings.output_dir if settings else _DEFAULT_OUTPUT)
+    reports = _reports(options, settings, place)
+    found = find_parts(options.runs, default_output, place.here)
     check_parts(found.parts)
-    missing = check_whole(found.parts, allow_missing=wish.allow_missing)
+    missing = check_whole(found.parts, allow_missing=options.allow_missing)
     whole = Whole(parts=found.parts, missing=missing)
-    whole.entries  # noqa: B018 - read before anything is written
+    whole.entries  # noqa: B018 - raises errors before anything is written
     for note in (*found.notes, f"merge: {count(len(found.parts), 'run')}: {named(found.parts)}"):
         _note(note)
-    output_dir = place.here / wish.output_dir if wish.output_dir else usual
-    with _kept(whole, output_dir, settings.keep_runs if settings else _KEPT) as keeping:
-        return _reported(whole, keeping, reports, wish, place, environ)
+    output_dir = place.here / options.output_dir if options.output_dir else default_output
+    with _open_run_folder(
+        whole, output_dir, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS
+    ) as keeping:
+        return _write_reports(whole, keeping, reports, options, place, environ)
 
 
 def _settings(place: Place, config: Path | None, environ: Mapping[str, str]) -> Config | None:
-    """The configuration; None where there is none, or none that can be read. Parts may be merged anywhere."""
+    """Return the configuration; None if there is none, because shards can be merged on any machine."""
     try:
         path = place.path(config) if config else find(place.root)
         return load(path, dict(environ)).config
@@ -80,20 +87,20 @@ def _settings(place: Place, config: Path | None, environ: Mapping[str, str]) -> 
         return None
 
 
-def _reports(wish: Wish, settings: Config | None, place: Place) -> tuple[WantedReport, ...]:
-    """Those that are asked for, else those of the configuration. Raises UsageError."""
+def _reports(options: Wish, settings: Config | None, place: Place) -> tuple[WantedReport, ...]:
+    """Return the requested reports, or those of the configuration. Raises UsageError."""
     try:
-        asked = wanted_reports(wish.reporters, place.here)
+        requested = wanted_reports(options.reporters, place.here)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
-    reports = asked or wanted_reports(settings.reporters if settings else ("console",), place.root)
+    reports = requested or wanted_reports(settings.reporters if settings else ("console",), place.root)
     check_can_be_written(reports)
     return reports
 
 
 @contextmanager
-def _kept(whole: Whole, output_dir: Path, keep_runs: int) -> Iterator[Keeping]:
-    """The folder of the run, which is removed again where the block raises. Raises ConfigError."""
+def _open_run_folder(whole: Whole, output_dir: Path, keep_runs: int) -> Iterator[Keeping]:
+    """Create the run's folder, and remove it if the block raises. Raises ConfigError."""
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(new_run_folder(output_dir, datetime.now(UTC)))
@@ -136,11 +143,11 @@ def _record(whole: Whole, id: str) -> RunRecord:
     )
 
 
-def _reported(
+def _write_reports(
     whole: Whole,
     keeping: Keeping,
     reports: Sequence[WantedReport],
-    wish: Wish,
+    options: Wish,
     place: Place,
     environ: Mapping[str, str],
 ) -> ExitCode:
@@ -149,36 +156,36 @@ def _reported(
         folder=keeping.folder.path,
         run_id=keeping.folder.id,
         environ=environ,
-        verbose=wish.verbose,
+        verbose=options.verbose,
         journal=keeping.journal,
         record=keeping.record,
     )
     results = () if _RESULTS in reports else (_RESULTS,)
     broadcast = Broadcast([*make_reporters((*reports, *results), setting), NotesReporter()], _note)
-    result = _told(whole, broadcast)
+    result = _send_events(whole, broadcast)
     broadcast.finish()
     written = [each for each in {*reports, _RESULTS} if each.name not in broadcast.failed]
-    lacking = list(keeping.end(result, written))
+    problems = list(keeping.end(result, written))
     if not keeping.journal.flush():
-        lacking.append(f"{keeping.journal.path} is not complete: there was no room for all of it")
-    for text in (*lacking, *_in_a_line(result, reports, broadcast)):
+        problems.append(f"{keeping.journal.path} is not complete: there was no room for all of it")
+    for text in (*problems, *_outcome_line(result, reports, broadcast)):
         _note(text)
     code = _STATUSES[run_status(result)]
-    return code or (ExitCode.ERRORED if lacking or broadcast.failed else code)
+    return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
 
 
-def _told(whole: Whole, broadcast: Callable[..., None]) -> RunResult:
+def _send_events(whole: Whole, broadcast: Callable[..., None]) -> RunResult:
     result: RunResult | None = None
     for event in whole.events():
         broadcast(event)
         if isinstance(event, RunFinished):
             result = event.result
-    assert result  # the last event of every run
+    assert result  # RunFinished is the last event of every run
     return result
 
 
-def _in_a_line(result: RunResult, reports: Sequence[WantedReport], broadcast: Broadcast) -> Iterator[str]:
-    """The outcome in a line, unless a reporter has written it to the console."""
+def _outcome_line(result: RunResult, reports: Sequence[WantedReport], broadcast: Broadcast) -> Iterator[str]:
+    """Yield the outcome in one line, unless a reporter has printed it to the console."""
     printed = {report.name for report in reports if report.path is None} - broadcast.failed
     if printed & {"console", "github-actions"}:
         return

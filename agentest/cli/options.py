@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the functions that turn parsed options into a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, in the order in which they are written."""
+    """Combine several options into one decorator that keeps their order in the help."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -72,7 +72,7 @@ EVAL_FILES = ("criteria", "mocks", "initial_session")
 
 
 def path_option(flag: str, name: str, about: str) -> Callable[[Command], Command]:
-    """An option that names a file."""
+    """Return an option that takes a file path."""
     return click.option(flag, name, type=click.Path(path_type=Path), metavar="PATH", help=about)
 
 
@@ -114,12 +114,12 @@ coverage_options = _options(
 
 
 def with_dashes(option: str) -> str:
-    """ADK's own command line spells its options and commands with underscores."""
+    """Replace underscores with dashes, because ADK's command line writes options with underscores."""
     return option.replace("_", "-")
 
 
 def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """A number of workers, or `auto`."""
+    """Parse a number of workers or `auto`."""
     if value is None:
         return None
     if value != "auto" and (not value.isdecimal() or int(value) < 1):
@@ -128,7 +128,7 @@ def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int
 
 
 def _repeat(_: click.Context, param: click.Parameter, value: str | None) -> Any:
-    """How many conversations at least and at most."""
+    """Parse `--repeat` into the minimum and maximum number of conversations."""
     from agentest.domain.repeat import parse_repeat
 
     try:
@@ -164,7 +164,7 @@ strict_option = click.option(
 
 
 def _cost(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """A number: nothing costs more than `nan`, so that it would be no limit."""
+    """Reject `nan`: no cost exceeds it, so it would not limit anything."""
     if value is not None and value != value:
         raise click.BadParameter("nan is not a number", param=param)
     return value
@@ -236,7 +236,7 @@ resume_option = click.option(
 
 
 def _shard(_: click.Context, param: click.Parameter, value: str | None) -> Any:
-    """Which part of the run."""
+    """Parse `--shard`."""
     if value is None:
         return None
     from agentest.domain.shards import parse_shard
@@ -288,11 +288,18 @@ recording = _options(
 )
 
 
-_CHOOSING = ("last_failed", "failed_first", "shuffle", "resume", "shard", "shard_by")
+_SELECTION_OPTIONS = ("last_failed", "failed_first", "shuffle", "resume", "shard", "shard_by")
 
 
 def place_in(cwd: Path | None, config: Path | None) -> Place:
-    """Where the run takes place: the folder of the configuration becomes the working directory."""
+    """Return the place of a run, and make the configuration's folder the working directory.
+
+    Args:
+        cwd: folder to change to first; None to stay in the current one.
+        config: configuration file; None to search for it.
+
+    Raises UsageError if `cwd` does not exist.
+    """
     from agentest.runner.environment import Place, place_of
 
     if cwd is not None:
@@ -300,7 +307,7 @@ def place_in(cwd: Path | None, config: Path | None) -> Place:
             raise UsageError(f"--cwd: the folder {cwd} does not exist")
         os.chdir(cwd)
     here = Path.cwd()
-    if config:  # named by the user, so it may lie anywhere
+    if config:  # the user named the file, so it can be in any folder
         return Place(here, here)
     place = place_of(here)
     if place.config:
@@ -310,13 +317,14 @@ def place_in(cwd: Path | None, config: Path | None) -> Place:
 
 
 def request_at(place: Place, config: Path | None, **options: Any) -> Request:
-    """What is asked for there.
-
-    Raises UsageError for engines that exclude each other, whether anything is run or not.
+    """Build the request of a command from its options.
 
     Args:
-        config: the file that the user names; None: that of the place.
-        options: fields of `Request` and of `run.plan.Options`.
+        place: folder of the configuration and working directory.
+        config: configuration file named by the user; None for the one of `place`.
+        options: fields of `Request` and of `runner.plan.Options`.
+
+    Raises UsageError if the engine options exclude each other, even if nothing runs.
     """
     from agentest.cli.engines import engine_name
     from agentest.runner.plan import Options
@@ -338,37 +346,41 @@ def request_at(place: Place, config: Path | None, **options: Any) -> Request:
 def choosing_options(
     options: dict[str, Any], words: tuple[str, ...]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the command line says of earlier runs and of the order, taken out of the options, and its words.
+    """Split off the options that select and order scenarios, and return them with the positional arguments.
 
-    An option that may go without its value takes the word after it: one that cannot be meant is given back.
+    `--shuffle` and `--resume` can be used without a value, but click takes the next word as their value.
+    A word that cannot be a value is returned to the arguments.
     """
-    wish = {name: options.pop(name) for name in _CHOOSING}
-    if wish["shuffle"] and not wish["shuffle"].isdecimal():
-        words, wish["shuffle"] = (wish["shuffle"], *words), ""
-    if wish["resume"] and _names_scenarios(wish["resume"]):
-        words, wish["resume"] = (wish["resume"], *words), ""
-    if wish["resume"] is not None and wish["last_failed"]:
+    selection = {name: options.pop(name) for name in _SELECTION_OPTIONS}
+    if selection["shuffle"] and not selection["shuffle"].isdecimal():
+        words, selection["shuffle"] = (selection["shuffle"], *words), ""
+    if selection["resume"] and _names_scenarios(selection["resume"]):
+        words, selection["resume"] = (selection["resume"], *words), ""
+    if selection["resume"] is not None and selection["last_failed"]:
         raise click.UsageError("--resume and --last-failed exclude each other: what had failed is kept")
-    if wish["shard_by"] and wish["shard"] is None and wish["resume"] is None:
+    if selection["shard_by"] and selection["shard"] is None and selection["resume"] is None:
         raise click.UsageError("--shard-by says how --shard K/N splits the run: give that, too")
-    return wish, words
+    return selection, words
 
 
 def _names_scenarios(word: str) -> bool:
-    """Whether a word is a file of scenarios or of cases, or a place in one, and no run."""
+    """Return True if a word names a file of scenarios or cases, or a place in one, and not a run."""
     path = word.partition(":")[0]
     return path.endswith((".py", ".test.json", ".evalset.json"))
 
 
-def choosing(wish: dict[str, Any]) -> Choosing:
-    """What chooses the scenarios of a prepared run by earlier ones."""
+def choosing(selection: dict[str, Any]) -> Choosing:
+    """Return the function that selects the scenarios of a prepared run."""
     from agentest.cli.selection import Choosing
 
-    return Choosing(**wish)
+    return Choosing(**selection)
 
 
 def tape(options: dict[str, Any]) -> str | None:
-    """What is done with recorded answers; takes the flags out of the options."""
+    """Return the cassette mode, and remove its flags from the options.
+
+    Raises click.UsageError if more than one flag is set.
+    """
     chosen = [
         mode for mode in ("record", "replay", "replay-or-record") if options.pop(mode.replace("-", "_"))
     ]

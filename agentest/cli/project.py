@@ -1,4 +1,4 @@
-"""`agentest doctor`: a line for each thing that was looked at, and what to do next below it."""
+"""`agentest init` and `agentest doctor`: create a project's first files, and check that it can run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from agentest.support.terminal import clean, encodable, say, tell
 from agentest.support.text import count
 
 _GLYPHS = {Mark.GOOD: "✓", Mark.BAD: "✗", Mark.OPEN: "–"}
-_WORDS = {Mark.GOOD: "ok", Mark.BAD: "BAD", Mark.OPEN: "-"}
-"""Where the terminal has no such signs."""
+_ASCII_MARKS = {Mark.GOOD: "ok", Mark.BAD: "BAD", Mark.OPEN: "-"}
+"""Marks for terminals that cannot show the glyphs."""
 _WIDTH = 80
 _INDENT = "    "
 
 
 def doctor(request: Request) -> ExitCode:
-    """Look at everything that a run needs; exit status 2 where something would keep it from being judged."""
-    look = partial(examine, request, _say, say=_say_waiting, expected=_expected)
+    """Check everything that a run needs; return ERRORED if something would prevent a verdict."""
+    look = partial(examine, request, _print_check, say=_print_progress, expected=_forecast_text)
     bad = in_event_loop(look)
     if bad:
         what = "it" if bad == 1 else "them"
@@ -39,12 +39,22 @@ def doctor(request: Request) -> ExitCode:
     return ExitCode.PASSED
 
 
-def _say_waiting(what: str) -> None:
+def init(options: Wish) -> ExitCode:
+    """Write a project's first files and print the next steps. Raises UsageError."""
+    begun = begin(options)
+    for line in (*_file_lines(begun.files), *_next_steps(options.folder, begun)):
+        say(line)
+    for note in begun.notes:
+        tell(f"agentest: {note}")
+    return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
+
+
+def _print_progress(what: str) -> None:
     tell(f"agentest: {what}")
 
 
-def _expected(prepared: Prepared) -> str:
-    """What a run may take by an earlier one; "" where that is not known."""
+def _forecast_text(prepared: Prepared) -> str:
+    """Return the expected duration and cost based on an earlier run; "" if there is none."""
     from agentest.cli.forecast import forecast_of
     from agentest.domain.forecast import forecast_words
     from agentest.store.runs.record import RunKind
@@ -53,24 +63,24 @@ def _expected(prepared: Prepared) -> str:
     return forecast_words(found, datetime.now().astimezone()) if found else ""
 
 
-def _say(check: Check) -> None:
+def _print_check(check: Check) -> None:
     first, *rest = check.text.splitlines() or [""]
-    head = _folded(f"{_glyphs()[check.mark]} {check.name}: {first}")
-    below = (row for each in (*rest, *check.advice.splitlines()) for row in _below(each))
+    head = _wrapped(f"{_glyphs()[check.mark]} {check.name}: {first}")
+    below = (row for each in (*rest, *check.advice.splitlines()) for row in _indented(each))
     say("\n".join((*head, *below)))
 
 
 def _glyphs() -> Mapping[Mark, str]:
     signs = "".join(_GLYPHS.values())
-    return _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _WORDS
+    return _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _ASCII_MARKS
 
 
-def _folded(text: str) -> list[str]:
-    """A text in rows that fit the screen; what cannot be broken, such as an address, stays whole."""
+def _wrapped(text: str) -> list[str]:
+    """Wrap a text to the screen width. Words that cannot be broken, such as addresses, stay whole."""
     return wrap(text, _WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
 
 
-def _below(row: str) -> Iterator[str]:
+def _indented(row: str) -> Iterator[str]:
     indent = _INDENT + " " * (len(row) - len(row.lstrip()))
     yield from wrap(
         row.strip(),
@@ -82,24 +92,14 @@ def _below(row: str) -> Iterator[str]:
     )
 
 
-def init(wish: Wish) -> ExitCode:
-    """Write a project's first files. Raises UsageError."""
-    begun = begin(wish)
-    for line in (*_files(begun.files), *_next(wish.folder, begun)):
-        say(line)
-    for note in begun.notes:
-        tell(f"agentest: {note}")
-    return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
-
-
-def _files(files: tuple[Filed, ...]) -> Iterator[str]:
+def _file_lines(files: tuple[Filed, ...]) -> Iterator[str]:
     shown = [clean(path_from(Path.cwd(), file.path)) for file in files]
     width = max(map(len, shown))
     for name, file in zip(shown, files, strict=True):
         yield f"{file.deed.value:<8}  {name:<{width}}  {clean(file.about)}"
 
 
-def _next(folder: Path, begun: Begun) -> Iterator[str]:
+def _next_steps(folder: Path, begun: Begun) -> Iterator[str]:
     is_here = folder.absolute().resolve() == Path.cwd().resolve()
     there = "" if is_here else f"cd {shlex.quote(clean(str(folder)))} && "
     yield ""

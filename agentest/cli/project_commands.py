@@ -1,4 +1,9 @@
-"""The commands of the first hour: `init` and `doctor`. It imports nothing but click until one is called."""
+"""Define the commands that set up a project and its servers.
+
+These are `init`, `doctor`, `mcp-stdio`, `mcp-tools` and `eval-set`.
+
+The module imports only click at the top; each command imports its work when it is called.
+"""
 
 from __future__ import annotations
 

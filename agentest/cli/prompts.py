@@ -1,4 +1,4 @@
-"""`agentest show-prompts`: what the judges are asked."""
+"""`agentest show-prompts`: print the prompts of the judges."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from agentest.support.errors import UsageError
 from agentest.support.spelling import did_you_mean, snake_case
 
 _MODES = {"false": "off", "true": "turn"}
-"""Values of `judge.batch` that have another name here."""
-_BESIDES = {
+"""Values of `judge.batch` that have a different name here."""
+_OTHERS = {
     "criteria": lambda: (
         f"# system, all metrics\n{SYSTEM}\n\n"
         f"# criteria, each by itself\n{criterion_question(1, Criterion('(the criterion)')).alone}"
     ),
     "user.check": shown_question,
 }
-"""What judges are asked that is no metric."""
+"""Judge questions that are not metrics."""
 
 
 def prompts(metric: str | None, mode: str | None = None) -> str:
-    """The prompts of a metric; None: of all that judge scenarios. Raises UsageError for an unknown metric.
+    """Return the prompts of a metric, or of all metrics if it is None.
 
     Args:
-        metric: the name of a metric, `criteria` or `user.check`.
-        mode: a value of `judge.batch`, for all calls about an example, as they are made then.
+        metric: name of a metric, `criteria` or `user.check`.
+        mode: a value of `judge.batch`; returns all calls about an example in that mode.
+
+    Raises UsageError for an unknown metric.
     """
     if metric and mode:
         raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
@@ -37,17 +39,17 @@ def prompts(metric: str | None, mode: str | None = None) -> str:
     if metric is None:
         names = ", ".join(JUDGED_NAMES)
         return (
-            f"{shown_prompts()}\n\n# besides, each by --metric NAME\n{', '.join(_BESIDES)}"
+            f"{shown_prompts()}\n\n# besides, each by --metric NAME\n{', '.join(_OTHERS)}"
             f"\n\n# of evaluation sets, each by --metric NAME\n{names}"
             "\n\n# whole calls about an example\n--mode off, --mode turn, --mode conversation"
         )
-    if metric in _BESIDES:
-        return _BESIDES[metric]()
+    if metric in _OTHERS:
+        return _OTHERS[metric]()
     name = snake_case(metric)
     if name in JUDGED_NAMES:
         return shown_prompt(name)
     if name not in BUILTIN:
         raise UsageError(
-            f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *JUDGED_NAMES, *_BESIDES})}"
+            f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *JUDGED_NAMES, *_OTHERS})}"
         )
     return shown_prompts(name)

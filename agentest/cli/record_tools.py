@@ -1,4 +1,4 @@
-"""`agentest record-tools`: the real tools answer, and what they answered is written as mocks."""
+"""`agentest record-tools` and `run --record-tools`: call the real tools and write their results as mocks."""
 
 from __future__ import annotations
 
@@ -49,71 +49,73 @@ _LAST_WORDS = "agentest: ended at once; nothing was written\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the command line asks for."""
+    """Options of `agentest record-tools`."""
 
     say: tuple[str, ...] = ()
-    """The user's messages; (): they are typed in."""
+    """The user's messages; () to type them."""
     serve: bool = False
-    """Whether nobody is talked to: the servers wait for calls."""
+    """True to only start the servers and wait for calls."""
     output: Path | None = None
     scenario: Path | None = None
     force: bool = False
 
 
-def record_tools(request: Request, wish: Wish, place: Place) -> ExitCode:
-    """Hold one conversation, or serve, and write the mocks. Raises UsageError."""
-    _check(wish)
+def record_tools(request: Request, options: Wish, place: Place) -> ExitCode:
+    """Run one conversation, or serve, and write the mocks. Raises UsageError."""
+    _check(options)
     at = targets(
-        wish.output and place.path(wish.output),
-        wish.scenario and place.path(wish.scenario),
+        options.output and place.path(options.output),
+        options.scenario and place.path(options.scenario),
         place.here,
         place.shown,
-        force=wish.force,
+        force=options.force,
     )
-    prepared, kept = with_tool_list(one_conversation(request, wish.say), at)
+    prepared, tool_lists = with_tool_list(one_conversation(request, options.say), at)
     for note in prepared.notes:
         tell(f"agentest: {note}")
     recorder = Recorder()
     with tool_list_anew(at):
-        held = in_event_loop(_recorded, prepared, wish, recorder)
+        outcome = in_event_loop(_record, prepared, options, recorder)
     recording = Recording(
         prepared=prepared,
         recorder=recorder,
         at=at,
-        tool_list=kept,
+        tool_list=tool_lists,
         shown=place.shown,
-        turns=held.turns,
+        turns=outcome.turns,
     )
-    written = tell_recorded(recording, wanted=not held.interrupted)
-    if held.interrupted:
+    written = tell_recorded(recording, wanted=not outcome.interrupted)
+    if outcome.interrupted:
         return ExitCode.INTERRUPTED
-    if held.failure:
-        tell(f"agentest: the conversation ended early: {prepared.loaded.redact(held.failure)}")
+    if outcome.failure:
+        tell(f"agentest: the conversation ended early: {prepared.loaded.redact(outcome.failure)}")
         return ExitCode.FAILED
     return ExitCode.PASSED if written else ExitCode.ERRORED
 
 
 def record_run(request: Request, place: Place, choose: Choosing) -> ExitCode:
-    """Run the scenarios without their mocks, and write what the real tools answered. Raises UsageError."""
+    """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
     at = targets(None, None, place.here, place.shown, force=None)
     if engine_name(request.options) != LOCAL:
         raise UsageError("--record-tools keeps calls in one process: leave --engine and --workers out")
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
-    prepared, kept = with_tool_list(with_real_tools(choose(prepare(request))), at)
+    prepared, tool_lists = with_tool_list(with_real_tools(choose(prepare(request))), at)
     recorder = Recorder()
     status = run_once(prepared, RecordedRun(recorder=recorder))
-    recording = Recording(prepared=prepared, recorder=recorder, at=at, tool_list=kept, shown=place.shown)
+    recording = Recording(
+        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=place.shown
+    )
     written = tell_recorded(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun(LiveRun):
-    """Conversations with the agents, now, whose calls are kept."""
+    """Run conversations with the agents and record their tool calls."""
 
     recorder: Recorder = field(default_factory=Recorder)
-    resumed_by: str = ""  # mocks are left out: other runs hold other conversations
+    resumed_by: str = ""  # without mocks, another run has different conversations
 
     def source(self, keeping: Keeping | None) -> SourceFactory:
         on_mocks = self.recorder.on_mocks
@@ -122,63 +124,128 @@ class RecordedRun(LiveRun):
         return LiveAgents(on_mocks, keeping.keep_span, keeping.keep_output)
 
 
-def _check(wish: Wish) -> None:
-    if wish.serve and wish.say:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Recorded calls, and the files to write."""
+
+    prepared: Prepared
+    recorder: Recorder
+    at: Targets
+    tool_list: Mapping[str, Path]
+    """Maps an agent to the file with the tool list of its MCP server."""
+    shown: Callable[[Path], str]
+    """Formats a path for the user."""
+    turns: tuple[Turn, ...] = ()
+    """Turns of the conversation to write as a scenario."""
+
+
+def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str, Path]]:
+    """Set a tool list file for each agent with an MCP server, and return the files by agent.
+
+    The file is written when the server is opened.
+    """
+    root, tool_lists, agents = prepared.request.root, {}, {}
+    for name, agent in prepared.plan.agents.items():
+        if agent.mcp_mock and agent.mcp_mock.upstream:
+            if agent.mcp_mock.tools is None:
+                mock_config = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
+                agent = agent.model_copy(update={"mcp_mock": mock_config})
+            assert agent.mcp_mock
+            tool_lists[name] = root / str(agent.mcp_mock.tools)
+        agents[name] = agent
+    return replace(prepared, plan=replace(prepared.plan, agents=agents)), tool_lists
+
+
+@contextmanager
+def tool_list_anew(at: Targets) -> Iterator[None]:
+    """With --force, remove the tool list so that it is recorded again, and restore it if it is not."""
+    before = at.tool_list.read_bytes() if at.force and at.tool_list.exists() else None
+    if before is not None:
+        at.tool_list.unlink()
+    try:
+        yield
+    finally:
+        if before is not None and not at.tool_list.exists():
+            at.tool_list.write_bytes(before)
+
+
+def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:
+    """Write the mocks and print the files. Returns True if any tool call was recorded. Raises UsageError.
+
+    Args:
+        wanted: True to print why nothing was recorded.
+    """
+    gathered = _gathered(recording)
+    for note in gathered.notes:
+        tell(f"agentest: {note}")
+    if not gathered.tools:
+        if wanted:
+            tell(f"agentest: {_nothing_recorded_message(recording, gathered)}")
+        return False
+    module = module_of(gathered.tools, recording.at.stem)
+    write_module(module, recording.at)
+    for row in _summary_lines(recording, gathered, module):
+        say(row)
+    return True
+
+
+def _check(options: Wish) -> None:
+    if options.serve and options.say:
         raise UsageError("--serve talks to nobody: leave --say out, or --serve")
-    if wish.serve and wish.scenario:
+    if options.serve and options.scenario:
         raise UsageError("--serve has no conversation of which --scenario could be written: leave one out")
-    if any(not text.strip() for text in wish.say):
+    if any(not text.strip() for text in options.say):
         raise UsageError('--say: is empty; write what the user says: --say "Book me a haircut"')
 
 
 @dataclass(slots=True)
-class _Held:
-    """What has come of the conversation."""
+class _Outcome:
+    """Outcome of the conversation."""
 
     turns: tuple[Turn, ...] = ()
     failure: str | None = None
     interrupted: bool = False
 
 
-async def _recorded(prepared: Prepared, wish: Wish, recorder: Recorder) -> _Held:
-    held, problem = _Held(), None
+async def _record(prepared: Prepared, options: Wish, recorder: Recorder) -> _Outcome:
+    outcome, problem = _Outcome(), None
     with handled_signals(lambda: tasks.cancel_scope.cancel(), lambda: _LAST_WORDS) as signals:
         async with anyio.create_task_group() as tasks:
             try:
                 async with AsyncExitStack() as stack:
-                    if wish.serve:
+                    if options.serve:
                         await _serve(prepared, recorder, stack)
                     else:
-                        await _converse(prepared, wish, recorder, stack, tasks, held)
-            except UsageError as error:  # kept: a task group would wrap it
+                        await _converse(prepared, options, recorder, stack, tasks, outcome)
+            except UsageError as error:  # stored, because a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
-        held.interrupted = bool(signals) and not wish.serve
+        outcome.interrupted = bool(signals) and not options.serve
     if problem and not signals:
         raise type(problem)(prepared.loaded.redact(str(problem)))
-    return held
+    return outcome
 
 
 async def _converse(
     prepared: Prepared,
-    wish: Wish,
+    options: Wish,
     recorder: Recorder,
     stack: AsyncExitStack,
     tasks: TaskGroup,
-    held: _Held,
+    outcome: _Outcome,
 ) -> None:
     redact = prepared.loaded.redact
 
     def show(turns: Sequence[Turn]) -> None:
-        held.turns = tuple(turns)
-        for row in _shown(turns[-1], typed_in=not wish.say):
+        outcome.turns = tuple(turns)
+        for row in _turn_lines(turns[-1], typed_in=not options.say):
             say(redact(row), end="")
 
     def note(text: str) -> None:
         tell(f"agentest: {redact(text)}")
 
     unit = prepared.plan.units[0]
-    user = _user(wish)
+    user = _user(options)
     prepared = stack.enter_context(with_ports(prepared))
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
@@ -191,21 +258,21 @@ async def _converse(
         on_mocks=recorder.on_mocks,
     )
     conversation: Conversation = await source.converse(unit, 1, f"{unit.slug}-1", show)
-    held.turns = conversation.turns
+    outcome.turns = conversation.turns
     for text in refused(started.registry):
         note(text)
-    held.failure = conversation.failure.message if conversation.failure else None
+    outcome.failure = conversation.failure.message if conversation.failure else None
 
 
-def _user(wish: Wish) -> User:
-    if wish.say:
-        return ScriptedUser(wish.say)
+def _user(options: Wish) -> User:
+    if options.say:
+        return ScriptedUser(options.say)
     if sys.stdin is not None and sys.stdin.isatty():
         say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
     return Person(typed(), lambda text: say(text, end=""))
 
 
-def _shown(turn: Turn, *, typed_in: bool) -> Iterator[str]:
+def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
     if not typed_in:
         yield said_by("you    ", turn.user_message)
     for call in turn.tool_calls:
@@ -215,7 +282,7 @@ def _shown(turn: Turn, *, typed_in: bool) -> Iterator[str]:
 
 
 async def _serve(prepared: Prepared, recorder: Recorder, stack: AsyncExitStack) -> None:
-    """Let the mock servers stand before the real tools until a signal ends it."""
+    """Run the mock servers in front of the real tools until a signal arrives."""
     addresses = await stack.enter_async_context(
         serving(prepared, recorder, stack, lambda text: tell(f"agentest: {text}"))
     )
@@ -225,87 +292,19 @@ async def _serve(prepared: Prepared, recorder: Recorder, stack: AsyncExitStack) 
     await anyio.sleep_forever()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """Everything that was recorded."""
-
-    prepared: Prepared
-    recorder: Recorder
-    at: Targets
-    tool_list: Mapping[str, Path]
-    """Agent → the file with the list of its MCP server's tools."""
-    shown: Callable[[Path], str]
-    """A path as the user would write it."""
-    turns: tuple[Turn, ...] = ()
-    """Those of the conversation of which a scenario is made."""
-
-
-def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str, Path]]:
-    """The run with a file for the tools of each MCP server, which is written when that is opened.
-
-    Returns the files by agent, too.
-    """
-    root, kept, agents = prepared.request.root, {}, {}
-    for name, agent in prepared.plan.agents.items():
-        if agent.mcp_mock and agent.mcp_mock.upstream:
-            if agent.mcp_mock.tools is None:
-                told = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
-                agent = agent.model_copy(update={"mcp_mock": told})
-            assert agent.mcp_mock
-            kept[name] = root / str(agent.mcp_mock.tools)
-        agents[name] = agent
-    return replace(prepared, plan=replace(prepared.plan, agents=agents)), kept
-
-
-@contextmanager
-def tool_list_anew(at: Targets) -> Iterator[None]:
-    """With --force the list of tools is written again: one that is there would be taken as it is.
-
-    Where nothing comes in its place, it stays.
-    """
-    before = at.tool_list.read_bytes() if at.force and at.tool_list.exists() else None
-    if before is not None:
-        at.tool_list.unlink()
-    try:
-        yield
-    finally:
-        if before is not None and not at.tool_list.exists():
-            at.tool_list.write_bytes(before)
-
-
-def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:
-    """Write the mocks, and say what was written. Whether anything was. Raises UsageError.
-
-    Args:
-        wanted: whether a run without any call is a riddle.
-    """
-    gathered = _gathered(recording)
-    for note in gathered.notes:
-        tell(f"agentest: {note}")
-    if not gathered.tools:
-        if wanted:
-            tell(f"agentest: {_nothing(recording, gathered)}")
-        return False
-    module = module_of(gathered.tools, recording.at.stem)
-    write_module(module, recording.at)
-    for row in _written(recording, gathered, module):
-        say(row)
-    return True
-
-
 def _gathered(recording: Recording) -> Gathered:
-    declared = dict(_declared(recording))
+    declared = dict(_declared_tools(recording))
     recorder, redact = recording.recorder, recording.prepared.loaded.redact
     return gather(recorder.conversations, redact, declared, recorder.statuses)
 
 
-def _declared(recording: Recording) -> Iterator[tuple[str, Declared]]:
-    """How tools describe themselves: to judges, in the configuration, or to MCP clients."""
+def _declared_tools(recording: Recording) -> Iterator[tuple[str, Declared]]:
+    """Yield the tools that the configuration or an MCP server's tool list describes."""
     for agent in recording.prepared.plan.agents.values():
         for tool in agent.tools or ():
             yield tool.name, Declared(description=tool.description or "", parameters=tool.parameters)
     for path in recording.tool_list.values():
-        for entry in _listed(path):
+        for entry in _listed_tools(path):
             schema = entry.get("inputSchema")
             yield (
                 str(entry.get("name")),
@@ -316,8 +315,8 @@ def _declared(recording: Recording) -> Iterator[tuple[str, Declared]]:
             )
 
 
-def _listed(path: Path) -> list[dict[str, Any]]:
-    """The tools in a file, which the server has read already."""
+def _listed_tools(path: Path) -> list[dict[str, Any]]:
+    """Return the tools in a file that the server has already validated."""
     try:
         content = json_value(user_text(path))
     except (OSError, ValueError):
@@ -327,7 +326,7 @@ def _listed(path: Path) -> list[dict[str, Any]]:
     return [entry for entry in tools if isinstance(entry, dict)] if isinstance(tools, list) else []
 
 
-def _nothing(recording: Recording, gathered: Gathered) -> str:
+def _nothing_recorded_message(recording: Recording, gathered: Gathered) -> str:
     if gathered.notes:
         return "nothing was recorded, and nothing was written"
     name, agent = next(iter(recording.prepared.plan.agents.items()))
@@ -343,8 +342,8 @@ def _nothing(recording: Recording, gathered: Gathered) -> str:
     )
 
 
-def _written(recording: Recording, gathered: Gathered, module: Module) -> Iterator[str]:
-    """What was written, and what to do with it."""
+def _summary_lines(recording: Recording, gathered: Gathered, module: Module) -> Iterator[str]:
+    """Yield lines about the written files and how to use them."""
     at, shown = recording.at, recording.shown
     calls = sum(tool.calls for tool in gathered.tools)
     yield f"{shown(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"
@@ -357,12 +356,12 @@ def _written(recording: Recording, gathered: Gathered, module: Module) -> Iterat
             f"{path_from(recording.prepared.request.root, at.tool_list)}`, and tests do not need that server"
         )
     if at.scenario:
-        yield from _scenario(recording, gathered)
+        yield from _write_scenario(recording, gathered)
     else:
         yield f"in a scenario: from {at.stem} import tools, then scenario(…, tools=tools)"
 
 
-def _scenario(recording: Recording, gathered: Gathered) -> Iterator[str]:
+def _write_scenario(recording: Recording, gathered: Gathered) -> Iterator[str]:
     at = recording.at
     assert at.scenario
     if not recording.turns:

@@ -1,4 +1,7 @@
-"""`--resume`: a run that goes on with what an earlier one had finished."""
+"""Resume an earlier run (`--resume`) and split a run into shards (`--shard`).
+
+A resumed run reuses finished conversations if their scenario, agent and configuration are unchanged.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,10 @@ from agentest.support.text import count
 
 _OPTION = "--resume"
 _SHOWN = 3
+COUNTS = "counts"
+"""Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
+_BY_COUNTS = "numbers of conversations"
+_NO_TIME = Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
 
 
 def resumed(
@@ -38,16 +45,16 @@ def resumed(
     shard: Shard | None = None,
     sharded: Callable[[Prepared, RunKind], Prepared] = lambda prepared, _: prepared,
 ) -> Prepared:
-    """The run, going on with an earlier one. What has changed since is run anew, and a note says so.
+    """Return the run with the finished conversations of an earlier one, and notes about what has changed.
 
     Args:
-        reference: a run; "": the latest of this kind that was interrupted or killed.
-        shard: which part of the run is run here; None: that of the earlier run, if it was a shard.
-        sharded: chooses the scenarios of that part where the earlier run was no shard.
+        reference: a run; "" for the latest of this kind that was interrupted or killed.
+        shard: the part to run; None for the part of the earlier run, if it was a shard.
+        sharded: selects the scenarios of that part if the earlier run was not a shard.
 
-    Raises UsageError where there is no such run, or it is still under way.
+    Raises UsageError if the run does not exist or is still in progress.
     """
-    run = _named(prepared, reference, kind) if reference else _latest(prepared, kind, shard)
+    run = _run_named(prepared, reference, kind) if reference else _latest_unfinished(prepared, kind, shard)
     earlier_part = run.record.part if run and run.record else None
     if earlier_part and shard not in (None, earlier_part.shard):
         raise UsageError(
@@ -68,18 +75,76 @@ def resumed(
     if run.record and run.record.partial and not prepared.is_partial:
         prepared = _only_planned(prepared, earlier)
     slim = not prepared.request.verbose
-    plan = with_units(prepared.plan, lambda unit: replace(unit, kept=_kept(unit, earlier, slim=slim)))
-    going_on = _GoingOn(run=run, earlier=earlier, units=plan.units)
+    plan = with_units(
+        prepared.plan, lambda unit: replace(unit, kept=_finished_part(unit, earlier, slim=slim))
+    )
+    going_on = _ResumedRun(run=run, earlier=earlier, units=plan.units)
     notes = (*prepared.notes, f"{_OPTION}: {going_on.note(prepared)}")
     return replace(prepared, plan=plan, notes=notes, kept=going_on.kept_run)
 
 
-def _latest(prepared: Prepared, kind: RunKind, shard: Shard | None) -> finding.KeptRun | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """Durations of scenarios in an earlier run, used to split a run into equal parts."""
+
+    run: str
+    """Name of the earlier run."""
+    earlier: Earlier
+
+    def cost(self, unit: Unit) -> int:
+        """Return the expected milliseconds of a unit; the average of all units if this one is new."""
+        took = self.earlier.took.get((unit.scenario.name, unit.agent)) or sum(
+            self.earlier.took.values(), _NO_TIME
+        )
+        seconds = (took.talking_s + took.judging_s) / took.conversations
+        return round(1000 * seconds * unit.conversations)
+
+
+def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> Prepared:
+    """Return the run with only the scenarios of a shard.
+
+    Args:
+        by: a run whose durations decide the split, or `counts`. None for the latest complete stored run, or
+            `counts` if there is none.
+
+    Raises UsageError if the run does not exist.
+    """
+    durations = _durations(prepared, by, kind)
+    costs = _costs(prepared.plan, durations)
+    numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
+    # Entries that do not run go to the first shard, which always has something to run if any shard has.
+    mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
+    return as_part(prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS)
+
+
+def as_part(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
+    """Return the run as a shard that contains the named scenarios."""
+    plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
+    part = Part(
+        shard=shard,
+        split_by=split_by,
+        scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},
+        whole=len(_places(prepared.plan)),
+        filtered=prepared.is_partial,
+        **_fingerprints(prepared),
+    )
+    note = f"--shard {shard}: {len(_places(plan))} of {_scenario_count(prepared.plan)}, split by {split_by}"
+    if not plan.entries:
+        note += "; there is nothing to do in this part"
+    return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
+
+
+def name_of(entry: Entry) -> str:
+    """Return the name of a scenario, whether it runs or not."""
+    return entry.scenario.name if isinstance(entry, Unit) else entry.name
+
+
+def _latest_unfinished(prepared: Prepared, kind: RunKind, shard: Shard | None) -> finding.KeptRun | None:
     run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
     return run if run is None or (run.path / JOURNAL).is_file() else None
 
 
-def _named(prepared: Prepared, reference: str, kind: RunKind) -> finding.KeptRun:
+def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.KeptRun:
     here = prepared.request.here or prepared.request.root
     run = finding.KeptRun(finding.run_file(reference, output_dir(prepared), here).parent)
     if run.under_way:
@@ -101,7 +166,7 @@ def _named(prepared: Prepared, reference: str, kind: RunKind) -> finding.KeptRun
 
 
 def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
-    """The scenarios that filters had chosen for the earlier run, where none are given now."""
+    """Select the scenarios that the earlier run's filters selected; used if the user gave no filters."""
 
     def is_kept(entry: Entry) -> bool:
         if isinstance(entry, ScenarioResult):
@@ -111,12 +176,12 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
     return replace(prepared, plan=cut(prepared.plan, is_kept), narrowed=True)
 
 
-def _kept(unit: Unit, earlier: FinishedParts, *, slim: bool) -> KeptPart:
+def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> KeptPart:
     part = earlier.parts.get(_place(unit))
     if part is None or not _is_same(unit, part):
         return KeptPart()
     place = _place(unit)
-    # A case's scores are shown with its messages.
+    # The report shows a case's scores with its messages.
     slim = slim and unit.scenario.case is None
     conversations = {
         number: slimmed(result) if slim else result
@@ -135,7 +200,7 @@ def _is_same(unit: Unit, part: FinishedPart) -> bool:
 
 
 def _is_whole(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
-    """Whether all conversations that are wanted now had been held when the verdict was made."""
+    """Return True if the verdict was based on all conversations that are required now."""
     if unit.repeat != result.repeat:
         return False
     wanted = result.planned if unit.repeat else unit.conversations
@@ -145,7 +210,7 @@ def _is_whole(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
 def _completed(
     result: ScenarioResult, unit: Unit, conversations: Sequence[ConversationResult]
 ) -> ScenarioResult:
-    """A stored result with what is not stored of it."""
+    """Add the fields that results.json does not store."""
     exact = unit.scenario.case is not None
     return replace(
         result,
@@ -157,8 +222,8 @@ def _completed(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _GoingOn:
-    """What is kept of a run, and what is not."""
+class _ResumedRun:
+    """Collects what an earlier run contributes, and why the rest runs again."""
 
     run: finding.KeptRun
     earlier: FinishedParts
@@ -178,15 +243,15 @@ class _GoingOn:
         kept = sum(len(unit.kept.conversations) for unit in self.units)
         planned = sum(part.planned.conversations for part in self.earlier.parts.values())
         of = count(planned, "conversation")
-        return "; ".join([f"{kept} of {of} of run {self.run.id} kept", *self._besides(prepared)])
+        return "; ".join([f"{kept} of {of} of run {self.run.id} kept", *self._notes(prepared)])
 
-    def _besides(self, prepared: Prepared) -> Iterator[str]:
+    def _notes(self, prepared: Prepared) -> Iterator[str]:
         parts = self.earlier.parts
         changed = [
             unit for unit in self.units if _place(unit) in parts and not _is_same(unit, parts[_place(unit)])
         ]
         if changed:
-            what = f"{count(len(changed), 'scenario')} changed since, or what {_they(changed)} made of"
+            what = f"{count(len(changed), 'scenario')} changed since, or what {_it_is(changed)} made of"
             yield f"{what}: run anew"
         new = [unit.scenario.name for unit in self.units if _place(unit) not in parts]
         if new:
@@ -194,16 +259,16 @@ class _GoingOn:
         now = {_place(unit) for unit in self.units}
         left_out = [name for name, agent in parts if (name, agent) not in now]
         if left_out:
-            yield f"left out, as {_they(left_out)} {_why(prepared)}: {_shown(left_out)}"
+            yield f"left out, as {_it_is(left_out)} {_absence_reason(prepared)}: {_shown(left_out)}"
         if self.units and all(unit.kept.result for unit in self.units):
             yield "nothing is left to run"
 
 
-def _they(several: Sequence[object]) -> str:
+def _it_is(several: Sequence[object]) -> str:
     return "it is" if len(several) == 1 else "they are"
 
 
-def _why(prepared: Prepared) -> str:
+def _absence_reason(prepared: Prepared) -> str:
     return "not selected now" if prepared.is_partial else "gone"
 
 
@@ -219,7 +284,7 @@ def _place(unit: Unit) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class _Conversations:
-    """Kept conversations, read from the earlier journal each time when they are gone through."""
+    """Finished conversations, read from the earlier journal on every iteration to save memory."""
 
     earlier: FinishedParts
     numbers: Mapping[Place, Sequence[int]]
@@ -227,68 +292,6 @@ class _Conversations:
     def __iter__(self) -> Iterator[ConversationFinished]:
         for place, numbers in self.numbers.items():
             yield from self.earlier.events(place, iter(numbers))
-
-
-COUNTS = "counts"
-"""What `--shard-by` says for numbers of conversations, whatever run is kept."""
-_BY_COUNTS = "numbers of conversations"
-_NOTHING = Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durations:
-    """What scenarios took in an earlier run, to split others by."""
-
-    run: str
-    """What the earlier run is called."""
-    earlier: Earlier
-
-    def cost(self, unit: Unit) -> int:
-        """Milliseconds that the unit may take; one that is new as much as the average."""
-        took = self.earlier.took.get((unit.scenario.name, unit.agent)) or sum(
-            self.earlier.took.values(), _NOTHING
-        )
-        seconds = (took.talking_s + took.judging_s) / took.conversations
-        return round(1000 * seconds * unit.conversations)
-
-
-def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> Prepared:
-    """The run with the scenarios of a shard.
-
-    Args:
-        by: a run whose durations the scenarios are split by, or `counts`; None: the latest whole run that is
-            kept, or counts.
-
-    Raises UsageError where there is no such run.
-    """
-    durations = _durations(prepared, by, kind)
-    costs = _costs(prepared.plan, durations)
-    numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
-    # What does not run costs nothing: it is all in the first shard, which has something to do if any has.
-    mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
-    return as_part(prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS)
-
-
-def as_part(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
-    """The run as a shard that has some of its scenarios."""
-    plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
-    part = Part(
-        shard=shard,
-        split_by=split_by,
-        scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},
-        whole=len(_places(prepared.plan)),
-        filtered=prepared.is_partial,
-        **_fingerprints(prepared),
-    )
-    note = f"--shard {shard}: {len(_places(plan))} of {_what(prepared.plan)}, split by {split_by}"
-    if not plan.entries:
-        note += "; there is nothing to do in this part"
-    return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
-
-
-def name_of(entry: Entry) -> str:
-    """The name of a scenario, whether it runs or not."""
-    return entry.scenario.name if isinstance(entry, Unit) else entry.name
 
 
 def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations | None:
@@ -309,7 +312,7 @@ def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations |
 
 
 def _costs(plan: Plan, durations: Durations | None) -> dict[str, int]:
-    """What each scenario that runs may take, with all its agents."""
+    """Return the cost of each scenario that runs, added up over its agents."""
     costs: dict[str, int] = {}
     for entry in plan.entries:
         if isinstance(entry, Unit):
@@ -322,18 +325,18 @@ def _places(plan: Plan) -> dict[str, int]:
     return {name: at for at, name in enumerate(dict.fromkeys(map(name_of, plan.entries)))}
 
 
-def _what(plan: Plan) -> str:
+def _scenario_count(plan: Plan) -> str:
     return count(len(_places(plan)), "scenario")
 
 
 def _fingerprints(prepared: Prepared) -> Mapping[str, str]:
     plan = with_fingerprints(prepared).plan
     made_of = [unit.fingerprint for unit in plan.units]
-    return {"plan": _hash(map(_told, plan.entries)), "made_of": _hash(sorted(made_of))}
+    return {"plan": _hash(map(_identity, plan.entries)), "made_of": _hash(sorted(made_of))}
 
 
-def _told(entry: Entry) -> str:
-    """What says that an entry is the same in another part."""
+def _identity(entry: Entry) -> str:
+    """Return a text that is equal for the same entry in another part."""
     if isinstance(entry, ScenarioResult):
         return repr((entry.name, entry.agent, entry.file, str(entry.verdict.status)))
     return repr((entry.scenario.name, entry.agent, entry.file, entry.conversations, str(entry.repeat)))

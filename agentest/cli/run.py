@@ -1,4 +1,4 @@
-"""`agentest run` from the prepared run to the exit status."""
+"""Run a prepared plan: open the run folder, execute with the reporters, and compute the exit status."""
 
 from __future__ import annotations
 
@@ -39,7 +39,15 @@ _RESULTS = WantedReport("json")
 def run_once(
     prepared: Prepared, kind: Kind = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
-    """Run what was prepared, with its reporters. Raises UsageError when nothing could be run."""
+    """Run a prepared plan with its reporters and return the exit status.
+
+    Args:
+        prepared: the plan, with configuration and models.
+        kind: source of the conversations and names of the output files.
+        environ: environment for reporters.
+
+    Raises UsageError if nothing could be run.
+    """
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
     if kind.resumed_by and prepared.kept is None:
@@ -54,7 +62,7 @@ def run_once(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run that begins: what it is, where it is kept, and what it is compared with."""
+    """One run that is starting: its plan, its folder and its comparison."""
 
     prepared: Prepared
     kind: Kind
@@ -63,7 +71,6 @@ class _Run:
     against: Against | None
 
     def run(self, processes: int) -> ExitCode:
-        """The run with its reports, over so many processes."""
         from agentest.runner.run import AtSignals, Mode, execute
         from agentest.runner.session import Spending
 
@@ -77,20 +84,19 @@ class _Run:
             _note(prepared, text)
         words = AtSignals(last=partial(last_words, prepared, journal, self.kind), show=broadcast.show)
         source = _source(prepared, self.kind, self.keeping)
-        _calm_collector()
+        _tune_garbage_collector()
         with (
-            shared_ports(prepared) as known,  # by workers, too, which begin here
+            shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
             opened_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
         ):
-            # Transcripts are shown with the scenario.
+            # The scenario's report contains its transcripts.
             verbose = prepared.request.verbose
             mode = Mode(source, engine, keep_conversations=verbose, spending=spending or Spending())
             outcome = in_event_loop(execute, known, broadcast, mode, words)
         broadcast.finish()
-        return self._ended(outcome, broadcast)
+        return self._finish(outcome, broadcast)
 
     def _broadcast(self) -> Broadcast:
-        """The reporters, and who compares."""
         from agentest.cli.forecast import forecast_of
         from agentest.report.registry import Broadcast, NotesReporter, Setting, make_reporters
 
@@ -109,21 +115,21 @@ class _Run:
             journal=keeping.journal if keeping else None,
             record=keeping.record if keeping else None,
         )
-        # Results are kept of each run, asked for or not.
+        # Every run writes results.json, even if no reporter was requested.
         results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
         reporters = make_reporters((*prepared.reports, *results), setting)
         if self.against and keeping:
             self.against.label = keeping.folder.id
-        told = with_comparison(reporters, self.against, prepared, self.environ)
-        return Broadcast([*told, NotesReporter()], partial(_note, prepared))
+        reporters_and_comparison = with_comparison(reporters, self.against, prepared, self.environ)
+        return Broadcast([*reporters_and_comparison, NotesReporter()], partial(_note, prepared))
 
-    def _ended(self, outcome: Outcome, broadcast: Broadcast) -> ExitCode:
-        """What is kept and said at the end, and the exit status."""
+    def _finish(self, outcome: Outcome, broadcast: Broadcast) -> ExitCode:
+        """Close the run folder, print the closing notes and return the exit status."""
         prepared, keeping = self.prepared, self.keeping
         written = [report for report in prepared.reports if report.name not in broadcast.failed]
-        lacking = list(kept_comparison(self.against, keeping))
-        lacking += keeping.end(outcome.result, written) if keeping else ()
-        for text in (*outcome.notes, *self._lost(), *lacking):
+        missing = list(kept_comparison(self.against, keeping))
+        missing += keeping.end(outcome.result, written) if keeping else ()
+        for text in (*outcome.notes, *self._journal_notes(), *missing):
             _note(prepared, text)
         files = files_of(written, self.kind, prepared)
         for text in (
@@ -131,16 +137,15 @@ class _Run:
             *in_words(self.against, prepared),
         ):
             _note(prepared, text)
-        code = status(outcome, prepared, broadcast, complete=not lacking)
+        code = status(outcome, prepared, broadcast, complete=not missing)
         return with_regressions(code, self.against)
 
-    def _lost(self) -> Iterator[str]:
-        """What the journal lacks."""
+    def _journal_notes(self) -> Iterator[str]:
         return not_kept(self.keeping.journal if self.keeping else None)
 
 
 def _source(prepared: Prepared, kind: Kind, keeping: Keeping | None) -> SourceFactory:
-    """Where conversations come from; nowhere, and no agent need be there, where none is left to hold."""
+    """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
     if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
         from agentest.runner.sources import EarlierRun
 
@@ -148,14 +153,13 @@ def _source(prepared: Prepared, kind: Kind, keeping: Keeping | None) -> SourceFa
     return kind.source(keeping)
 
 
-def _calm_collector() -> None:
-    """Have Python look for cycles less often: what a run makes lives to its end or dies at once."""
-    gc.freeze()  # modules and classes never die
+def _tune_garbage_collector() -> None:
+    """Make cycle collection rarer: objects of a run live until its end or are freed by reference counting."""
+    gc.freeze()  # modules and classes live until the process exits
     gc.set_threshold(20_000, 20, 50)
 
 
 def _note(prepared: Prepared, note: str) -> None:
-    """Write a note to the user, at once."""
     tell(f"agentest: {prepared.loaded.redact(note)}")
 
 
@@ -163,18 +167,18 @@ CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
 
 
 def status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
-    """The exit status of a run that may lack something: its end, or a report that was asked for."""
+    """Return the exit status of a run that may be interrupted or lack a requested report."""
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
-    # Nobody asked for the journal by name: without it, a run is still what was wanted.
+    # The user did not request the journal, so a run without it is still complete.
     lacks_report = bool(prepared.reporters & set(FILES)) and not complete
     incomplete = broadcast.failed & prepared.reporters or outcome.incomplete or lacks_report
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
 def files_of(reports: Iterable[WantedReport], kind: Kind, prepared: Prepared) -> list[str]:
-    """The files of reports, as the user would name them: the fixed names of those in the run's folder."""
+    """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
     folder = output_dir(prepared)
     named = [
         report.path or folder / kind.fixed.reports[report.name]
@@ -187,7 +191,7 @@ def files_of(reports: Iterable[WantedReport], kind: Kind, prepared: Prepared) ->
 def in_a_line(
     result: RunResult | None, prepared: Prepared, broadcast: Broadcast, written: Sequence[str]
 ) -> Iterator[str]:
-    """The outcome of the run in a line, unless a reporter has written it to the console."""
+    """Yield the outcome in one line, unless a reporter has printed it to the console."""
     if result is None:
         yield "interrupted before the first conversation"
         return
@@ -206,24 +210,24 @@ def in_a_line(
 
 
 def not_kept(journal: Journal | None) -> Iterator[str]:
-    """What the journal lacks at the end of the run."""
+    """Yield a note if the journal is incomplete."""
     if journal and journal.held and not journal.flush():
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
 def last_words(prepared: Prepared, journal: Journal | None, kind: Kind) -> str:
-    """What the user should know when a run ends without its reports."""
+    """Return the message for a run that ends without reports; "" if no conversation has finished."""
     if journal is None or not journal.held:
         return ""
     path = _shown(journal.path, prepared)
-    held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
+    finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
     goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
-    words = f"agentest: {path} holds {held}; {goes_on}agentest judge {path} judges again what is there"
+    words = f"agentest: {path} holds {finished}; {goes_on}agentest judge {path} judges again what is there"
     return in_log(clean(prepared.loaded.redact(words))) + "\n"
 
 
 def _shown(path: Path, prepared: Prepared) -> str:
-    """A path that the run writes to, as the user would write it from where they are."""
+    """Return a path relative to the user's working directory."""
     request = prepared.request
     if not path.is_relative_to(request.root):
         return readable(path.as_posix())
@@ -231,7 +235,7 @@ def _shown(path: Path, prepared: Prepared) -> str:
 
 
 def exit_code(result: RunResult) -> ExitCode:
-    """The exit status of a run."""
+    """Return the exit status for the verdict of a run."""
     if result.interrupted:
         return ExitCode.INTERRUPTED
     statuses = {
@@ -243,9 +247,12 @@ def exit_code(result: RunResult) -> ExitCode:
 
 
 def comparing(prepared: Prepared, kind: Kind) -> Against | None:
-    """What compares the run: with its baseline, or else its agents with each other. Raises UsageError."""
+    """Return the comparison with the baseline, or of the agents with each other; None if neither applies.
+
+    Raises UsageError.
+    """
     request = prepared.request
-    judged = kind.name is RunKind.JUDGE  # nobody talked to the agent: what differs would be the judge
+    judged = kind.name is RunKind.JUDGE  # any difference would come from the judge
     named = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
     wanted = bool(named) and not judged
     if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
@@ -269,7 +276,7 @@ def with_comparison(
 
 
 def kept_comparison(against: Against | None, keeping: Keeping | None) -> Iterator[str]:
-    """Keep the comparison with a baseline. Yields what could not be written."""
+    """Store the comparison with the baseline. Yields a message for each file that could not be written."""
     if against is None or against.baseline is None or not against.comparisons or keeping is None:
         return
     from agentest.cli.comparison import COMPARISON, write_comparison
@@ -282,17 +289,17 @@ def kept_comparison(against: Against | None, keeping: Keeping | None) -> Iterato
 
 
 def with_regressions(code: ExitCode, against: Against | None) -> ExitCode:
-    """The exit status of a run that may have regressed: that is a failure where the user says so."""
+    """Return the exit status, counting a regression as a failure if the user configured that."""
     if against is None or against.baseline is None or code is ExitCode.INTERRUPTED:
         return code
-    if not against.comparisons:  # it was asked for, and is not known
+    if not against.comparisons:  # the comparison was requested, but its result is unknown
         return code or ExitCode.ERRORED
     failed = against.regressed and against.baseline.fail_on_regression
     return ExitCode.FAILED if failed else code
 
 
 def in_words(against: Against | None, prepared: Prepared) -> Iterator[str]:
-    """What came of the comparison in a line, unless a reporter has written it to the console."""
+    """Yield the comparison in one line, unless a reporter has printed it to the console."""
     if against is None or not against.comparisons or CONSOLE_REPORTERS & prepared.reporters:
         return
     from agentest.cli.comparison import in_a_line

@@ -1,4 +1,7 @@
-"""`agentest run` and `agentest eval`. It imports nothing but click until they are called."""
+"""Define `agentest run` and `agentest eval`.
+
+The module imports only click at the top; each command imports its work when it is called.
+"""
 
 from __future__ import annotations
 
@@ -77,16 +80,16 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
     if record_tools and watch + list_only + options["dry_run"]:
         raise click.UsageError("--record-tools runs real tools: leave --watch, --list and --dry-run out")
     options["tape"] = tape(options)
-    wish, options["paths"] = choosing_options(options, options["paths"])
-    if wish["resume"] is not None and (watch or record_tools):
+    selection, options["paths"] = choosing_options(options, options["paths"])
+    if selection["resume"] is not None and (watch or record_tools):
         raise click.UsageError("--resume goes on with one run: leave --watch and --record-tools out")
-    if wish["shard"] and watch:
+    if selection["shard"] and watch:
         raise click.UsageError("--shard runs a part of one run: leave --watch out")
 
     def go() -> int:
         place = place_in(cwd, options["config"])
         request = request_at(place, **options)
-        choose = choosing(wish)
+        choose = choosing(selection)
         if record_tools:
             from agentest.cli.record_tools import record_run
 
@@ -101,12 +104,12 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
         if request.options.dry_run:
             return _dry_run(prepared)
         if list_only:
-            return _listed(prepared)
+            return _list(prepared)
         from agentest.cli.run import run_once
 
         return run_once(prepared)
 
-    options["offline"] = options["offline"] or list_only  # a list needs no model, nor its key
+    options["offline"] = options["offline"] or list_only  # a list needs no model and no API key
     return ended(go)
 
 
@@ -149,8 +152,8 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
     if list_only and options["dry_run"]:
         raise click.UsageError("--list and --dry-run exclude each other")
     options["tape"] = tape(options)
-    options["offline"] = options["offline"] or list_only  # a list needs no model, nor its key
-    wish, targets = choosing_options(options, targets)
+    options["offline"] = options["offline"] or list_only  # a list needs no model and no API key
+    selection, targets = choosing_options(options, targets)
 
     def go() -> int:
         from agentest.adk.plan import EvalRequest, prepare_eval
@@ -159,19 +162,19 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
         from agentest.cli.run_output import eval_of
 
         place = place_in(cwd, options["config"])
-        asked: dict[str, Any] = {
+        eval_options: dict[str, Any] = {
             key: place.path(path) if (path := options.pop(key)) else None for key in EVAL_FILES
         }
-        asked |= {key: options.pop(key) for key in ("num_runs", "every_set")}
-        kind = eval_of(targets, {"agent": options["agent"], "num_runs": asked["num_runs"]})
+        eval_options |= {key: options.pop(key) for key in ("num_runs", "every_set")}
+        kind = eval_of(targets, {"agent": options["agent"], "num_runs": eval_options["num_runs"]})
         request = request_at(place, **options)
         alone = list_only or options["dry_run"]
         words = tuple(map(place.word, targets))
-        evaluation = EvalRequest(request, words, without_agent=alone, **asked)
+        evaluation = EvalRequest(request, words, without_agent=alone, **eval_options)
         kind = replace(kind, recipe=EvalRecipe(evaluation))
-        prepared = choosing(wish)(prepare_eval(evaluation), kind.name)
+        prepared = choosing(selection)(prepare_eval(evaluation), kind.name)
         if list_only:
-            return _listed(prepared)
+            return _list(prepared)
         return _dry_run(prepared) if request.options.dry_run else run_once(prepared, kind)
 
     return ended(go)
@@ -180,17 +183,16 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
 def _dry_run(prepared: Any) -> ExitCode:
     from agentest.cli.listing import dry_run
 
-    return _shown(prepared, dry_run(prepared))
+    return _print_lines(prepared, dry_run(prepared))
 
 
-def _listed(prepared: Any) -> ExitCode:
+def _list(prepared: Any) -> ExitCode:
     from agentest.cli.listing import listing
 
-    return _shown(prepared, listing(prepared))
+    return _print_lines(prepared, listing(prepared))
 
 
-def _shown(prepared: Any, lines: Iterable[str]) -> ExitCode:
-    """Say what would run, after what the user should know of it."""
+def _print_lines(prepared: Any, lines: Iterable[str]) -> ExitCode:
     from agentest.cli.listing import broken
 
     for note in prepared.notes:

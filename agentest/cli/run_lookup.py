@@ -1,4 +1,4 @@
-"""Kept runs, as the command line names them."""
+"""Find stored runs by the references that the command line accepts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _DEFAULT = ".agentest"
 
 
 def runs_folder(place: Place, config: Path | None) -> Path:
-    """`output_dir` of the configuration; the usual one where there is none, or none that can be read.
+    """Return `output_dir` of the configuration, or the default if it cannot be loaded.
 
-    Whoever looks at past runs need not have what a run needs: variables, files.
+    Commands that show past runs work without the variables and files that a run needs. Raises
+    ConfigError if the user named the file.
     """
     try:
         path = place.path(config) if config else find(place.root)
@@ -31,14 +32,14 @@ def runs_folder(place: Place, config: Path | None) -> Path:
 
 
 def run_at(reference: str, place: Place, config: Path | None) -> Path:
-    """The file that a RUN of the command line means: an id, its beginning, `latest`, a folder or a file.
+    """Return the file that a RUN argument means: an id, a prefix of one, `latest`, a folder or a file.
 
-    Raises UsageError that says which there are.
+    Raises UsageError that lists the stored runs.
     """
     path = place.here / reference
     return path if path.is_file() else run_file(reference, runs_folder(place, config), place.here)
 
 
 def run_here(reference: str) -> Path:
-    """The same for a command that needs no configuration. Raises UsageError."""
+    """Return the file of a RUN argument, for commands without `--config`. Raises UsageError."""
     return run_at(reference, place_of(Path.cwd()), None)

@@ -1,4 +1,4 @@
-"""Where a run is kept: its own folder, and the fixed names of the latest run."""
+"""Output of a run: its own folder, the fixed names of the latest run, and the kinds of runs."""
 
 from __future__ import annotations
 
@@ -33,22 +33,24 @@ if TYPE_CHECKING:
     from agentest.workers.ray.worker_process import Recipe
 
 SERVERS = "servers"
-"""The folder of their logs."""
+"""Folder for the logs of servers."""
 ANSWERS = "answers"
-"""The folder of what models answered in conversations that a budget left unfinished."""
+"""Folder for model responses in conversations that a budget ended early."""
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedNames:
-    """Under which names `output_dir` has the files of the latest run of a kind."""
+    """Names of the latest run's files in `output_dir`, for one kind of run."""
 
     journal: str
     reports: Mapping[str, str]
-    """Reporter → file."""
+    """Maps a reporter to its file."""
 
 
 LATEST = FixedNames(journal=JOURNAL, reports=FILES)
+
+
 JUDGED = FixedNames(
     journal="judged.jsonl", reports={"json": "judged.json", "junit": "judged.xml", "html": "judged.html"}
 )
@@ -56,7 +58,7 @@ JUDGED = FixedNames(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
-    """Where a run under way is kept."""
+    """Folder and open files of a run in progress."""
 
     folder: RunFolder
     fixed: FixedNames
@@ -64,36 +66,27 @@ class Keeping:
     journal: Journal
     keep_span: Callable[[bytes], object] | None
     keep_output: Callable[[str, str], object] | None
-    """Receives what servers print: the name of one, and whole lines without secrets."""
+    """Receives the output of servers: the server's name, and whole lines with secrets redacted."""
     keep_runs: int
 
     def end(self, result: RunResult | None, reports: Iterable[WantedReport]) -> Iterator[str]:
-        """Note how the run ended, and remove the oldest runs. Yields what could not be written.
+        """Store the end of the run and remove the oldest runs. Yields what could not be written.
 
         Args:
-            reports: those that were asked for and written; what is in the run's folder becomes the latest.
+            result: result of the run; None if it was interrupted before it had one.
+            reports: requested reports that were written. Those in the run folder become the latest ones.
         """
         names = {FILES[each.name]: self.fixed.reports[each.name] for each in reports if _in_folder(each)}
-        # Where files have one name only, the journal was copied when it was almost empty.
+        # Without links, the journal was copied while it was almost empty.
         for name, fixed in {JOURNAL: self.fixed.journal, **names}.items():
             if (self.folder.path / name).exists():
-                yield from _tried(partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed)
+                yield from _problem_of(
+                    partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed
+                )
         if result:
             record = with_end(self.record, result)
-            yield from _tried(partial(write_record, self.folder.path, record), self.folder.path / RECORD)
+            yield from _problem_of(partial(write_record, self.folder.path, record), self.folder.path / RECORD)
         prune(self.folder.output_dir, self.keep_runs)
-
-
-def _in_folder(report: WantedReport) -> bool:
-    """Whether a report is a file in the folder of its run."""
-    return report.path is None and report.name in FILES
-
-
-def _tried(write: Callable[[], None], path: Path) -> Iterator[str]:
-    try:
-        write()
-    except OSError as error:
-        yield f"{path} could not be written ({error.strerror or error})"
 
 
 @contextmanager
@@ -106,26 +99,26 @@ def kept(
     *,
     spans: bool,
 ) -> Iterator[Keeping | None]:
-    """The folder of a run that begins; None where nothing can be written and nobody asked for a file.
+    """Open the folder of a new run; yield None if it cannot be written and no file was requested.
 
     Args:
-        spans: whether agents may send any.
+        spans: True if agents can send spans.
 
-    Raises ConfigError where a file was asked for that cannot be written.
+    Raises ConfigError if a requested file cannot be written.
     """
     with ExitStack() as stack:
-        _have_cassettes(prepared, stack)
+        _lock_cassettes(prepared, stack)
         try:
             folder = stack.enter_context(new_run_folder(output_dir(prepared), datetime.now(UTC)))
             stack.callback(_remove_if_empty, folder.path)
             record = _record(prepared, kind, folder, environ)
             write_record(folder.path, record)
         except OSError as error:
-            _refuse_where_needed(prepared, _problem(prepared, error), note)
+            _refuse_if_file_requested(prepared, _problem(prepared, error), note)
             yield None
             return
         journal = Journal(
-            folder.path / JOURNAL, note, _open_unnamed, partial(_name, folder, JOURNAL, fixed.journal)
+            folder.path / JOURNAL, note, _open_unnamed, partial(_publish, folder, JOURNAL, fixed.journal)
         )
         stack.enter_context(closing(journal))
         yield Keeping(
@@ -134,9 +127,115 @@ def kept(
             record=record,
             journal=journal,
             keep_span=_open_spans(prepared, folder, note, stack) if spans else None,
-            keep_output=_logs(folder, note, stack),
+            keep_output=_server_logs(folder, note, stack),
             keep_runs=prepared.loaded.config.keep_runs,
         )
+
+
+class Kind(Protocol):
+    """Kind of a run: the source of its conversations and the names of its files."""
+
+    @property
+    def name(self) -> RunKind:
+        """Kind stored in the run's record."""
+        ...
+
+    @property
+    def fixed(self) -> FixedNames:
+        """Names of the run's files in `output_dir`."""
+        ...
+
+    @property
+    def spans(self) -> bool:
+        """True if agents can send spans."""
+        ...
+
+    @property
+    def resumed_by(self) -> str:
+        """Command that resumes an interrupted run; "" if there is none."""
+        ...
+
+    @property
+    def earlier(self) -> bool:
+        """True if the conversations come from an earlier run."""
+        ...
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How another process prepares the run; None for a run of scenarios."""
+        ...
+
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        """Return the source of conversations, which stores their output in `keeping`, if given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """Run conversations with the agents."""
+
+    name: RunKind = RunKind.RUN
+    fixed: FixedNames = LATEST
+    spans: bool = True
+    earlier: bool = False
+    resumed_by: str = "agentest run --resume"
+    recipe: Recipe | None = None
+
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        from agentest.runner.sources import LiveAgents
+
+        if keeping is None:
+            return LiveAgents()
+        return LiveAgents(keep_span=keeping.keep_span, keep_output=keeping.keep_output)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """Judge conversations of an earlier run again; the results have their own file names."""
+
+    conversations: Mapping[str, Sequence[Conversation]]
+    """Conversations by the scope of their unit."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Warnings about calls that belong to no conversation."""
+    name: RunKind = RunKind.JUDGE
+    fixed: FixedNames = JUDGED
+    spans: bool = False
+    earlier: bool = True
+    resumed_by: str = ""
+    recipe: Recipe | None = None
+
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        from agentest.runner.sources import EarlierRun
+
+        del keeping  # no agent runs
+        return EarlierRun(self.conversations, self.unclaimed)
+
+
+LIVE = LiveRun()
+
+
+def eval_of(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
+    """Return the kind of an evaluation run, with the command that resumes it.
+
+    Args:
+        words: positional arguments, because only they name the evaluation sets.
+        options: names and values of the options that decide what runs.
+    """
+    given = (
+        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, 1)
+    )
+    return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))
+
+
+def _in_folder(report: WantedReport) -> bool:
+    return report.path is None and report.name in FILES
+
+
+def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
+    try:
+        write()
+    except OSError as error:
+        yield f"{path} could not be written ({error.strerror or error})"
 
 
 def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mapping[str, str]) -> RunRecord:
@@ -166,7 +265,7 @@ def _problem(prepared: Prepared, error: OSError) -> str:
     return f"output_dir: {folder} cannot be written to ({error.strerror}); set another `output_dir`"
 
 
-def _refuse_where_needed(prepared: Prepared, problem: str, note: Note) -> None:
+def _refuse_if_file_requested(prepared: Prepared, problem: str, note: Note) -> None:
     if any(map(_in_folder, prepared.reports)) or _records(prepared):
         raise ConfigError(problem)
     note(f"{problem}: finished conversations are not kept")
@@ -176,8 +275,8 @@ def _records(prepared: Prepared) -> bool:
     return prepared.request.options.tape not in (None, "replay")
 
 
-def _have_cassettes(prepared: Prepared, stack: ExitStack) -> None:
-    """While a run records, no other run records to the same folder. Raises ConfigError."""
+def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
+    """Lock the cassette folder, so that only one run records to it. Raises ConfigError."""
     if not _records(prepared):
         return
     folder = cassette_folder(prepared.loaded.config, prepared.request.options, prepared.request.root)
@@ -193,15 +292,15 @@ def _have_cassettes(prepared: Prepared, stack: ExitStack) -> None:
 
 
 def _open_published(folder: RunFolder, fixed: str, path: Path) -> RawFile:
-    """The journal, open, and also the latest one at its fixed name: a run that is killed has it there."""
+    """Open a file and publish it at its fixed name at once, so that it is there if the run is killed."""
     file = open_new(path)
-    with suppress(OSError):  # said at the end, where it is tried again
+    with suppress(OSError):  # tried again and reported at the end
         folder.publish(path.name, fixed)
     return file
 
 
 def _open_unnamed(path: Path) -> RawFile:
-    """The journal, open, under another name: whoever finds a journal finds what it begins with."""
+    """Open the journal under a temporary name, so that readers never find one without its first lines."""
     return open_new(_unnamed(path))
 
 
@@ -209,21 +308,18 @@ def _unnamed(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 
 
-def _name(folder: RunFolder, name: str, fixed: str) -> None:
-    """Give the journal its name, and make it the latest one: a run that is killed has it there, too.
-
-    Raises OSError.
-    """
+def _publish(folder: RunFolder, name: str, fixed: str) -> None:
+    """Give the journal its final name and publish it as the latest one. Raises OSError."""
     path = folder.path / name
     _unnamed(path).replace(path)
-    with suppress(OSError):  # said at the end, where it is tried again
+    with suppress(OSError):  # tried again and reported at the end
         folder.publish(name, fixed)
 
 
 def _open_spans(
     prepared: Prepared, folder: RunFolder, note: Note, stack: ExitStack
 ) -> Callable[[bytes], object] | None:
-    """What adds a line to the file of spans, where agents send any."""
+    """Return a function that adds a line to the file of spans; None if no agent sends any."""
     if not any(agent.traces for agent in prepared.plan.agents.values()):
         return None
 
@@ -233,8 +329,8 @@ def _open_spans(
     return stack.enter_context(closing(LateFile(folder.path / SPANS, note, opened))).add
 
 
-def _logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
-    """What adds lines to the log of a server; each has its own, once it has printed anything."""
+def _server_logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
+    """Return a function that adds lines to a server's log; the log is created with the first line."""
     logs: dict[str, BoundedLog] = {}
 
     def keep(server: str, lines: str) -> None:
@@ -247,102 +343,8 @@ def _logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Remove the folder of a run that never began; what its servers printed is in its error."""
+    """Remove the folder of a run that never started. The error already contains the output of its servers."""
     nothing = {RECORD, LOCK, SERVERS, ANSWERS, _unnamed(Path(JOURNAL)).name}
     with suppress(OSError):
         if {entry.name for entry in folder.iterdir()} <= nothing:
             shutil.rmtree(folder)
-
-
-class Kind(Protocol):
-    """What kind of run this is: where its conversations come from, and what it is called."""
-
-    @property
-    def name(self) -> RunKind:
-        """What it is called among the kept runs."""
-        ...
-
-    @property
-    def fixed(self) -> FixedNames:
-        """Its files in `output_dir`."""
-        ...
-
-    @property
-    def spans(self) -> bool:
-        """Whether agents may send spans."""
-        ...
-
-    @property
-    def resumed_by(self) -> str:
-        """The command that runs what is left of it when it was ended early; "": there is none."""
-        ...
-
-    @property
-    def earlier(self) -> bool:
-        """Whether its conversations are of an earlier run."""
-        ...
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """How it is prepared again in another process; None: as any run of scenarios."""
-        ...
-
-    def source(self, keeping: Keeping | None) -> SourceFactory:
-        """Where conversations come from, and where is kept what comes with them, if anywhere."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LiveRun:
-    """Conversations with the agents, now."""
-
-    name: RunKind = RunKind.RUN
-    fixed: FixedNames = LATEST
-    spans: bool = True
-    earlier: bool = False
-    resumed_by: str = "agentest run --resume"
-    recipe: Recipe | None = None
-
-    def source(self, keeping: Keeping | None) -> SourceFactory:
-        from agentest.runner.sources import LiveAgents
-
-        if keeping is None:
-            return LiveAgents()
-        return LiveAgents(keep_span=keeping.keep_span, keep_output=keeping.keep_output)
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRun:
-    """Conversations of an earlier run, judged again; its results lie beside those of the latest run."""
-
-    conversations: Mapping[str, Sequence[Conversation]]
-    """By scope of the unit."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Of its calls that belonged to no conversation."""
-    name: RunKind = RunKind.JUDGE
-    fixed: FixedNames = JUDGED
-    spans: bool = False
-    earlier: bool = True
-    resumed_by: str = ""
-    recipe: Recipe | None = None
-
-    def source(self, keeping: Keeping | None) -> SourceFactory:
-        from agentest.runner.sources import EarlierRun
-
-        del keeping  # no agent is there
-        return EarlierRun(self.conversations, self.unclaimed)
-
-
-LIVE = LiveRun()
-
-
-def eval_of(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
-    """A run of evaluation sets, which goes on with the same words: nothing else says which sets they are.
-
-    Args:
-        options: name → value, of those that say what is run.
-    """
-    given = (
-        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, 1)
-    )
-    return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))

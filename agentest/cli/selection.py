@@ -1,4 +1,4 @@
-"""Which scenarios of a prepared run are run, and in which order, by what became of them earlier."""
+"""Select and order the scenarios of a prepared run, based on earlier runs."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _SEEDS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
-    """What the command line says of that."""
+    """Options that select and order scenarios."""
 
     last_failed: bool = False
     failed_first: bool = False
     shuffle: str | None = None
-    """A seed; "": any."""
+    """A seed; "" for a random one."""
     resume: str | None = None
-    """A run; "": the latest that was interrupted or killed."""
+    """A run; "" for the latest that was interrupted or killed."""
     shard: Shard | None = None
-    """Which part of the run is run here."""
+    """The part of the run to execute."""
     shard_by: str | None = None
-    """A run whose durations it is split by, or `counts`."""
+    """A run whose durations decide the split, or `counts`."""
 
     def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
-        """The run with the scenarios that are chosen, in the order that is asked for. Raises UsageError."""
+        """Return the run with the selected scenarios in the requested order. Raises UsageError."""
         failed = None
         if self.last_failed or self.failed_first:
             failed = LastFailed.of(prepared)
@@ -69,35 +69,35 @@ _OPTION = "--last-failed"
 
 @dataclass(frozen=True, slots=True)
 class LastFailed:
-    """What became of the scenarios of a run when they last ran."""
+    """Latest verdicts of the scenarios in a run."""
 
     verdicts: LatestVerdicts
 
     @classmethod
     def of(cls, prepared: Prepared) -> LastFailed:
-        """Of all that is prepared. Raises UsageError."""
+        """Read the verdicts of everything that is prepared. Raises UsageError."""
         return cls(latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries))))
 
     def alone(self, prepared: Prepared) -> Prepared:
-        """The run with those that failed; with all where none did."""
+        """Return the run with only the failed scenarios, or with all if none failed."""
         failed = sum(map(self._is_kept, prepared.plan.units))
         plan = cut(prepared.plan, self._is_kept) if failed else prepared.plan
-        parts = [_what_runs(prepared, self.verdicts, failed), *_besides(prepared, self.verdicts, failed)]
+        parts = [_summary(prepared, self.verdicts, failed), *_left_out_notes(prepared, self.verdicts, failed)]
         notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
         return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
 
     def _is_kept(self, entry: Entry) -> bool:
-        if isinstance(entry, ScenarioResult):  # what cannot be loaded may have failed
+        if isinstance(entry, ScenarioResult):  # a file that cannot be loaded may have failed
             return entry.verdict.status is not Status.SKIPPED
         return self.verdicts.has_failed(_tried(entry))
 
     def first(self, prepared: Prepared) -> Prepared:
-        """The run with those that failed before all others."""
+        """Return the run with failed scenarios first."""
         plan = first(prepared.plan, lambda unit: self.verdicts.has_failed(_tried(unit)))
         return replace(prepared, plan=plan)
 
 
-def _what_runs(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
+def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
     units = len(prepared.plan.units)
     if failed:
         which = "which failed or errored when it last ran" if failed == 1 else "which failed or errored last"
@@ -107,8 +107,8 @@ def _what_runs(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str
     return f"{why if verdicts.runs else 'no earlier run is kept'}, so all{selected} run ({units})"
 
 
-def _besides(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> Iterator[str]:
-    """What is left out though nobody knows that it passes, and what failed and is not there any more."""
+def _left_out_notes(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> Iterator[str]:
+    """Yield notes about new scenarios that are left out, and about failed ones that no longer exist."""
     tried = set(map(_tried, prepared.plan.entries))
     new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
     if new and failed:

@@ -1,4 +1,4 @@
-"""Kept runs, as commands name and show them."""
+"""List stored runs (`agentest runs`) and report one again (`agentest show`)."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
 
 _COMMIT_CHARS = 7
 _HEADINGS = ("RUN", "STARTED", "STATUS", "PASSED", "FAILED", "ERRORED", "COST", "TIME", "MODEL", "COMMIT")
-_NUMBERS = range(3, 8)
-"""Columns whose cells end at the right."""
+_NUMBER_COLUMNS = range(3, 8)
+"""Right-aligned columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is to be shown of a run."""
+    """Options of `agentest show`."""
 
     scenarios: tuple[str, ...] = ()
     verbose: bool = False
     reporters: tuple[str, ...] = ()
 
 
-def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.environ) -> ExitCode:
-    """Report a past run as it was reported when it ran. Raises UsageError."""
+def show(path: Path, options: Wish, place: Place, environ: Mapping[str, str] = os.environ) -> ExitCode:
+    """Report a past run again and return its exit status. Raises UsageError."""
     record = read_record(path.parent)
     result = replace(run_of(read_results(path)), addresses=record.agents if record else {})
-    result = _only(result, wish.scenarios, path)
+    result = _only(result, options.scenarios, path)
     against = _between_agents(result)
     setting = Setting(
         root=place.root,
         folder=path.parent,
         run_id=record.id if record else "",
         environ={**environ, "CI": "true"},
-        verbose=wish.verbose,
+        verbose=options.verbose,
         record=record,
         compared=against,
     )
-    reporters = make_reporters(_reports(wish.reporters, place.here), setting)
+    reporters = make_reporters(_reports(options.reporters, place.here), setting)
     if against:
         reporters = [against, *reporters]
     for event in events_of(result):
@@ -67,46 +67,8 @@ def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.e
     return ExitCode.PASSED
 
 
-def _between_agents(result: RunResult) -> Against | None:
-    """What compares the agents of a run while it is told again; None: it was no comparison."""
-    if not result.comparison or len(result.agents) < 2:
-        return None
-    from agentest.cli.comparison import Against
-
-    return Against(None)
-
-
-def _reports(given: tuple[str, ...], here: Path) -> tuple[WantedReport, ...]:
-    """The reports of a past run; a file of one never takes the place of what the run has written."""
-    try:
-        reports = wanted_reports(given or ("console",), here)
-    except ValueError as error:
-        raise UsageError(f"--reporter: {error}") from None
-    for report in reports:
-        if report.path is None and report.name in FILES:
-            raise UsageError(f"--reporter {report.name}: say where to: {report.name}=PATH")
-    check_can_be_written(reports)
-    return reports
-
-
-def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
-    """The run with the scenarios whose names contain one of the texts; `=` begins a whole name."""
-    if not wanted:
-        return result
-    exact = {text[1:] for text in wanted if text.startswith("=")}
-    parts = [text for text in wanted if not text.startswith("=")]
-    kept = [s for s in result.scenarios if s.name in exact or contains_any(s.name, parts)]
-    if not kept:
-        names = [scenario.name for scenario in result.scenarios]
-        raise UsageError(
-            f"--scenario: {path} has no scenario of that name; "
-            + did_you_mean(wanted[0].removeprefix("="), names)
-        )
-    return replace(result, scenarios=tuple(kept))
-
-
 def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
-    """List the kept runs, the latest first. Raises UsageError where their folder cannot be read."""
+    """List the stored runs, latest first. Raises UsageError if their folder cannot be read."""
     check_readable(folder)
     runs = list(reversed(kept_runs(folder)))
     shown = runs[:most]
@@ -122,6 +84,44 @@ def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> 
     return ExitCode.PASSED
 
 
+def _between_agents(result: RunResult) -> Against | None:
+    """Return the comparison of the run's agents; None if the run did not compare agents."""
+    if not result.comparison or len(result.agents) < 2:
+        return None
+    from agentest.cli.comparison import Against
+
+    return Against(None)
+
+
+def _reports(given: tuple[str, ...], here: Path) -> tuple[WantedReport, ...]:
+    """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
+    try:
+        reports = wanted_reports(given or ("console",), here)
+    except ValueError as error:
+        raise UsageError(f"--reporter: {error}") from None
+    for report in reports:
+        if report.path is None and report.name in FILES:
+            raise UsageError(f"--reporter {report.name}: say where to: {report.name}=PATH")
+    check_can_be_written(reports)
+    return reports
+
+
+def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
+    """Keep scenarios whose name contains one of the texts; `=NAME` must match the whole name."""
+    if not wanted:
+        return result
+    exact = {text[1:] for text in wanted if text.startswith("=")}
+    parts = [text for text in wanted if not text.startswith("=")]
+    kept = [s for s in result.scenarios if s.name in exact or contains_any(s.name, parts)]
+    if not kept:
+        names = [scenario.name for scenario in result.scenarios]
+        raise UsageError(
+            f"--scenario: {path} has no scenario of that name; "
+            + did_you_mean(wanted[0].removeprefix("="), names)
+        )
+    return replace(result, scenarios=tuple(kept))
+
+
 def _as_json(run: KeptRun) -> dict[str, object]:
     record = run.record
     known = asdict(record) if record else {"id": run.id}
@@ -133,12 +133,12 @@ def _row(run: KeptRun) -> tuple[str, ...]:
     if record is None:
         return (run.id, "", "unknown", *[""] * 7)
     status = run.state_of(record)
-    besides = ", ".join(_besides(record))
-    what = f"{status} ({besides})" if besides else status
+    qualifiers = ", ".join(_qualifiers(record))
+    what = f"{status} ({qualifiers})" if qualifiers else status
     models = dict.fromkeys(model for model in record.models.values() if model)
     return (
         run.id,
-        _local(record.started_at),
+        _local_time(record.started_at),
         what,
         *_numbers(record.ended),
         ", ".join(models) or "offline",
@@ -146,8 +146,8 @@ def _row(run: KeptRun) -> tuple[str, ...]:
     )
 
 
-def _besides(record: RunRecord) -> Iterator[str]:
-    """What else there is to say of a run beside how it ended."""
+def _qualifiers(record: RunRecord) -> Iterator[str]:
+    """Yield what distinguishes the run from an ordinary one."""
     if record.kind != "run":
         yield record.kind
     if record.shard:
@@ -161,8 +161,8 @@ def _numbers(ended: Ended | None) -> tuple[str, ...]:
     return (str(ended.passed), str(ended.failed), str(ended.errored), cost, duration(ended.duration_ms))
 
 
-def _local(moment: str) -> str:
-    """A moment in the user's time zone."""
+def _local_time(moment: str) -> str:
+    """Format a time in the user's time zone."""
     try:
         return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
     except ValueError:
@@ -173,7 +173,7 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
     for row in rows:
         cells = (
-            cell.rjust(width) if i in _NUMBERS else cell.ljust(width)
+            cell.rjust(width) if i in _NUMBER_COLUMNS else cell.ljust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()

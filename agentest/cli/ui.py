@@ -1,4 +1,4 @@
-"""`agentest ui`: the page, served on this machine until it is interrupted."""
+"""`agentest ui`: serve the web page on this machine until it is interrupted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentest.web.project import Project
 
 
 def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCode:
-    """Serve the page. Raises UsageError where the port cannot be had, or there is no such run."""
+    """Serve the page. Raises UsageError if the port is not available or the run does not exist."""
     project = Project(
         root=place.root,
         config=place.path(config) if config else None,
@@ -35,15 +35,15 @@ def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCod
 
 
 async def _serve(project: Project, door: Door) -> None:
-    from agentest.web.app import answering  # takes its time, while the address is being opened
+    from agentest.web.app import answering  # slow import, started after the address is printed
 
     ending = anyio.Event()
     with handled_signals(ending.set, str):
-        async with answering(project, door, _waits):
+        async with answering(project, door, _report_waiting):
             await ending.wait()
-    end_at_once()  # a thread may hang in a scenario file that it imports
+    end_at_once()  # a thread may hang while it imports a scenario file
 
 
-def _waits(running: int) -> None:
+def _report_waiting(running: int) -> None:
     runs = "a run that was" if running == 1 else f"{running} runs that were"
     tell(f"agentest ui: ends {runs} started from the page")

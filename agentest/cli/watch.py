@@ -1,4 +1,4 @@
-"""`agentest run --watch`: run again when something that the run was made of changes."""
+"""`agentest run --watch`: run again when a file that the run depends on changes."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ from agentest.support.interrupts import heard
 from agentest.support.terminal import tell
 
 Stamps = dict[Path, int]
+_WILDCARDS = frozenset("*?[")
+_TOOL_FILES_FILTER = DefaultFilter()
+"""Ignores files that tools write: `__pycache__`, `.git`, `node_modules`, editor files."""
 
 
 def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
-    """Run, wait for a change, run again, until interrupted: while waiting or during a run."""
+    """Run, wait for a change and run again, until interrupted while waiting or during a run."""
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     known: frozenset[Path] = frozenset()
-    servers, during = WatchedFiles(), _DuringRuns()
+    servers, written_by_servers = WatchedFiles(), _FilesWrittenByServers()
     environ = dict(os.environ)
     while True:
-        # What the last run took from `.env` must not hide what stands there now.
+        # Otherwise variables from the last `.env` would hide its current values.
         os.environ.clear()
         os.environ.update(environ)
         prepared = _prepared(request, choose)
         known = _files(prepared, known)
-        servers = _of_servers(prepared) if prepared else servers
+        servers = _server_files(prepared) if prepared else servers
         before, sources = _stamps(known), _stamps(servers.files)
         if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or heard():
             return ExitCode.INTERRUPTED
-        # What the run itself imported (handlers, code inside mocks) counts from now on.
+        # Watch files that the run itself imported, such as handlers and code in mocks.
         before |= {
             file: stamp for file, stamp in _stamps(_files(prepared, known)).items() if file not in before
         }
@@ -49,38 +52,117 @@ def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
         for entry in servers.missing:
             tell(f"agentest: watch: {entry!r} names no file that is there")
         tell("agentest: waiting for changes (Ctrl-C ends)")
-        # A change during the run came before anybody was looking.
-        again = during.to_run_for(_differing(sources, _stamps(servers.files)))
-        changed = _differing(before, _stamps(known)) | again
-        changed = changed or _changed(request, prepared, known, servers)
+        # The watcher was not active during the run, so compare the timestamps.
+        again = written_by_servers.to_run_for(_changed_between(sources, _stamps(servers.files)))
+        changed = _changed_between(before, _stamps(known)) | again
+        changed = changed or _wait_for_change(request, prepared, known, servers)
         if not changed or heard():
             return ExitCode.INTERRUPTED
-        tell(f"agentest: {_named(changed, request)} changed: running again")
+        tell(f"agentest: {_changed_names(changed, request)} changed: running again")
         forget_modules(known)
 
 
-def _of_servers(prepared: Prepared) -> WatchedFiles:
-    """What the servers of a run are watched for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One entry of `watch`: a file, or the files in a folder that match a pattern."""
+
+    entry: str
+    """The entry in the configuration."""
+    folder: Path
+    """The folder, or the file if the entry names one."""
+    pattern: tuple[str, ...]
+    """Pattern for paths relative to the folder; () for the file itself or everything in the folder."""
+
+    @property
+    def looked_at(self) -> Path:
+        """The folder to watch."""
+        return self.folder if self.folder.is_dir() else self.folder.parent
+
+    def has(self, path: Path) -> bool:
+        """Return True if the entry matches a file."""
+        if not path.is_relative_to(self.folder):
+            return False
+        parts = path.relative_to(self.folder).parts
+        # The user chose the folder, so only the path below it is filtered.
+        if parts and not _TOOL_FILES_FILTER(Change.modified, str(Path(*parts))):
+            return False
+        return not self.pattern or matches_any(parts, [self.pattern])
+
+    @property
+    def files(self) -> Iterator[Path]:
+        """Yield the existing files."""
+        if self.folder.is_file():
+            yield self.folder
+        for at, folders, names in os.walk(self.folder):
+            folders[:] = [name for name in folders if _TOOL_FILES_FILTER(Change.modified, name)]
+            yield from (path for name in names if self.has(path := Path(at, name)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedFiles:
+    """All files that restart the servers of a run."""
+
+    entries: tuple[Watched, ...] = ()
+    left_out: tuple[Path, ...] = ()
+    """Folders that runs write to."""
+
+    def has(self, path: Path) -> bool:
+        """Return True if a file is one of them."""
+        written = any(path.is_relative_to(folder) for folder in self.left_out)
+        return not written and any(entry.has(path) for entry in self.entries)
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The existing files."""
+        return frozenset(path for entry in self.entries for path in entry.files if self.has(path))
+
+    @property
+    def folders(self) -> set[Path]:
+        """The folders to watch."""
+        return {entry.looked_at for entry in self.entries if entry.looked_at.is_dir()}
+
+    @property
+    def missing(self) -> list[str]:
+        """Entries that match no existing file."""
+        return [entry.entry for entry in self.entries if not any(True for _ in entry.files)]
+
+
+def watched_files(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
+    """Return the files that the entries of `watch` mean.
+
+    Args:
+        entries: paths and patterns, relative to `root`.
+        root: folder of the configuration.
+        left_out: folders that runs write to.
+    """
+    return WatchedFiles(
+        entries=tuple(_watched(entry, root) for entry in dict.fromkeys(entries)),
+        left_out=tuple(folder.resolve() for folder in left_out),
+    )
+
+
+def _server_files(prepared: Prepared) -> WatchedFiles:
+    """Return the files that the servers of a run are watched for."""
     own = prepared.own_servers.of_any(prepared.plan.agents)
     entries = (entry for each in own for entry in each.server.watch)
     return watched_files(entries, prepared.request.root, [output_dir(prepared)])
 
 
-class _DuringRuns:
-    """The files of servers that change while runs go on.
+class _FilesWrittenByServers:
+    """Detects which server files changed because a server wrote them.
 
-    What changes in one run and in the next is what a server writes itself: running again for it would never
-    end. While no run goes on no server does, and every change counts.
+    A file that changes during two consecutive runs counts as written by a server, because running again
+    for it would never end. Between runs no server is active, so every change counts.
     """
 
     def __init__(self) -> None:
         self._last: frozenset[Path] = frozenset()
-        self._told: set[Path] = set()
+        self._reported: set[Path] = set()
 
     def to_run_for(self, changed: frozenset[Path]) -> frozenset[Path]:
-        """Of the files that changed during the run that has just ended, what to run again for."""
-        for path in sorted(changed & self._last - self._told):
-            self._told.add(path)
+        """Return the files to run again for, given those that changed during the last run."""
+        for path in sorted(changed & self._last - self._reported):
+            self._reported.add(path)
             tell(
                 f"agentest: {path.name} changed during this run, and during the one before: taken for what a "
                 "server writes; save it again if it was you"
@@ -89,20 +171,20 @@ class _DuringRuns:
         return again
 
 
-def _differing(before: Stamps, after: Stamps) -> frozenset[Path]:
+def _changed_between(before: Stamps, after: Stamps) -> frozenset[Path]:
     return frozenset(
         file for file in before.keys() | after.keys() if before.get(file, 0) != after.get(file, 0)
     )
 
 
-def _named(changed: frozenset[Path], request: Request) -> str:
+def _changed_names(changed: frozenset[Path], request: Request) -> str:
     first = min(changed)
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     return f"{path_from(request.here or request.root, first)}{more}"
 
 
 def _stamps(files: frozenset[Path]) -> Stamps:
-    """When each file was last written; 0 where it is not there."""
+    """Return the modification time of each file in nanoseconds; 0 if it does not exist."""
     return {file: _stamp(file) for file in files}
 
 
@@ -114,7 +196,7 @@ def _stamp(file: Path) -> int:
 
 
 def _prepared(request: Request, choose: Choosing) -> Prepared | None:
-    """The run, or None where a mistake must be mended first; then it is printed."""
+    """Prepare the run; print the error and return None if the user has to fix something."""
     try:
         return choose(prepare(request))
     except UsageError as error:
@@ -130,17 +212,17 @@ def _run(prepared: Prepared) -> ExitCode:
 
 
 def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]:
-    """What the run is made of; where it could not be prepared, what was known, and what was imported."""
+    """Return the files that the run depends on; if it was not prepared, the known and the imported ones."""
     if prepared is None:
         return known | imported_files()
     config = prepared.loaded.path.resolve()
     return frozenset({*prepared.files, config, config.parent / ".env"}) | imported_files()
 
 
-def _changed(
+def _wait_for_change(
     request: Request, prepared: Prepared | None, files: frozenset[Path], servers: WatchedFiles
 ) -> frozenset[Path]:
-    """Wait for a change of one of the files, or of a new scenario file. Nothing: interrupted."""
+    """Wait until a file changes or a scenario file is added. Returns an empty set if interrupted."""
 
     def relevant(_: Change, path: str) -> bool:
         changed = Path(path)
@@ -155,86 +237,8 @@ def _changed(
     return frozenset()
 
 
-_WILD = frozenset("*?[")
-_NOBODYS = DefaultFilter()
-"""Knows what tools write for themselves: `__pycache__`, `.git`, `node_modules`, what editors leave."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """One entry of `watch`: what is in a folder and fits a pattern, or one file."""
-
-    entry: str
-    """As the user wrote it."""
-    folder: Path
-    """Or the file."""
-    pattern: tuple[str, ...]
-    """Of paths from the folder on; (): the file itself, or all that is in the folder."""
-
-    @property
-    def looked_at(self) -> Path:
-        """The folder in which changes are waited for."""
-        return self.folder if self.folder.is_dir() else self.folder.parent
-
-    def has(self, path: Path) -> bool:
-        """Whether a file is one that the entry names."""
-        if not path.is_relative_to(self.folder):
-            return False
-        parts = path.relative_to(self.folder).parts
-        # What stands above was the user's choice.
-        if parts and not _NOBODYS(Change.modified, str(Path(*parts))):
-            return False
-        return not self.pattern or matches_any(parts, [self.pattern])
-
-    @property
-    def files(self) -> Iterator[Path]:
-        """The files that are there now."""
-        if self.folder.is_file():
-            yield self.folder
-        for at, folders, names in os.walk(self.folder):
-            folders[:] = [name for name in folders if _NOBODYS(Change.modified, name)]
-            yield from (path for name in names if self.has(path := Path(at, name)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedFiles:
-    """All that the servers of a run are started again for."""
-
-    entries: tuple[Watched, ...] = ()
-    left_out: tuple[Path, ...] = ()
-    """Folders that runs write to."""
-
-    def has(self, path: Path) -> bool:
-        """Whether a file is one of them."""
-        written = any(path.is_relative_to(folder) for folder in self.left_out)
-        return not written and any(entry.has(path) for entry in self.entries)
-
-    @property
-    def files(self) -> frozenset[Path]:
-        """Those that are there now."""
-        return frozenset(path for entry in self.entries for path in entry.files if self.has(path))
-
-    @property
-    def folders(self) -> set[Path]:
-        """Where changes are waited for."""
-        return {entry.looked_at for entry in self.entries if entry.looked_at.is_dir()}
-
-    @property
-    def missing(self) -> list[str]:
-        """The entries that name nothing that is there."""
-        return [entry.entry for entry in self.entries if not any(True for _ in entry.files)]
-
-
-def watched_files(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
-    """What entries of `watch` mean, from the folder of the configuration."""
-    return WatchedFiles(
-        entries=tuple(_watched(entry, root) for entry in dict.fromkeys(entries)),
-        left_out=tuple(folder.resolve() for folder in left_out),
-    )
-
-
 def _watched(entry: str, root: Path) -> Watched:
     parts = Path(entry).parts
-    fixed = next((at for at, part in enumerate(parts) if _WILD & {*part}), len(parts))
+    fixed = next((at for at, part in enumerate(parts) if _WILDCARDS & {*part}), len(parts))
     (pattern,) = patterns(["/".join(parts[fixed:])])
     return Watched(entry=entry, folder=root.joinpath(*parts[:fixed]).resolve(), pattern=pattern)

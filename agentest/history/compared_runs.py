@@ -1,4 +1,7 @@
-"""What a comparison needs to know of a run: small values, which stay when the conversations are let go."""
+"""Measurements of runs for a comparison, and the pairing of their scenarios.
+
+The values are small, so that conversations can be released from memory after measuring.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,30 @@ from agentest.domain.verdict import conversation_status
 from agentest.support.errors import UsageError
 from agentest.support.statistics.mean_difference import Cluster
 
+_PASSED = {Status.PASSED: True, Status.FAILED: False}
+_AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
+"""Times and token counts, for which more is neither better nor worse."""
+_MAX_NAMES_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredConversation:
-    """One conversation in numbers."""
+    """Measurements of one conversation."""
 
     passed: bool | None
-    """None: nobody knows, as it errored."""
+    """None if the conversation errored."""
     sums: Mapping[str, Cluster]
-    """Metric → the sum of its values, and how many they are. Of labels, the turns with a failure count."""
+    """Maps a metric to the sum and number of its values. For labels, turns with a failure are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What something took.
+    """Cost and time of conversations.
 
     Attributes:
-        cost: of the models that play the user and judge, in USD; None: a price is not known.
-        tokens: of these models.
-        agent_ms: for how long the agent was waited for, in `turns` turns.
+        cost: cost in USD of the models that play the user and judge; None if a price is unknown.
+        tokens: number of tokens of these models.
+        agent_ms: time spent waiting for the agent, in milliseconds, over `turns` turns.
     """
 
     cost: float | None = 0.0
@@ -53,7 +61,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredScenario:
-    """One scenario against one agent, in numbers."""
+    """Measurements of one scenario with one agent."""
 
     name: str
     agent: str
@@ -63,9 +71,9 @@ class MeasuredScenario:
     scripted: bool
     planned: int
     unfinished: bool = False
-    """Whether nothing but the early end of its run keeps it from a verdict."""
+    """True if only the early end of its run prevented a verdict."""
     repeated: bool = False
-    """Whether conversations were added until its verdict was decided."""
+    """True if conversations were added until the verdict was decided."""
     conversations: tuple[MeasuredConversation, ...] = ()
     spent: Spent = Spent()
 
@@ -75,46 +83,53 @@ class MeasuredScenario:
 
     @property
     def known(self) -> int:
-        """How many conversations passed or failed."""
+        """Number of conversations that passed or failed."""
         return sum(each.passed is not None for each in self.conversations)
 
     @property
     def state(self) -> str:
-        """Its verdict in words."""
+        """Verdict as text."""
         return "not finished" if self.unfinished else str(self.status)
 
     @property
     def disagrees(self) -> bool:
-        """Whether some conversations passed and some failed."""
+        """True if some conversations passed and others failed."""
         return 0 < self.passed < self.known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """A run in numbers, and under which conditions it was made."""
+    """Measurements of a run, and the conditions under which it ran."""
 
     label: str
-    """What the user knows the run by."""
+    """Name of the run for the user."""
     started_at: str
     version: str
     agents: tuple[str, ...]
     models: Mapping[str, str | None] = field(default_factory=dict)
     stopped: str | None = None
-    """Why it ended early; None: it did not."""
+    """Reason why the run ended early; None if it is complete."""
     partial: bool = False
-    """Whether filters had chosen its scenarios."""
+    """True if filters selected its scenarios."""
     scenarios: tuple[MeasuredScenario, ...] = ()
 
     @property
     def spent(self) -> Spent:
-        """What all its scenarios took."""
+        """Total cost and time of all scenarios."""
         return sum((each.spent for each in self.scenarios), Spent())
 
 
 def measured_run(
     result: RunResult, label: str, scenarios: Iterable[MeasuredScenario], *, partial: bool = False
 ) -> MeasuredRun:
-    """A run whose scenarios have been measured."""
+    """Return the measurements of a run whose scenarios have been measured.
+
+    Args:
+        result: result of the run; its conversations are not needed.
+        label: name of the run for the user.
+        scenarios: measurements of its scenarios.
+        partial: True if filters selected the scenarios.
+    """
     return MeasuredRun(
         label=label,
         started_at=result.started_at,
@@ -128,7 +143,7 @@ def measured_run(
 
 
 def measured_scenario(result: ScenarioResult) -> MeasuredScenario:
-    """A scenario that still has its conversations, in numbers."""
+    """Measure a scenario whose result still contains its conversations."""
     return MeasuredScenario(
         name=result.name,
         agent=result.agent,
@@ -145,8 +160,64 @@ def measured_scenario(result: ScenarioResult) -> MeasuredScenario:
 
 
 def counts_failures(metric: str) -> bool:
-    """Whether a metric has labels, so that what is compared is the share of turns with a failure."""
+    """Return True if a metric has labels, so that the share of turns with a failure is compared."""
     return metric in METRICS and METRICS[metric].kind is Kind.LABEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A scenario in both runs; None for a run that does not contain it."""
+
+    base: MeasuredScenario | None
+    new: MeasuredScenario | None
+
+    @property
+    def shown(self) -> MeasuredScenario:
+        """The newer of the two, because its location is current."""
+        found = self.new or self.base
+        assert found
+        return found
+
+
+def paired(base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
+    """Pair the scenarios of two runs, in the order of the new run, followed by those only in the base.
+
+    Scenarios are paired by name and agent, and also by file if a name occurs twice in a run. If both
+    runs have one agent, its name may differ.
+    """
+    alone = len(base.agents) == 1 and len(new.agents) == 1
+    twice = {key for run in (base, new) for key, n in Counter(_keys(run, alone)).items() if n > 1}
+    old = _by_key(base, alone, twice)
+    pairs = [Pair(base=old.pop(key, None), new=each) for key, each in _by_key(new, alone, twice).items()]
+    return [*pairs, *(Pair(base=each, new=None) for each in old.values())]
+
+
+def check_common(base: MeasuredRun, new: MeasuredRun) -> None:
+    """Raise UsageError, with the scenarios of both runs, if they have none in common."""
+    if not any(pair.base and pair.new for pair in paired(base, new)):
+        raise UsageError(
+            f"nothing to compare: no scenario is in both runs; {base.label} has {_names(base)}, "
+            f"{new.label} has {_names(new)}"
+        )
+
+
+def selected(pairs: Sequence[Pair], base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
+    """Remove pairs with a scenario that one run did not select, because it is neither new nor gone."""
+    return [pair for pair in pairs if not (_is_unselected(pair.new, new) or _is_unselected(pair.base, base))]
+
+
+def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
+    """Return the part of a run that belongs to one agent, for comparison with another agent."""
+    mine = tuple(each for each in run.scenarios if each.agent == agent)
+    return replace(run, label=agent, agents=(agent,), scenarios=mine)
+
+
+def did_not_load(pair: Pair, new: MeasuredRun) -> bool:
+    """Return True if the new run lacks the scenario because its file did not load."""
+    errored = {
+        each.name for each in new.scenarios if each.status is Status.ERRORED and not each.conversations
+    }
+    return pair.new is None and pair.base is not None and pair.base.file in errored
 
 
 def _spent(result: ScenarioResult) -> Spent:
@@ -158,9 +229,6 @@ def _spent(result: ScenarioResult) -> Spent:
         agent_ms=result.totals.time.agent_ms,
         total_ms=result.totals.time.total_ms,
     )
-
-
-_PASSED = {Status.PASSED: True, Status.FAILED: False}
 
 
 def _measured(result: ConversationResult, information: Iterable[str]) -> MeasuredConversation:
@@ -178,71 +246,8 @@ def _number(score: Score) -> float:
     return float(score.value != NO_FAILURE) if score.number is None else score.number
 
 
-_AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
-"""Time and tokens: more of them is neither better nor worse."""
-
-
-_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """A scenario in both runs; None where a run does not have it."""
-
-    base: MeasuredScenario | None
-    new: MeasuredScenario | None
-
-    @property
-    def shown(self) -> MeasuredScenario:
-        """The newer one that there is: its place is where the user will look."""
-        found = self.new or self.base
-        assert found
-        return found
-
-
-def paired(base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
-    """The scenarios of both runs, in the order of the new one, then those that only the base has.
-
-    They are paired by name and agent, and by file where a run has a name twice. Where both runs have one
-    agent, its name need not be the same.
-    """
-    alone = len(base.agents) == 1 and len(new.agents) == 1
-    twice = {key for run in (base, new) for key, n in Counter(_keys(run, alone)).items() if n > 1}
-    old = _by_key(base, alone, twice)
-    pairs = [Pair(base=old.pop(key, None), new=each) for key, each in _by_key(new, alone, twice).items()]
-    return [*pairs, *(Pair(base=each, new=None) for each in old.values())]
-
-
-def check_common(base: MeasuredRun, new: MeasuredRun) -> None:
-    """Raise UsageError where no scenario is in both runs: it says which ones they have."""
-    if not any(pair.base and pair.new for pair in paired(base, new)):
-        raise UsageError(
-            f"nothing to compare: no scenario is in both runs; {base.label} has {_names(base)}, "
-            f"{new.label} has {_names(new)}"
-        )
-
-
-def selected(pairs: Sequence[Pair], base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
-    """The pairs without what one run had not selected: it is neither new nor gone."""
-    return [pair for pair in pairs if not (_left_out(pair.new, new) or _left_out(pair.base, base))]
-
-
-def _left_out(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
+def _is_unselected(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
     return side is None and run.partial
-
-
-def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
-    """One agent's part of a run, to be compared with that of another."""
-    mine = tuple(each for each in run.scenarios if each.agent == agent)
-    return replace(run, label=agent, agents=(agent,), scenarios=mine)
-
-
-def did_not_load(pair: Pair, new: MeasuredRun) -> bool:
-    """Whether the new run lacks the scenario because its file did not load."""
-    errored = {
-        each.name for each in new.scenarios if each.status is Status.ERRORED and not each.conversations
-    }
-    return pair.new is None and pair.base is not None and pair.base.file in errored
 
 
 def _keys(run: MeasuredRun, alone: bool) -> list[Hashable]:
@@ -268,5 +273,5 @@ def _entries(
 def _names(run: MeasuredRun) -> str:
     several = len(run.agents) > 1
     names = [f"{each.name!r} [{each.agent}]" if several else repr(each.name) for each in run.scenarios]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more if names else "none"
+    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
+    return ", ".join(names[:_MAX_NAMES_SHOWN]) + more if names else "none"

@@ -1,4 +1,4 @@
-"""From two runs to what regressed, improved, or changed within noise."""
+"""Compare two runs statistically: find regressions, improvements and changes within noise."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ from agentest.support.statistics.paired import holm, holm_of_testable, mcnemar, 
 from agentest.support.text import count
 
 LEVEL = 0.05
-"""In how many comparisons something is found falsely, at most: among scenarios, and over all of them."""
+"""Significance level: maximum probability of a false finding, among the scenarios and over all of them."""
 _ROUNDING = 1e-9
 _DECIDED = (Status.PASSED, Status.FAILED)
-_MOST_ASKED = 50
+_MAX_CONVERSATIONS = 50
+_MIN_CONTRADICTING = 2
+"""A single script can be flaky for its own reasons."""
+_ONE_CONTRADICTING_IN = 20
+"""An agent counts as random if at least one script in this many has contradicting results."""
 
 
 def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
-    """The new run against the base. Raises UsageError where they have no scenario in common."""
+    """Compare a new run with a base run. Raises UsageError if they have no scenario in common."""
     check_common(base, new)
     every = paired(base, new)
     pairs = selected(every, base, new)
@@ -49,21 +53,73 @@ def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     )
 
 
+def conditions(
+    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair], left_out: int = 0
+) -> Iterator[str]:
+    """Yield a sentence for each condition that differs between the runs.
+
+    Args:
+        left_out: number of scenarios that one of the runs did not select.
+    """
+    for label, run in (("base", base), ("new", new)):
+        if run.stopped:
+            yield f"the {label} run ended early ({run.stopped}): what had finished is compared"
+    if base.version != new.version:
+        yield f"Agentest: {base.version}, now {new.version}; judges may have been asked in other words"
+    if base.agents != new.agents:
+        yield f"agents: {', '.join(base.agents)}, now {', '.join(new.agents)}"
+    for role in dict.fromkeys((*base.models, *new.models)):
+        before, now = base.models.get(role), new.models.get(role)
+        if before != now:
+            yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
+    if left_out:
+        yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
+    yield from _count_notes(pairs)
+    yield from _repeat_notes(pairs)
+
+
+def agents_random_in_scripts(pairs: Iterable[Pair]) -> frozenset[str]:
+    """Return the agents whose scripts have contradicting results, so that no single result is certain."""
+    scripts, disagreeing = Counter[str](), Counter[str]()
+    for pair in pairs:
+        sides = [side for side in (pair.base, pair.new) if side and side.scripted]
+        scripts[pair.shown.agent] += bool(sides)
+        disagreeing[pair.shown.agent] += any(side.disagrees for side in sides)
+    return frozenset(
+        agent
+        for agent, n in disagreeing.items()
+        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _ONE_CONTRADICTING_IN)
+    )
+
+
+def came_out_otherwise(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
+    """Return the change of a script that always passed and now never does, or the reverse; else None."""
+    if not (base.scripted or new.scripted) or not base.known or not new.known:
+        return None
+    shares = base.passed / base.known, new.passed / new.known
+    return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
+
+
+def played_once(base: MeasuredScenario, new: MeasuredScenario) -> bool:
+    """Return True if a script ran at most once in each run, so that its variation is unknown."""
+    return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
-    """A scenario before it is known how much is compared besides it."""
+class _ScenarioDraft:
+    """A compared scenario before the correction for multiple comparisons."""
 
     pair: Pair
     change: Change | None = None
-    """Set where no figure decides."""
+    """Set if no figure decides the change."""
     why: str = ""
     rows: tuple[Row, ...] = ()
     tests: tuple[tuple[float, float], ...] = ()
-    """Of each row, how likely it is by chance, and how likely it could be at least."""
+    """For each row, its p-value and the lowest p-value that it could reach."""
 
     @property
     def decided(self) -> bool:
-        """Whether it passed or failed in both runs."""
+        """True if the scenario passed or failed in both runs."""
         return self.change not in (Change.NEW, Change.GONE, Change.NOT_COMPARED)
 
     @property
@@ -73,32 +129,36 @@ class _Draft:
         return self.pair.base, self.pair.new
 
 
-def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]) -> _Draft:
+def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]) -> _ScenarioDraft:
     if pair.base is None or pair.new is None:
         return _one_sided(pair, base, new)
     for label, side in (("base", pair.base), ("new", pair.new)):
         if side.status in _DECIDED and not side.conversations:
-            return _Draft(pair=pair, change=Change.NOT_COMPARED, why=f"no conversation in the {label} run")
+            return _ScenarioDraft(
+                pair=pair, change=Change.NOT_COMPARED, why=f"no conversation in the {label} run"
+            )
     unknown = [
         f"{side.state} in the {label} run"
         for label, side in (("base", pair.base), ("new", pair.new))
         if side.status not in _DECIDED
     ]
     if unknown:
-        return _Draft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
+        return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
     rows, tests = _rows(pair.base, pair.new)
     certain = None if pair.shown.agent in random else came_out_otherwise(pair.base, pair.new)
-    return _Draft(pair=pair, change=certain, rows=rows, tests=tests)
+    return _ScenarioDraft(pair=pair, change=certain, rows=rows, tests=tests)
 
 
-def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _Draft:
+def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _ScenarioDraft:
     if did_not_load(pair, new):
-        return _Draft(pair=pair, change=Change.NOT_COMPARED, why="its file did not load in the new run")
-    lacking, label = (new, "new") if pair.new is None else (base, "base")
-    if lacking.stopped:
+        return _ScenarioDraft(
+            pair=pair, change=Change.NOT_COMPARED, why="its file did not load in the new run"
+        )
+    incomplete, label = (new, "new") if pair.new is None else (base, "base")
+    if incomplete.stopped:
         why = f"the {label} run ended before it"
-        return _Draft(pair=pair, change=Change.NOT_COMPARED, why=why)
-    return _Draft(pair=pair, change=Change.GONE if pair.new is None else Change.NEW)
+        return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=why)
+    return _ScenarioDraft(pair=pair, change=Change.GONE if pair.new is None else Change.NEW)
 
 
 def _rows(
@@ -109,8 +169,8 @@ def _rows(
     if base.known and new.known:
         shares = (base.passed, base.known), (new.passed, new.known)
         low, high = newcombe(*shares)
-        often = _times_by_chance(base, new)
-        p = min(1.0, often * shares_differ(*shares))
+        factor = _stopping_factor(base, new)
+        p = min(1.0, factor * shares_differ(*shares))
         rows.append(
             Row(
                 name=PASS_RATE,
@@ -123,22 +183,22 @@ def _rows(
                 p=p,
             )
         )
-        tests.append((p, min(1.0, often * shares_differ((base.known, base.known), (0, new.known)))))
+        tests.append((p, min(1.0, factor * shares_differ((base.known, base.known), (0, new.known)))))
     for row, least in _metric_rows([(base, new)]):
         rows.append(row)
         tests.append((row.p, least))
     return tuple(rows), tuple(tests)
 
 
-def _times_by_chance(*scenarios: MeasuredScenario) -> int:
-    """How much more is explained by chance: who stops when a verdict is decided stops at an extreme."""
+def _stopping_factor(*scenarios: MeasuredScenario) -> int:
+    """Return the factor for p-values: stopping as soon as a verdict is decided favors extreme results."""
     return 2 if any(each.repeated for each in scenarios) else 1
 
 
 def _metric_rows(
     sides: Sequence[tuple[MeasuredScenario, MeasuredScenario]],
 ) -> Iterator[tuple[Row, float]]:
-    """Each metric over these scenarios, and how likely its difference could be at least."""
+    """Yield each metric of these scenarios, with the lowest p-value that it could reach."""
     names = {
         name: None for both in sides for side in both for each in side.conversations for name in each.sums
     }
@@ -173,8 +233,8 @@ def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
     return [(float(each.passed), 1) for each in scenario.conversations if each.passed is not None]
 
 
-def _overall(decided: Sequence[_Draft]) -> tuple[Verdicts, tuple[Row, ...]]:
-    """All scenarios that passed or failed in both runs, together."""
+def _overall(decided: Sequence[_ScenarioDraft]) -> tuple[Verdicts, tuple[Row, ...]]:
+    """Return the combined figures of all scenarios that passed or failed in both runs."""
     sides = [draft.sides for draft in decided]
     statuses = [(base.status, new.status) for base, new in sides]
     worse = statuses.count((Status.PASSED, Status.FAILED))
@@ -182,19 +242,19 @@ def _overall(decided: Sequence[_Draft]) -> tuple[Verdicts, tuple[Row, ...]]:
     p = mcnemar(worse, better)
     outcomes = [Stratum(before=_outcomes(base), after=_outcomes(new)) for base, new in sides]
     rate = _row(PASS_RATE, outcomes)
-    often = _times_by_chance(*(side for both in sides for side in both))
-    rows = [replace(rate[0], p=min(1.0, often * rate[0].p))] if rate else []
+    factor = _stopping_factor(*(side for both in sides for side in both))
+    rows = [replace(rate[0], p=min(1.0, factor * rate[0].p))] if rate else []
     rows += [row for row, _ in _metric_rows(sides)]
     adjusted = holm([p, *(row.p for row in rows)])
     verdicts = Verdicts(regressed=worse, improved=better, p=p, adjusted=adjusted[0])
-    return verdicts, tuple(map(_judged, rows, adjusted[1:]))
+    return verdicts, tuple(map(_with_change, rows, adjusted[1:]))
 
 
-def _with_changes(drafts: Iterable[_Draft]) -> Iterator[ScenarioChange]:
+def _with_changes(drafts: Iterable[_ScenarioDraft]) -> Iterator[ScenarioChange]:
     drafts = list(drafts)
     adjusted = iter(holm_of_testable([test for draft in drafts for test in draft.tests], LEVEL))
     for draft in drafts:
-        rows = tuple(_judged(row, next(adjusted)) for row in draft.rows)
+        rows = tuple(_with_change(row, next(adjusted)) for row in draft.rows)
         certain = draft.decided and draft.change is not None
         if certain and draft.change:
             rows = tuple(replace(row, change=draft.change) if row.name == PASS_RATE else row for row in rows)
@@ -207,12 +267,12 @@ def _with_changes(drafts: Iterable[_Draft]) -> Iterator[ScenarioChange]:
         )
 
 
-def _judged(row: Row, adjusted: float) -> Row:
+def _with_change(row: Row, adjusted: float) -> Row:
     return replace(row, adjusted=adjusted, change=_change(row, adjusted))
 
 
 def _change(row: Row, adjusted: float) -> Change:
-    """What became of a figure. Both test and interval must speak for a difference."""
+    """Return the change of a figure. It differs only if both the test and the interval say so."""
     if abs(row.difference) <= _ROUNDING:
         return Change.UNCHANGED
     inside = row.low is not None and row.high is not None and row.low <= 0 <= row.high
@@ -222,7 +282,7 @@ def _change(row: Row, adjusted: float) -> Change:
     return Change.REGRESSED if worse else Change.IMPROVED
 
 
-def _worst(draft: _Draft, rows: Iterable[Row]) -> Change:
+def _worst(draft: _ScenarioDraft, rows: Iterable[Row]) -> Change:
     changes = {row.change for row in rows}
     for change in (Change.REGRESSED, Change.IMPROVED, Change.WITHIN_NOISE):
         if change in changes:
@@ -231,42 +291,21 @@ def _worst(draft: _Draft, rows: Iterable[Row]) -> Change:
     return Change.UNCHANGED if base.status is new.status else Change.WITHIN_NOISE
 
 
-def _enough(decided: Sequence[_Draft]) -> int | None:
-    """From how many conversations on a scenario that always passed and never does now would count."""
+def _enough(decided: Sequence[_ScenarioDraft]) -> int | None:
+    """Return the number of conversations from which a drop from always to never passing is significant."""
     by_chance = [draft for draft in decided if draft.tests and not played_once(*draft.sides)]
     if not by_chance:
         return None
-    enough = next((n for n in range(2, _MOST_ASKED) if _told(n, len(by_chance))), None)
+    enough = next((n for n in range(2, _MAX_CONVERSATIONS) if _is_detectable(n, len(by_chance))), None)
     most = min(min(side.known for side in draft.sides) for draft in by_chance)
     return enough if enough and most < enough else None
 
 
-def _told(n: int, family: int) -> bool:
+def _is_detectable(n: int, family: int) -> bool:
     return shares_differ((n, n), (0, n)) * family <= LEVEL
 
 
-def conditions(
-    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair], left_out: int = 0
-) -> Iterator[str]:
-    """A sentence for each. `left_out`: how many scenarios one of the runs had not selected."""
-    for label, run in (("base", base), ("new", new)):
-        if run.stopped:
-            yield f"the {label} run ended early ({run.stopped}): what had finished is compared"
-    if base.version != new.version:
-        yield f"Agentest: {base.version}, now {new.version}; judges may have been asked in other words"
-    if base.agents != new.agents:
-        yield f"agents: {', '.join(base.agents)}, now {', '.join(new.agents)}"
-    for role in dict.fromkeys((*base.models, *new.models)):
-        before, now = base.models.get(role), new.models.get(role)
-        if before != now:
-            yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
-    if left_out:
-        yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
-    yield from _conversations(pairs)
-    yield from _repeated(pairs)
-
-
-def _conversations(pairs: Sequence[Pair]) -> Iterator[str]:
+def _count_notes(pairs: Sequence[Pair]) -> Iterator[str]:
     both = [
         (p.base, p.new) for p in pairs if p.base and p.new and p.base.conversations and p.new.conversations
     ]
@@ -279,42 +318,11 @@ def _conversations(pairs: Sequence[Pair]) -> Iterator[str]:
         )
 
 
-def _repeated(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Those of which a run held conversations until the verdict was decided: their pass rates are shifted."""
+def _repeat_notes(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield a note about pass rates that are shifted, because a scenario ran until it was decided."""
     ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
     if ended:
         yield (
             f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
             "bad ones worse; chance counts twice there"
         )
-
-
-_LEAST_DISAGREEING = 2
-"""One may be known to be flaky for reasons of its own."""
-_ONE_IN = 20
-"""Of how many scripts one must disagree with itself, for all of an agent's scripts to be drawn by chance."""
-
-
-def agents_random_in_scripts(pairs: Iterable[Pair]) -> frozenset[str]:
-    """The agents whose scripts show that they answer at random: then nothing is certain of them."""
-    scripts, disagreeing = Counter[str](), Counter[str]()
-    for pair in pairs:
-        sides = [side for side in (pair.base, pair.new) if side and side.scripted]
-        scripts[pair.shown.agent] += bool(sides)
-        disagreeing[pair.shown.agent] += any(side.disagrees for side in sides)
-    return frozenset(
-        agent for agent, n in disagreeing.items() if n >= max(_LEAST_DISAGREEING, scripts[agent] / _ONE_IN)
-    )
-
-
-def came_out_otherwise(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
-    """What became of a script that always passed and never does now, or the other way."""
-    if not (base.scripted or new.scripted) or not base.known or not new.known:
-        return None
-    shares = base.passed / base.known, new.passed / new.known
-    return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
-
-
-def played_once(base: MeasuredScenario, new: MeasuredScenario) -> bool:
-    """Whether there is one conversation of a script in each run, so that nobody knows how it varies."""
-    return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1

@@ -1,4 +1,4 @@
-"""A comparison as the page shows it: figures as the console writes them, the worst scenarios first."""
+"""Comparisons as JSON: the document of `comparison.schema.json` and the data of the page."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ from agentest.history.comparison_result import Change, Comparison, Row, Scenario
 from agentest.support.json_text import Json, json_document
 from agentest.support.text import duration
 
-_NOBODY_KNOWS = {Change.NOT_COMPARED, Change.GONE, Change.NEW}
+_UNKNOWN_CHANGES = {Change.NOT_COMPARED, Change.GONE, Change.NEW}
+SCHEMA_VERSION = 1
+_KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
 
 
 class Between(StrEnum):
-    """What is compared."""
+    """Subjects of a comparison: two runs or two agents."""
 
     RUNS = "runs"
     AGENTS = "agents"
 
 
 def for_page(comparison: Comparison, between: Between) -> Json:
-    """What `comparison.schema.json` says of a comparison, with its figures in words.
+    """Return a comparison for the page: the fields of `comparison.schema.json`, with formatted figures.
 
-    Instead of `figures` and `overall` there are rows `{change, cells}` of those that differ; a scenario has
-    its `story` and the agents of both `sides`, null where a run lacks it.
+    `figures` and `overall` are replaced by rows `{change, cells}` of those that differ. Each scenario
+    has its `story` and the agents of both `sides`, null if a run lacks it. The worst scenarios come
+    first.
     """
     document = as_document(comparison)
     ordered = [*in_order(comparison), *comparison.of(Change.UNCHANGED)]
@@ -44,18 +47,39 @@ def for_page(comparison: Comparison, between: Between) -> Json:
         "between": str(between),
         "verdict": _verdict(comparison),
         "headline": headline(comparison),
-        "besides": list(_besides(comparison)),
+        "besides": list(_notes(comparison)),
         "overall": list(map(_row, comparison.overall)),
         "totals": list(_totals(comparison.base, comparison.new)),
         "scenarios": [_scenario(each) for each in ordered],
     }
 
 
+def as_json(comparison: Comparison) -> str:
+    """Return the whole comparison as JSON text, including unchanged scenarios."""
+    return json_document(as_document(comparison))
+
+
+def as_document(comparison: Comparison) -> dict[str, Any]:
+    """Return the whole comparison as JSON values with camelCase keys."""
+    verdicts = comparison.verdicts
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "regressed": comparison.regressed,
+        "base": _run_document(comparison.base),
+        "new": _run_document(comparison.new),
+        "notes": list(comparison.notes),
+        "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
+        "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
+        "overall": [_row_document(row) for row in comparison.overall],
+        "scenarios": [_scenario_document(each) for each in comparison.scenarios],
+    }
+
+
 def _verdict(comparison: Comparison) -> Json:
-    """How it came out, in a status and in words."""
+    """Return the outcome as a status and a text."""
     if comparison.regressed:
         return {"status": "failed", "text": "regressed"}
-    if all(each.change in _NOBODY_KNOWS for each in comparison.scenarios):
+    if all(each.change in _UNKNOWN_CHANGES for each in comparison.scenarios):
         return {"status": "errored", "text": "nothing could be compared"}
     overall = (comparison.verdicts.change, *(row.change for row in comparison.overall))
     if comparison.of(Change.IMPROVED) or Change.IMPROVED in overall:
@@ -63,8 +87,8 @@ def _verdict(comparison: Comparison) -> Json:
     return {"status": "skipped", "text": "no difference that this many conversations can tell"}
 
 
-def _besides(comparison: Comparison) -> Iterator[str]:
-    """What a reader must know besides."""
+def _notes(comparison: Comparison) -> Iterator[str]:
+    """Yield the sentences below the headline."""
     if overall := regressions_overall(comparison):
         yield overall
     yield verdict_line(comparison)
@@ -88,7 +112,7 @@ def _scenario(each: ScenarioChange) -> Json:
 
 
 def _totals(base: MeasuredRun, new: MeasuredRun) -> Iterator[list[str]]:
-    """Rows of name, base, new and difference: what all conversations of both took, compared or not."""
+    """Yield rows of name, base, new and difference with the totals of all conversations, compared or not."""
     before, now = base.spent, new.spent
     yield ["conversations passed", _passed(base), _passed(new), ""]
     yield ["cost of user and judge", *_both(before.cost, now.cost, lambda usd: f"${usd:.4f}")]
@@ -100,8 +124,8 @@ def _totals(base: MeasuredRun, new: MeasuredRun) -> Iterator[list[str]]:
 
 def _passed(run: MeasuredRun) -> str:
     passed = sum(each.passed for each in run.scenarios)
-    held = sum(len(each.conversations) for each in run.scenarios)
-    return f"{passed:,} of {held:,}"
+    conversation_count = sum(len(each.conversations) for each in run.scenarios)
+    return f"{passed:,} of {conversation_count:,}"
 
 
 def _both(base: float | None, new: float | None, text: Callable[[float], str]) -> list[str]:
@@ -112,32 +136,7 @@ def _both(base: float | None, new: float | None, text: Callable[[float], str]) -
     return [*known, f"{sign}{text(abs(new - base))}"]
 
 
-SCHEMA_VERSION = 1
-_KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
-
-
-def as_json(comparison: Comparison) -> str:
-    """The whole comparison, camelCase; unchanged scenarios too."""
-    return json_document(as_document(comparison))
-
-
-def as_document(comparison: Comparison) -> dict[str, Any]:
-    """The same as values of JSON types."""
-    verdicts = comparison.verdicts
-    return {
-        "schemaVersion": SCHEMA_VERSION,
-        "regressed": comparison.regressed,
-        "base": _run(comparison.base),
-        "new": _run(comparison.new),
-        "notes": list(comparison.notes),
-        "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
-        "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
-        "overall": [_as_json_row(row) for row in comparison.overall],
-        "scenarios": [_as_json_scenario(each) for each in comparison.scenarios],
-    }
-
-
-def _run(run: MeasuredRun) -> dict[str, Any]:
+def _run_document(run: MeasuredRun) -> dict[str, Any]:
     return {
         "run": run.label,
         "startedAt": run.started_at,
@@ -150,7 +149,7 @@ def _run(run: MeasuredRun) -> dict[str, Any]:
     }
 
 
-def _as_json_scenario(each: ScenarioChange) -> dict[str, Any]:
+def _scenario_document(each: ScenarioChange) -> dict[str, Any]:
     shown = each.pair.shown
     return {
         "name": shown.name,
@@ -160,13 +159,13 @@ def _as_json_scenario(each: ScenarioChange) -> dict[str, Any]:
         "change": str(each.change),
         "why": each.why,
         "certain": each.certain,
-        "base": _side(each.pair.base),
-        "new": _side(each.pair.new),
-        "figures": [_as_json_row(row) for row in each.rows],
+        "base": _side_document(each.pair.base),
+        "new": _side_document(each.pair.new),
+        "figures": [_row_document(row) for row in each.rows],
     }
 
 
-def _side(side: MeasuredScenario | None) -> dict[str, Any] | None:
+def _side_document(side: MeasuredScenario | None) -> dict[str, Any] | None:
     if side is None:
         return None
     return {
@@ -177,7 +176,7 @@ def _side(side: MeasuredScenario | None) -> dict[str, Any] | None:
     }
 
 
-def _as_json_row(row: Row) -> dict[str, Any]:
+def _row_document(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
         "base": row.base,

@@ -1,4 +1,4 @@
-"""Figures and scenarios of a comparison in words, for the console and for Markdown alike."""
+"""Reports of a comparison, for the console and as Markdown."""
 
 from __future__ import annotations
 
@@ -17,36 +17,54 @@ from agentest.report.github_markdown import inline, table_row
 from agentest.support.text import count
 
 HEAD = ("", "base", "new", "difference", "95 % interval", "p", "")
-_LEAST_P = 0.001
-_ALWAYS = {
+_MIN_P_SHOWN = 0.001
+_CERTAIN_TEXTS = {
     Change.REGRESSED: "passed before, fails now",
     Change.IMPROVED: "failed before, passes now",
 }
-"""What became of a script."""
+"""Text for a script with a certain change."""
+_MAX_SCENARIOS, _MAX_REGRESSED = 10, 100
+"""Maximum number of scenarios listed for each change; the others are counted."""
+_STYLES = {
+    Change.REGRESSED: "red",
+    Change.NOT_COMPARED: "yellow",
+    Change.IMPROVED: "green",
+    Change.WITHIN_NOISE: "dim",
+}
+_ICONS = {
+    Change.REGRESSED: "❌",
+    Change.NOT_COMPARED: "⚠️",
+    Change.GONE: "➖",
+    Change.NEW: "➕",
+    Change.IMPROVED: "✅",
+    Change.WITHIN_NOISE: "〰️",
+}
+_MAX_MARKDOWN_SCENARIOS = 50
+"""Maximum number of scenarios in the table, because a GitHub job summary is limited to 1 MiB."""
 
 
 def headline(comparison: Comparison) -> str:
-    """How many of what; the worst first."""
+    """Return the number of scenarios for each change, worst first."""
     counts = ((len(comparison.of(change)), change) for change in Change)
     return ", ".join(f"{number:,} {change}" for number, change in counts if number)
 
 
 def regressions_overall(comparison: Comparison) -> str:
-    """What regressed over all scenarios together; "" where nothing did."""
+    """Return the regressions over all scenarios; "" if there are none."""
     names = comparison.overall_regressions
     return f"regressed over all scenarios: {', '.join(names)}" if names else ""
 
 
 def run_line(run: MeasuredRun) -> str:
-    """Which run it is."""
-    held = sum(len(each.conversations) for each in run.scenarios)
-    size = f"{count(len(run.scenarios), 'scenario')}, {count(held, 'conversation')}"
+    """Return a line that identifies a run and its size."""
+    conversations = sum(len(each.conversations) for each in run.scenarios)
+    size = f"{count(len(run.scenarios), 'scenario')}, {count(conversations, 'conversation')}"
     begun = run.started_at[:16].replace("T", " ")
     return f"{run.label}  {size}{f', begun {begun} UTC' if begun else ''}"
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A figure in both runs, as the columns of `HEAD` want it."""
+    """Return the cells of a figure, for the columns of `HEAD`."""
     return (
         f"{row.name} (failures)" if counts_failures(row.name) else row.name,
         f"{row.base:.2f}",
@@ -54,7 +72,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row.difference:+.2f}",
         interval(row),
         likelihood(row.adjusted),
-        "" if row.change is Change.UNCHANGED else _short(row.change),
+        "" if row.change is Change.UNCHANGED else _change_text(row.change),
     )
 
 
@@ -65,11 +83,11 @@ def interval(row: Row) -> str:
 
 
 def likelihood(p: float) -> str:
-    return f"< {_LEAST_P}" if p < _LEAST_P else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+    return f"< {_MIN_P_SHOWN}" if p < _MIN_P_SHOWN else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def verdict_line(comparison: Comparison) -> str:
-    """How many verdicts changed, and how likely that is by chance."""
+    """Return the number of changed verdicts and the p-value."""
     verdicts = comparison.verdicts
     if not verdicts.regressed + verdicts.improved:
         return "no verdict changed"
@@ -80,22 +98,22 @@ def verdict_line(comparison: Comparison) -> str:
 
 
 def story(change: ScenarioChange) -> str:
-    """What became of a scenario, in a row."""
+    """Describe the change of a scenario in one line."""
     pair = change.pair
     if change.why or pair.base is None or pair.new is None:
         return change.why or _state(pair.shown)
     base, new = pair.base, pair.new
     if change.certain:
-        return f"{_ALWAYS[change.change]} ({_of(base)} → {_of(new)})"
+        return f"{_CERTAIN_TEXTS[change.change]} ({_passed_of_known(base)} → {_passed_of_known(new)})"
     status = f"{base.status} → {new.status}" if base.status is not new.status else str(new.status)
     passed = _passed(base), _passed(new)
-    # Where nothing but scores changed, how many passed is said once.
-    held = passed[0] if passed[0] == passed[1] else " → ".join(passed)
-    return f"{status}, {held} conversations passed"
+    # If only scores changed, the number of passed conversations is the same in both runs.
+    passed_text = passed[0] if passed[0] == passed[1] else " → ".join(passed)
+    return f"{status}, {passed_text} conversations passed"
 
 
 def changed_rows(change: ScenarioChange) -> Iterator[Row]:
-    """The figures that make a scenario what it is; of those within noise none but the pass rate."""
+    """Yield the figures that explain a scenario's change; within noise, only the pass rate."""
     if change.certain:
         return
     wanted = change.change if change.change is not Change.UNCHANGED else None
@@ -105,12 +123,12 @@ def changed_rows(change: ScenarioChange) -> Iterator[Row]:
 
 
 def footnotes(comparison: Comparison) -> Iterator[str]:
-    """What a reader must know to take the words rightly."""
+    """Yield the notes that readers need to interpret the comparison."""
     unknown = len(comparison.of(Change.NOT_COMPARED))
     if unknown:
         verb = "was" if unknown == 1 else "were"
         yield f"{count(unknown, 'scenario')} {verb} not compared: nothing is known of what became of them"
-    once = [each for each in comparison.scenarios if each.certain and _once(each)]
+    once = [each for each in comparison.scenarios if each.certain and _ran_once(each)]
     if once:
         verb = "was" if len(once) == 1 else "were"
         yield (
@@ -125,53 +143,17 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _once(change: ScenarioChange) -> bool:
-    base, new = change.pair.base, change.pair.new
-    return bool(base and new) and played_once(base, new)  # type: ignore[arg-type]
-
-
 def in_order(comparison: Comparison) -> list[ScenarioChange]:
-    """The scenarios to tell of, the worst first; those within noise by how near they are to a finding."""
-    told = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
+    """Return the scenarios with a change, worst first; those within noise by their p-value."""
+    changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
     order = list(Change)
-    return sorted(told, key=lambda each: (order.index(each.change), not each.verdict_changed, _nearest(each)))
-
-
-def _nearest(change: ScenarioChange) -> float:
-    return min((row.p for row in change.rows), default=1.0)
-
-
-def _short(change: Change) -> str:
-    return "within noise" if change is Change.WITHIN_NOISE else str(change)
-
-
-def _state(scenario: MeasuredScenario) -> str:
-    held = f", {_passed(scenario)} conversations passed" if scenario.known else ""
-    return f"{scenario.state}{held}"
-
-
-def _of(scenario: MeasuredScenario) -> str:
-    return f"{scenario.passed} of {scenario.known}"
-
-
-def _passed(scenario: MeasuredScenario) -> str:
-    unknown = len(scenario.conversations) - scenario.known
-    errored = f" ({unknown} errored)" if unknown and scenario.status is not Status.SKIPPED else ""
-    return f"{scenario.passed}/{scenario.known}{errored}"
-
-
-_MOST, _MOST_REGRESSED = 10, 100
-"""Scenarios of each kind; the rest is counted."""
-_STYLES = {
-    Change.REGRESSED: "red",
-    Change.NOT_COMPARED: "yellow",
-    Change.IMPROVED: "green",
-    Change.WITHIN_NOISE: "dim",
-}
+    return sorted(
+        changed, key=lambda each: (order.index(each.change), not each.verdict_changed, _lowest_p(each))
+    )
 
 
 def print_text(comparison: Comparison, console: Console) -> None:
-    """Tables and lists for people."""
+    """Print the comparison to the console."""
     printer = Printer(console)
     printer.write(list(_head(comparison)))
     printer.write_table(_table(comparison.overall, printer))
@@ -180,6 +162,39 @@ def print_text(comparison: Comparison, console: Console) -> None:
     for change in reversed(Change):
         printer.write(list(_group(change, comparison, several)))
     printer.write(list(_foot(comparison)))
+
+
+def as_markdown(comparison: Comparison, heading: str = "##") -> str:
+    """Return the comparison as Markdown: headline, changed scenarios, overall figures and notes."""
+    return "".join(_markdown_parts(comparison, heading))
+
+
+def _ran_once(change: ScenarioChange) -> bool:
+    base, new = change.pair.base, change.pair.new
+    return bool(base and new) and played_once(base, new)  # type: ignore[arg-type]
+
+
+def _lowest_p(change: ScenarioChange) -> float:
+    return min((row.p for row in change.rows), default=1.0)
+
+
+def _change_text(change: Change) -> str:
+    return "within noise" if change is Change.WITHIN_NOISE else str(change)
+
+
+def _state(scenario: MeasuredScenario) -> str:
+    passed_text = f", {_passed(scenario)} conversations passed" if scenario.known else ""
+    return f"{scenario.state}{passed_text}"
+
+
+def _passed_of_known(scenario: MeasuredScenario) -> str:
+    return f"{scenario.passed} of {scenario.known}"
+
+
+def _passed(scenario: MeasuredScenario) -> str:
+    unknown = len(scenario.conversations) - scenario.known
+    errored = f" ({unknown} errored)" if unknown and scenario.status is not Status.SKIPPED else ""
+    return f"{scenario.passed}/{scenario.known}{errored}"
 
 
 def _head(comparison: Comparison) -> Iterator[Line]:
@@ -207,7 +222,7 @@ def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Li
     if change is Change.UNCHANGED or not comparison.of(change):
         return
     found = [each for each in in_order(comparison) if each.change is change]
-    shown = found[: _MOST_REGRESSED if change is Change.REGRESSED else _MOST]
+    shown = found[: _MAX_REGRESSED if change is Change.REGRESSED else _MAX_SCENARIOS]
     yield line(0, (str(change).capitalize(), f"bold {_STYLES.get(change, '')}".strip()))
     for each in shown:
         yield from _scenario(each, several)
@@ -238,53 +253,36 @@ def _foot(comparison: Comparison) -> Iterator[Line]:
     yield line(0, (headline(comparison), f"bold {style}"))
 
 
-_ICONS = {
-    Change.REGRESSED: "❌",
-    Change.NOT_COMPARED: "⚠️",
-    Change.GONE: "➖",
-    Change.NEW: "➕",
-    Change.IMPROVED: "✅",
-    Change.WITHIN_NOISE: "〰️",
-}
-_markdown_MOST = 50
-"""Scenarios in the table: a job's summary has room for 1 MiB."""
-
-
-def as_markdown(comparison: Comparison, heading: str = "##") -> str:
-    """Headline, scenarios that changed, figures over all, and what to know of them."""
-    return "".join(_parts(comparison, heading))
-
-
-def _parts(comparison: Comparison, heading: str) -> Iterator[str]:
+def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:
     bad = comparison.regressed
     icon = "❌" if bad else "⚠️" if comparison.of(Change.NOT_COMPARED) else "✅"
     yield f"{heading} {icon} Agentest, compared: {inline(headline(comparison))}\n\n"
     if overall := regressions_overall(comparison):
         yield f"**{inline(overall)}**\n\n"
     yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"
-    yield from _list(comparison.notes)
-    yield from _scenarios(in_order(comparison), several=len(comparison.new.agents) > 1)
+    yield from _markdown_list(comparison.notes)
+    yield from _markdown_table(in_order(comparison), several=len(comparison.new.agents) > 1)
     if comparison.overall:
         yield f"\n{table_row(name or 'over all' if not i else name for i, name in enumerate(HEAD))}"
         yield table_row(["---", *["---:"] * (len(HEAD) - 2), "---"])
         yield from (table_row(map(inline, cells(row))) for row in comparison.overall)
     yield f"\n{inline(verdict_line(comparison))}\n"
-    yield from _list(tuple(footnotes(comparison)))
+    yield from _markdown_list(tuple(footnotes(comparison)))
 
 
-def _list(texts: Sequence[str]) -> Iterator[str]:
+def _markdown_list(texts: Sequence[str]) -> Iterator[str]:
     if texts:
         yield "\n" + "".join(f"- {inline(text)}\n" for text in texts)
 
 
-def _scenarios(changes: Sequence[ScenarioChange], several: bool) -> Iterator[str]:
+def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterator[str]:
     if not changes:
         return
     yield "\n" + table_row(["", "scenario", *(["agent"] if several else []), "what became of it"])
     yield table_row(["---"] * (4 if several else 3))
-    for each in changes[:_markdown_MOST]:
+    for each in changes[:_MAX_MARKDOWN_SCENARIOS]:
         shown = each.pair.shown
-        details = "".join(f"<br>{inline(_figure(row))}" for row in map(cells, changed_rows(each)))
+        details = "".join(f"<br>{inline(_markdown_row(row))}" for row in map(cells, changed_rows(each)))
         agent = [inline(shown.agent)] if several else []
         yield table_row(
             [
@@ -294,10 +292,10 @@ def _scenarios(changes: Sequence[ScenarioChange], several: bool) -> Iterator[str
                 inline(story(each)) + details,
             ]
         )
-    if len(changes) > _markdown_MOST:
-        yield f"\n_{len(changes) - _markdown_MOST} of {len(changes)} scenarios left out._\n"
+    if len(changes) > _MAX_MARKDOWN_SCENARIOS:
+        yield f"\n_{len(changes) - _MAX_MARKDOWN_SCENARIOS} of {len(changes)} scenarios left out._\n"
 
 
-def _figure(row: Sequence[str]) -> str:
+def _markdown_row(row: Sequence[str]) -> str:
     name, base, new, _, interval, p, _ = row
     return f"{name} {base} → {new} (95 % {interval or 'unknown'}), p {p}"

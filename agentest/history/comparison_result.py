@@ -1,4 +1,4 @@
-"""The result of a comparison, in frozen values: whoever shows it needs nothing but their fields."""
+"""The result of a comparison, as frozen values that all reports use."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from agentest.history.compared_runs import MeasuredRun, Pair
 
 
 class Change(StrEnum):
-    """What became of something between two runs. The worst first."""
+    """Change of a scenario or figure between two runs, worst first."""
 
     REGRESSED = "regressed"
     NOT_COMPARED = "not compared"
-    """It errored or did not run in one of them: nobody knows."""
+    """The scenario errored or did not run in one of the runs."""
     GONE = "gone"
     NEW = "new"
     IMPROVED = "improved"
     WITHIN_NOISE = "changed within noise"
-    """It differs, and chance explains that."""
+    """The values differ, but chance can explain the difference."""
     UNCHANGED = "unchanged"
 
 
@@ -32,11 +32,11 @@ class Row:
     """A rate or an average in both runs.
 
     Attributes:
-        n_base, n_new: of how many conversations or turns it is.
-        low, high: the 95 % interval of `new - base`; None where that is not known.
-        p: how likely such a difference is by chance: two-sided.
-        adjusted: the same, adjusted for all that is compared (Holm).
-        change: what became of it.
+        n_base, n_new: number of conversations or turns behind the value.
+        low, high: 95 % confidence interval of `new - base`; None if unknown.
+        p: two-sided p-value of the difference.
+        adjusted: p-value adjusted for all comparisons (Holm).
+        change: the resulting change.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """How many scenarios changed their verdict, and how likely that is by chance (exact McNemar)."""
+    """Numbers of scenarios with a changed verdict, and the p-value (exact McNemar test)."""
 
     regressed: int
     improved: int
@@ -66,7 +66,7 @@ class Verdicts:
 
     @property
     def change(self) -> Change:
-        """What that says of the whole run."""
+        """Change of the whole run according to its verdicts."""
         if self.regressed == self.improved == 0:
             return Change.UNCHANGED
         if self.adjusted > 0.05:
@@ -76,51 +76,51 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioChange:
-    """What became of one scenario with one agent."""
+    """Change of one scenario with one agent."""
 
     pair: Pair
     change: Change
     why: str = ""
-    """In words, where the rows do not say it."""
+    """Explanation, if the rows do not contain it."""
     certain: bool = False
-    """Whether its script passed in one run and failed in the other, each time that it was played.
+    """True if a script always passed in one run and always failed in the other.
 
-    The agent is taken to answer alike each time, as nothing shows that it does not.
+    This assumes that the agent answers the same each time, because no result contradicts it.
     """
     rows: tuple[Row, ...] = ()
 
     @property
     def verdict_changed(self) -> bool:
-        """Whether it passed in one run and failed in the other."""
+        """True if the scenario passed in one run and failed in the other."""
         base, new = self.pair.base, self.pair.new
         return bool(base and new) and {base.status, new.status} == {Status.PASSED, Status.FAILED}  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two runs side by side."""
+    """Comparison of two runs."""
 
     base: MeasuredRun
     new: MeasuredRun
     notes: tuple[str, ...]
-    """What was not the same besides the agent."""
+    """Conditions that differ, other than the agent."""
     verdicts: Verdicts
     overall: tuple[Row, ...]
     scenarios: tuple[ScenarioChange, ...]
-    """In the order of the new run."""
+    """Scenarios in the order of the new run."""
     enough: int | None = None
-    """From how many conversations in each run a drop from all to none tells; None: each has so many."""
+    """Conversations per run that make a drop from all to none significant; None if there are enough."""
 
     def of(self, change: Change) -> tuple[ScenarioChange, ...]:
         return tuple(each for each in self.scenarios if each.change is change)
 
     @property
     def overall_regressions(self) -> tuple[str, ...]:
-        """What regressed over all scenarios together."""
+        """Names of the figures that regressed over all scenarios."""
         verdicts = (VERDICTS,) if self.verdicts.change is Change.REGRESSED else ()
         return (*verdicts, *(row.name for row in self.overall if row.change is Change.REGRESSED))
 
     @property
     def regressed(self) -> bool:
-        """Whether anything did."""
+        """True if any scenario or overall figure regressed."""
         return bool(self.of(Change.REGRESSED) or self.overall_regressions)

@@ -1,4 +1,4 @@
-"""One run made of its parts: as events, of which reporters make its reports."""
+"""Merge several runs into one, as a stream of events from which reporters write its reports."""
 
 from __future__ import annotations
 
@@ -33,48 +33,52 @@ from agentest.store.reader import KILLED
 from agentest.store.runs.finished import Place
 from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
 
-_LAST = "\U0010ffff"
+_AFTER_ALL_FILES = "\U0010ffff"
+Held = Mapping[Place, ScenarioResult]
+"""The scenarios of the whole run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A scenario with an agent, and the part that has it."""
+    """A scenario with an agent, and the part that contains it."""
 
     part: MergedPart
     place: Place
 
     @property
     def planned(self) -> PlannedConversations | None:
-        """What was planned of it; None: it was not to run."""
+        """Planned conversations; None if the scenario was not going to run."""
         found = self.part.held.parts.get(self.place)
         return found.planned if found else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Whole:
-    """The run that several are part of."""
+    """The run that consists of all parts."""
 
     parts: Sequence[MergedPart]
     missing: str | None = None
-    """What is not there; None: nothing."""
+    """Description of missing parts; None if the run is complete."""
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """In the order in which the whole run would report them."""
-        found = _once([Entry(part=part, place=place) for part in self.parts for place in part.places])
+        """Scenarios in the order in which a single run would report them."""
+        found = _without_duplicates(
+            [Entry(part=part, place=place) for part in self.parts for place in part.places]
+        )
         if self.parts[0].record.part:
             return sorted(found, key=_by_plan)
         return sorted(found, key=_by_file)
 
     @cached_property
     def agents(self) -> dict[str, str]:
-        """Name → where it was, those that were talked to."""
+        """Maps each agent that was called to its address."""
         addresses = {name: where for part in self.parts for name, where in part.record.agents.items()}
         return {each.place[1]: addresses.get(each.place[1], "") for each in self.entries if each.planned}
 
     @property
     def comparison(self) -> bool:
-        """Whether several agents were compared."""
+        """True if several agents were compared."""
         return any(part.held.run.mode is Mode.COMPARISON for part in self.parts)
 
     @property
@@ -83,12 +87,12 @@ class Whole:
 
     @property
     def started_at(self) -> str:
-        """When the first of the parts started."""
+        """Start time of the first part."""
         return min(part.held.run.started_at for part in self.parts)
 
     @property
     def duration_ms(self) -> float:
-        """How long the longest part took: they ran beside each other. That of a killed one is not known."""
+        """Duration of the longest part, because parts run in parallel. Unknown durations count as 0."""
         return max(part.held.end.summary.duration_ms if part.held.end else 0.0 for part in self.parts)
 
     @property
@@ -97,7 +101,7 @@ class Whole:
 
     @property
     def _ends(self) -> list[RunHead]:
-        """Of the parts that came to their end."""
+        """Ends of the parts that are complete."""
         return [part.held.end for part in self.parts if part.held.end]
 
     @property
@@ -106,21 +110,21 @@ class Whole:
 
     @property
     def stopped(self) -> str | None:
-        """Why it is not complete."""
+        """Reason why the run is incomplete; None if it is complete."""
         whys = [part.held.end.stopped if part.held.end else KILLED for part in self.parts]
         return "; ".join(dict.fromkeys(why for why in (self.missing, *whys) if why)) or None
 
     @property
     def interrupted(self) -> bool:
-        """Whether something is missing that was not to be: a shard, or what one was killed before."""
+        """True if a shard is missing, or a part was interrupted or killed."""
         return bool(self.missing) or any(
             part.held.end is None or part.held.end.interrupted for part in self.parts
         )
 
     def events(self) -> Iterator[Event]:
-        """The events of the run, scenario after scenario; one at a time is in memory with its conversations.
+        """Yield the events of the run, scenario by scenario, with one scenario's conversations in memory.
 
-        Raises UsageError where a conversation cannot be read.
+        Raises UsageError if a conversation cannot be read.
         """
         yield self._started()
         scenarios: list[ScenarioResult] = []
@@ -166,8 +170,8 @@ class Whole:
             yield from (replace(event, case=result.case, thresholds=result.thresholds) for event in events)
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
-        held = {(each.name, each.agent): each for each in scenarios}
-        sights = sights_of(self.parts, list(self.agents), held)
+        results = {(each.name, each.agent): each for each in scenarios}
+        sights = sights_of(self.parts, list(self.agents), results)
         return RunResult(
             scenarios=scenarios,
             agents=tuple(self.agents),
@@ -179,8 +183,8 @@ class Whole:
             interrupted=self.interrupted,
             stopped=self.stopped,
             sights=sights,
-            silent=silent_of(self.parts, held),
-            unanswered=unanswered_of(self.parts, held),
+            silent=silent_of(self.parts, results),
+            unanswered=unanswered_of(self.parts, results),
             unclaimed=self.unclaimed,
             calibrations=self.calibrations,
             addresses=self.agents,
@@ -189,77 +193,81 @@ class Whole:
         )
 
 
-def _once(entries: Sequence[Entry]) -> list[Entry]:
-    """Without what is in several parts, as none could run it: a file that is broken."""
+def sights_of(parts: Sequence[MergedPart], agents: Sequence[str], results: Held) -> dict[str, Sight]:
+    """Return the tool visibility of each agent over the whole run.
+
+    An agent counts as reporting its calls only if it did so in every turn of all parts.
+    """
+    known = {name: _visibility_of(name, parts, results) for name in agents}
+    return {name: sight for name, sight in known.items() if sight}
+
+
+def silent_of(parts: Sequence[MergedPart], results: Held) -> tuple[RunWarning, ...]:
+    """Return warnings about agents without any tool call, unless another part has seen one."""
+    called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
+    warnings = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
+    return tuple(dict.fromkeys(warning for warning in warnings if warning.agent not in called))
+
+
+def amended_of(results: Held) -> dict[Place, ScenarioResult]:
+    """Return the scenarios with a warning that another part disproves.
+
+    Each part warns about tools that it does not know and about agents without tool calls.
+    """
+    known = frozenset[str]().union(*(each.totals.called for each in results.values()))
+    seen = {agent for (_, agent), each in results.items() if each.totals.called}
+    now = {place: without(each, _disproved_warnings(each, known, seen)) for place, each in results.items()}
+    return {place: each for place, each in now.items() if each is not results[place]}
+
+
+def unanswered_of(parts: Sequence[MergedPart], results: Held) -> tuple[RunWarning, ...]:
+    """Return warnings about tools whose calls were answered with null."""
+    del results
+    return tuple(
+        dict.fromkeys(w for part in parts if part.held.end for w in part.held.end.summary.unanswered_calls)
+    )
+
+
+def _without_duplicates(entries: Sequence[Entry]) -> list[Entry]:
+    """Remove duplicates: a file that does not load is part of every shard."""
     return list({entry.place: entry for entry in reversed(entries)}.values())[::-1]
 
 
-def _agent_place(entry: Entry) -> int:
-    """Where the agent stands among those of its part, which have the order of the configuration."""
+def _agent_position(entry: Entry) -> int:
+    """Return the agent's position in its part, which has the order of the configuration."""
     agents = list(entry.part.held.run.agents)
     return agents.index(entry.place[1]) if entry.place[1] in agents else -1
 
 
 def _by_plan(entry: Entry) -> tuple[int, int]:
     part = entry.part.record.part
-    return (part.scenarios.get(entry.place[0], 0) if part else 0), _agent_place(entry)
+    return (part.scenarios.get(entry.place[0], 0) if part else 0), _agent_position(entry)
 
 
 def _by_file(entry: Entry) -> tuple[str, int]:
-    """Those of one line keep the order of their parts. Where a killed run had not come, no file is known."""
-    held = entry.part.held
-    scenario = held.not_run.get(entry.place) or held.parts[entry.place].scenario
-    return (scenario.file, scenario.line) if scenario else (_LAST, 0)
+    """Sort by file and line. Entries that a killed run did not reach have no known file and come last."""
+    results = entry.part.held
+    scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
+    return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)
 
 
-Held = Mapping[Place, ScenarioResult]
-"""The scenarios of the whole run."""
-
-
-def sights_of(parts: Sequence[MergedPart], agents: Sequence[str], held: Held) -> dict[str, Sight]:
-    """How the calls of each agent came to be known in the whole run.
-
-    An agent whose every turn told of its calls is one that reports them: that must be so in all parts.
-    """
-    known = {name: _sight_of(name, parts, held) for name in agents}
-    return {name: sight for name, sight in known.items() if sight}
-
-
-def _sight_of(name: str, parts: Sequence[MergedPart], held: Held) -> Sight | None:
+def _visibility_of(name: str, parts: Sequence[MergedPart], results: Held) -> Sight | None:
     mine = [part for part in parts if name in part.held.run.agents]
     talked = [
-        part for part in mine if any(held[place].totals.turns for place in part.places if place[1] == name)
+        part for part in mine if any(results[place].totals.turns for place in part.places if place[1] == name)
     ]
-    ends = [_sight_in(part, name) for part in talked]
+    ends = [_visibility_in_part(part, name) for part in talked]
     at_first = mine[0].held.run.agents[name].tool_calls
     return ends[0] if ends and len(set(ends)) == 1 else at_first
 
 
-def _sight_in(part: MergedPart, name: str) -> Sight | None:
+def _visibility_in_part(part: MergedPart, name: str) -> Sight | None:
     end = part.held.end
     agents = end.agents if end and name in end.agents else part.held.run.agents
     return agents[name].tool_calls
 
 
-def silent_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]:
-    """The agents that were never seen to call a tool: one that was in any part is not silent."""
-    called = {agent for (_, agent), each in held.items() if each.totals.slowest and each.totals.tool_calls}
-    told = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
-    return tuple(dict.fromkeys(warning for warning in told if warning.agent not in called))
-
-
-def amended_of(held: Held) -> dict[Place, ScenarioResult]:
-    """The scenarios of which another part refutes a warning.
-
-    Each part warns of tools that it does not know, and of agents that it has seen to call none.
-    """
-    known = frozenset[str]().union(*(each.totals.called for each in held.values()))
-    seen = {agent for (_, agent), each in held.items() if each.totals.called}
-    now = {place: without(each, _refuted(each, known, seen)) for place, each in held.items()}
-    return {place: each for place, each in now.items() if each is not held[place]}
-
-
-def _refuted(
+def _disproved_warnings(
     result: ScenarioResult, known: frozenset[str], seen: Collection[str]
 ) -> Iterator[VerdictWarning]:
     for warning in result.verdict_warnings:
@@ -267,11 +275,3 @@ def _refuted(
         unknown = warning.code is WarningCode.UNKNOWN_TOOL and all(is_known(t, known) for t in warning.tools)
         if silent or unknown:
             yield warning
-
-
-def unanswered_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]:
-    """The tools of which calls were answered with null."""
-    del held
-    return tuple(
-        dict.fromkeys(w for part in parts if part.held.end for w in part.held.end.summary.unanswered_calls)
-    )

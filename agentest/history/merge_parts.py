@@ -1,4 +1,4 @@
-"""The runs that are to be merged: found by what the user names, and read."""
+"""Find and read the runs to merge, and check that they fit together."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from agentest.store.runs.record import RECORD, RunKind, RunRecord, read_record
 from agentest.support.errors import UsageError
 from agentest.support.text import count
 
+_MAX_SHOWN = 3
+ALLOW = "--allow-missing"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MergedPart:
-    """A run that becomes part of another."""
+    """A run that becomes part of another run."""
 
     folder: Path
     record: RunRecord
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Name of the run in messages."""
         shard = f" (shard {self.record.shard})" if self.record.shard else ""
         return f"{self.record.id}{shard}"
 
     @cached_property
     def held(self) -> FinishedParts:
-        """What is in its journal. Raises UsageError where that cannot be read, or is not whole."""
+        """Content of the run's journal. Raises UsageError if it cannot be read or is incomplete."""
         held = read_finished(self.folder / JOURNAL)
         if held.end is None and self.record.ended:
             raise UsageError(f"{held.path} is not whole: its run ended, and the journal has no end")
@@ -43,33 +46,25 @@ class MergedPart:
 
     @property
     def places(self) -> list[Place]:
-        """Scenarios and agents, those that ran in the order in which they were planned, before the others."""
+        """Scenario names and agents, in the planned order, followed by those that did not run."""
         return [*self.held.parts, *self.held.not_run]
-
-
-def _lacks_conversations(scenario: object, lines: int) -> bool:
-    """Whether a verdict was made of more conversations than there are lines."""
-    reasons = getattr(scenario, "reasons", ())
-    if scenario is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in reasons):
-        return False
-    return lines < getattr(scenario, "planned_conversations", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The runs that are to be merged, and what the user should know of those that are not."""
+    """The runs to merge, and notes about runs that are left out."""
 
     parts: tuple[MergedPart, ...]
     notes: tuple[str, ...] = ()
 
 
 def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> Found:
-    """The runs that RUN… of the command line mean.
+    """Find the runs that the RUN arguments mean.
 
     Args:
-        references: each an id or its beginning, `latest`, a run's folder, or a folder above several.
-        output_dir: where ids are looked for.
-        here: where relative paths begin.
+        references: each is an id or a prefix of one, `latest`, a run's folder, or a folder with several runs.
+        output_dir: folder in which ids are searched.
+        here: folder that relative paths start from.
 
     Raises UsageError.
     """
@@ -92,6 +87,68 @@ def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> Found
             notes.append(f"{part.name}: left out, as {later.record.id} went on with it")
     kept = tuple(part for part in parts if part.record.id not in gone_on_with)
     return Found(parts=kept, notes=tuple(notes))
+
+
+def named(parts: Sequence[MergedPart]) -> str:
+    """Return the names of up to four runs, and the number of the others."""
+    shown = ", ".join(part.name for part in parts[:4])
+    return shown + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
+
+
+def check_parts(parts: Sequence[MergedPart]) -> None:
+    """Raise UsageError if the runs cannot be parts of one run."""
+    _check_ids(parts)
+    _check_same(parts, "kind", lambda part: part.record.kind, _kinds(parts))
+    _check_same(parts, "version of Agentest", lambda part: part.record.version)
+    _check_same(parts, "commit", lambda part: part.record.commit)
+    _check_models(parts)
+    shards = [part for part in parts if part.record.part]
+    if shards and len(shards) < len(parts):
+        others = [part for part in parts if part.record.part is None]
+        raise UsageError(f"merge: shards go together with shards alone, which these are not: {named(others)}")
+    if shards:
+        _check_shards(shards)
+    elif len(parts) == 1:
+        raise UsageError(f"merge: {parts[0].name} is the only run, and whole: there is nothing to merge")
+    _check_overlap(parts)
+
+
+def missing(parts: Sequence[MergedPart]) -> str | None:
+    """Return which shards are missing and how many scenarios they contain; None if none is missing."""
+    first = parts[0].record.part
+    if first is None:
+        return None
+    have = {part.shard.number for part in _shards(parts)}
+    missing_shards = [
+        f"{number}/{first.shard.of}" for number in range(1, first.shard.of + 1) if number not in have
+    ]
+    if not missing_shards:
+        return None
+    lost = first.whole - sum(len(part.scenarios) for part in _shards(parts))
+    which = (
+        f"shard {missing_shards[0]} is"
+        if len(missing_shards) == 1
+        else f"shards {', '.join(missing_shards)} are"
+    )
+    return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
+
+
+def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
+    """Return what is missing if that is allowed; otherwise raise UsageError."""
+    problem = missing(parts)
+    if problem and not allow_missing:
+        raise UsageError(
+            f"merge: {problem}; name all shards, or take those that are there, as an errored run: {ALLOW}"
+        )
+    return problem
+
+
+def _lacks_conversations(scenario: object, lines: int) -> bool:
+    """Return True if the verdict is based on more conversations than the journal contains."""
+    reasons = getattr(scenario, "reasons", ())
+    if scenario is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in reasons):
+        return False
+    return lines < getattr(scenario, "planned_conversations", 0)
 
 
 def _folder(reference: str, output_dir: Path, here: Path) -> Path:
@@ -128,59 +185,7 @@ def _part(folder: Path) -> MergedPart:
     return MergedPart(folder=folder, record=record)
 
 
-def named(parts: Sequence[MergedPart]) -> str:
-    """A few of them by name."""
-    shown = ", ".join(part.name for part in parts[:4])
-    return shown + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
-
-
-_SHOWN = 3
-ALLOW = "--allow-missing"
-
-
-def check_parts(parts: Sequence[MergedPart]) -> None:
-    """Raise UsageError where the runs cannot be parts of one."""
-    _check_ids(parts)
-    _check_same(parts, "kind", lambda part: part.record.kind, _kinds(parts))
-    _check_same(parts, "version of Agentest", lambda part: part.record.version)
-    _check_same(parts, "commit", lambda part: part.record.commit)
-    _check_models(parts)
-    shards = [part for part in parts if part.record.part]
-    if shards and len(shards) < len(parts):
-        others = [part for part in parts if part.record.part is None]
-        raise UsageError(f"merge: shards go together with shards alone, which these are not: {named(others)}")
-    if shards:
-        _check_shards(shards)
-    elif len(parts) == 1:
-        raise UsageError(f"merge: {parts[0].name} is the only run, and whole: there is nothing to merge")
-    _check_overlap(parts)
-
-
-def missing(parts: Sequence[MergedPart]) -> str | None:
-    """Which shards are not there, and how much of the run that is; None: nothing is missing."""
-    first = parts[0].record.part
-    if first is None:
-        return None
-    have = {part.shard.number for part in _parts(parts)}
-    lacking = [f"{number}/{first.shard.of}" for number in range(1, first.shard.of + 1) if number not in have]
-    if not lacking:
-        return None
-    lost = first.whole - sum(len(part.scenarios) for part in _parts(parts))
-    which = f"shard {lacking[0]} is" if len(lacking) == 1 else f"shards {', '.join(lacking)} are"
-    return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
-
-
-def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
-    """What is missing, if that is allowed. Raises UsageError if it is not."""
-    problem = missing(parts)
-    if problem and not allow_missing:
-        raise UsageError(
-            f"merge: {problem}; name all shards, or take those that are there, as an errored run: {ALLOW}"
-        )
-    return problem
-
-
-def _parts(parts: Sequence[MergedPart]) -> Iterator[Part]:
+def _shards(parts: Sequence[MergedPart]) -> Iterator[Part]:
     return (part.record.part for part in parts if part.record.part)
 
 
@@ -202,7 +207,7 @@ def _check_same(
     value_of: Callable[[MergedPart], str | None],
     of: Sequence[MergedPart] | None = None,
 ) -> None:
-    """Raise UsageError where two runs differ in something that is known of both."""
+    """Raise UsageError if two runs have different values; unknown values are ignored."""
     known = [(part, value) for part in (parts if of is None else of) if (value := value_of(part)) is not None]
     for part, value in known:
         first, expected = known[0]
@@ -226,9 +231,9 @@ def _check_models(parts: Sequence[MergedPart]) -> None:
 
 
 def _check_shards(parts: Sequence[MergedPart]) -> None:
-    first, expected = parts[0], next(_parts(parts))
+    first, expected = parts[0], next(_shards(parts))
     taken: dict[int, MergedPart] = {}
-    for part, known in zip(parts, _parts(parts), strict=True):
+    for part, known in zip(parts, _shards(parts), strict=True):
         if known.shard.of != expected.shard.of:
             raise UsageError(f"merge: the runs are shards of different splits: {first.name} and {part.name}")
         if known.shard.number in taken:
@@ -258,39 +263,41 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
     if both:
         one, other, _ = both[0]
         names = list(dict.fromkeys(name for *_, (name, _) in both))
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        shown = ", ".join(map(repr, names[:_SHOWN])) + more
-        raise UsageError(f"merge: {one.name} and {other.name} overlap: both have {shown}{_why(one, other)}")
+        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        shown = ", ".join(map(repr, names[:_MAX_SHOWN])) + more
+        raise UsageError(
+            f"merge: {one.name} and {other.name} overlap: both have {shown}{_split_difference(one, other)}"
+        )
     _check_covered(parts)
 
 
 def _is_run_twice(place: Place, seen: Mapping[Place, MergedPart], part: MergedPart) -> bool:
-    """What neither run could run, as a file that is broken, is the same in both."""
+    """Return True if both runs contain the scenario, unless neither could run it, as with a broken file."""
     return place in seen and not (place in part.held.not_run and place in seen[place].held.not_run)
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:
-    """Shards that are all there have all scenarios, unless they were split by different things."""
-    known = list(_parts(parts))
+    """Raise UsageError if a complete set of shards lacks scenarios, because the splits differed."""
+    known = list(_shards(parts))
     if not known or missing(parts):
         return
     lost = known[0].whole - sum(len(part.scenarios) for part in known)
     if lost:
         raise UsageError(
             f"merge: {lost} of {count(known[0].whole, 'scenario')} are in none of the shards"
-            f"{_why(*_unlike(parts))}"
+            f"{_split_difference(*_split_differently(parts))}"
         )
 
 
-def _unlike(parts: Sequence[MergedPart]) -> tuple[MergedPart, MergedPart]:
-    """Two that were split by different things, if there are any."""
+def _split_differently(parts: Sequence[MergedPart]) -> tuple[MergedPart, MergedPart]:
+    """Return two parts that were split differently; twice the first if there are none."""
     first = parts[0]
     by = first.record.part and first.record.part.split_by
     other = (part for part in parts if part.record.part and part.record.part.split_by != by)
     return first, next(other, first)
 
 
-def _why(one: MergedPart, other: MergedPart) -> str:
+def _split_difference(one: MergedPart, other: MergedPart) -> str:
     a, b = one.record.part, other.record.part
     if a is None or b is None or a.split_by == b.split_by:
         return ""

@@ -1,1 +1,1 @@
-"""Scenarios in pytest. `plugin` is what pytest loads; the other modules wait until it is asked for them."""
+"""Run scenarios as pytest items. pytest always loads `plugin`; the other modules are imported on use."""

@@ -1,4 +1,4 @@
-"""A run that goes on beside pytest: in a thread of its own, while the main thread waits for its results."""
+"""Execute a run in a background thread, while pytest's main thread waits for its results."""
 
 from __future__ import annotations
 
@@ -35,74 +35,77 @@ from agentest.store.runs.folder import FILES
 from agentest.store.runs.record import RunKind
 from agentest.testing.run import NeverBegan, run_session
 
+_RESULTS = WantedReport("json")
+
 
 class BackgroundRun:
-    """A run in a thread. `results` gives each scenario's result when it has finished.
+    """A run in its own thread; `results` yields each scenario's result as soon as it has finished.
 
-    The thread alone has the event loop: hooks of pytest's plugins are called where none runs.
+    Only this thread has an event loop, because hooks of other pytest plugins must not run inside one.
 
     Args:
-        say: receives each line for whoever waits.
+        prepared: the run.
+        say: prints a line for the waiting user.
     """
 
     def __init__(self, prepared: Prepared, say: Callable[[str], object]) -> None:
         prepared = fitted(prepared)
         self.notes: list[str] = list(prepared.notes)
-        """What the user should know."""
+        """Notes to print at the end."""
         self.result: RunResult | None = None
-        """The whole run, once it has ended."""
+        """Result of the whole run, after it has ended."""
         self.problem: BaseException | None = None
-        """Why the run could not begin, or broke off."""
+        """The error that prevented or ended the run."""
         self._prepared = prepared
-        # Another scenario may have the name of one that never runs.
-        self._settled = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}
+        # Compare by identity, because two entries can have the same name if one of them never runs.
+        self._fixed_results = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}
         self._strict = settings_of(prepared.loaded.config, prepared.request.options).strict
-        self._in_question: dict[tuple[str, str], ScenarioResult] = {}
-        """Scenarios that passed, and that the end of the run may yet make errored."""
+        self._amendable: dict[tuple[str, str], ScenarioResult] = {}
+        """Passed scenarios that the end of the run may turn into errors."""
         self._say = say
         self._records: Records | None = None
         self._waiting = True
-        """Whether scenarios wait for the agents: whatever is said then tells why nothing happens."""
+        """True while scenarios wait for the agents to start, so that notes explain the delay."""
         self._finished: SimpleQueue[ScenarioResult | None] = SimpleQueue()
-        self._ending: tuple[asyncio.AbstractEventLoop, Stop, anyio.CancelScope] | None = None
-        """What ends the run, once there is an event loop."""
-        self._looping = threading.Event()
+        self._stop_handles: tuple[asyncio.AbstractEventLoop, Stop, anyio.CancelScope] | None = None
+        """The event loop, and the functions that stop the run in it."""
+        self._loop_started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentest", daemon=True)
 
     @property
     def incomplete(self) -> bool:
-        """Whether a report that was asked for could not be written."""
+        """True if a requested report could not be written."""
         return self._records is not None and self._records.incomplete
 
     @property
     def commands(self) -> list[str]:
-        """Workflow commands of GitHub, to be printed when pytest has reported."""
+        """GitHub workflow commands, to print after pytest's report."""
         return self._records.commands if self._records else []
 
     def start(self) -> None:
-        """Start the run."""
+        """Start the thread, and return when its event loop runs."""
         self._thread.start()
-        self._looping.wait()
+        self._loop_started.wait()
 
     def results(self) -> Iterator[ScenarioResult]:
-        """The results, each when it is there. Ends when the agents' servers have ended, too."""
+        """Yield each result when it is available, until the run and the agents' servers have ended."""
         while (result := self._finished.get()) is not None:
             yield result
 
     def wait(self) -> None:
-        """Wait until all that it had started is gone."""
+        """Wait until the thread has ended."""
         self._thread.join()
 
     def stop(self, *, interrupted: bool = False) -> None:
-        """Stop the run and wait until all that it had started is gone."""
-        if self._ending:
-            loop, stop, starting = self._ending
+        """Stop the run and wait until the thread has ended."""
+        if self._stop_handles:
+            loop, stop, starting = self._stop_handles
 
             def end() -> None:
                 starting.cancel()
                 stop("stopped by pytest", Status.SKIPPED, interrupted=interrupted)
 
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            with suppress(RuntimeError):  # the event loop has already ended
                 loop.call_soon_threadsafe(end)
         self.wait()
 
@@ -117,16 +120,16 @@ class BackgroundRun:
                         self._note(text)
         except NeverBegan:
             pass
-        except BaseException as error:  # noqa: BLE001 - the thread that waits is told
+        except BaseException as error:  # noqa: BLE001 - reported by the thread that waits
             self.problem = error
         finally:
-            self._looping.set()
+            self._loop_started.set()
             self._finished.put(None)
 
     async def _converse(self, kept: Records) -> None:
         stop, starting = Stop(), anyio.CancelScope()
-        self._ending = asyncio.get_running_loop(), stop, starting
-        self._looping.set()
+        self._stop_handles = asyncio.get_running_loop(), stop, starting
+        self._loop_started.set()
         prepared = kept.prepared
         options, keep = prepared.request.options, prepared.request.verbose
         session = Session(
@@ -146,13 +149,13 @@ class BackgroundRun:
             case RunStarted():
                 self._waiting = False
             case ScenarioFinished() if self._may_be_amended(event.result):
-                self._in_question[event.result.name, event.result.agent] = event.result
-            case ScenarioFinished() if id(event.result) not in self._settled:
+                self._amendable[event.result.name, event.result.agent] = event.result
+            case ScenarioFinished() if id(event.result) not in self._fixed_results:
                 self._finished.put(event.result)
-            case ScenarioAmended() if (event.result.name, event.result.agent) in self._in_question:
-                self._in_question[event.result.name, event.result.agent] = event.result
+            case ScenarioAmended() if (event.result.name, event.result.agent) in self._amendable:
+                self._amendable[event.result.name, event.result.agent] = event.result
             case RunFinished():
-                for result in self._in_question.values():
+                for result in self._amendable.values():
                     self._finished.put(result)
                 self.result = event.result
                 self._waiting = True
@@ -162,7 +165,7 @@ class BackgroundRun:
                 self._note(event.text)
 
     def _may_be_amended(self, result: ScenarioResult) -> bool:
-        """Whether the end of the run may yet turn a pass into an error."""
+        """Return True if the end of the run can turn this pass into an error."""
         units = self._prepared.plan.units if self._strict and result.verdict.passed else ()
         mine = (unit for unit in units if (unit.scenario.name, unit.agent) == (result.name, result.agent))
         unknown = self._prepared.plan.unknown_tools
@@ -172,33 +175,30 @@ class BackgroundRun:
         self.notes.append(self._prepared.loaded.redact(text))
 
 
-_RESULTS = WantedReport("json")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Say:
-    """Where words go while pytest has the terminal."""
+    """Functions that print while pytest controls the terminal."""
 
     at_once: Callable[[str], object]
-    """Receives a line for whoever waits."""
+    """Prints a line immediately."""
     later: Callable[[str], None]
-    """Receives what the user should know at the end."""
+    """Stores a note to print at the end."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Records:
-    """What is written of a run while it lasts."""
+    """Output files of a run in progress."""
 
     prepared: Prepared
     broadcast: Broadcast
     keeping: Keeping | None
     commands: list[str]
-    """Workflow commands of GitHub, to be printed when pytest has reported."""
+    """GitHub workflow commands, to print after pytest's report."""
     incomplete: bool = False
-    """Whether a report that was asked for is missing, or lies at one place only."""
+    """True if a requested report is missing or was not published."""
 
     def end(self, result: RunResult | None) -> list[str]:
-        """Have everything written. Returns what could not be published."""
+        """Write everything, and return messages about what could not be published."""
         self.broadcast.finish()
         wanted = self.prepared.reports
         written = [report for report in wanted if report.name not in self.broadcast.failed]
@@ -210,9 +210,9 @@ class Records:
 
 @contextmanager
 def records(prepared: Prepared, say: Say) -> Iterator[Records]:
-    """What keeps a run that begins, until the block ends. Raises ConfigError for a report without a place.
+    """Open the output files of a run. Raises ConfigError if a report cannot be written.
 
-    The console's report is left out: pytest's stands in its place.
+    The console reporter is left out, because pytest reports the outcome.
     """
     prepared = with_fingerprints(replace(prepared, reports=tuple(filter(_beside_pytest, prepared.reports))))
     check_can_be_written(prepared.reports)

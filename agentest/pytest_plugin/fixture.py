@@ -1,4 +1,4 @@
-"""The fixture `agentest`: scenarios and evaluation sets in tests of one's own."""
+"""The fixture `agentest`, which runs scenarios and evaluation sets inside tests."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from agentest.testing.run import CheckedRun, arun_scenarios, as_checked, refuse_
 
 
 class Agentest:
-    """Runs scenarios and evaluation sets with the project's configuration.
+    """Run scenarios and evaluation sets with the project's configuration.
 
     Args:
-        config: its file; None where the project has none, so that each call names its agent.
+        config: path of the configuration; None if the project has none and each call names its agent.
+        offline: True to use no models of the configuration.
+        strict: default of the option `strict`.
     """
 
     def __init__(
@@ -34,19 +36,20 @@ class Agentest:
         self._strict = strict
 
     def run(self, *scenarios: Scenario, **given: Any) -> CheckedRun:
-        """Run scenarios and return their results; the keywords are those of `run_scenarios`.
+        """Run scenarios and return their results. Takes the arguments of `run_scenarios`.
 
-        Raises UsageError for what cannot be run, and in async code, where `run_async` is awaited.
+        Raises UsageError if something cannot be run, or if called in async code, which needs
+        `run_async`.
         """
         refuse_in_async_code("agentest.run", "await agentest.run_async(…)")
         return run_scenarios(scenarios, **self._with_config(given))
 
     async def run_async(self, *scenarios: Scenario, **given: Any) -> CheckedRun:
-        """The same, in async code."""
+        """Run scenarios in async code; see `run`."""
         return await arun_scenarios(scenarios, **self._with_config(given))
 
     def eval(self, *files: str | Path, **given: Any) -> CheckedRun:
-        """Evaluate evaluation sets; see `eval_async`, which is awaited in async code."""
+        """Run evaluation sets and return their results; see `eval_async`, which async code needs."""
         refuse_in_async_code("agentest.eval", "await agentest.eval_async(…)")
         return anyio.run(partial(self.eval_async, *files, **given))
 
@@ -59,21 +62,21 @@ class Agentest:
         num_runs: int = 1,
         options: Options | None = None,
     ) -> CheckedRun:
-        """Evaluate `*.test.json` and `*.evalset.json`, or the former of a folder.
+        """Run `*.test.json` and `*.evalset.json` files, or all `*.test.json` files of a folder.
 
         Args:
-            files: relative to the working directory; `file:case1,case2` evaluates some cases.
-            agent: whatever `AgentEvaluator.evaluate` takes; default: the configuration's.
-            criteria: the file of the criteria, in place of the `test_config.json` beside each set.
-            mocks: a module with `tools`.
+            files: paths relative to the working directory; `file:case1,case2` runs only these cases.
+            agent: any agent that `AgentEvaluator.evaluate` accepts; default: the agent of the configuration.
+            criteria: a file of criteria that replaces the `test_config.json` next to each set.
+            mocks: a Python module that defines `tools`.
 
-        Raises UsageError for what cannot be run.
+        Raises UsageError if something cannot be run.
         """
         if not files:
             raise ConfigError("agentest.eval: no file is named")
         root = self._config.parent if self._config else Path.cwd()
         request = Request(root, self._config, self._options(options, offline=self._offline))
-        asked = EvalRequest(
+        evaluation = EvalRequest(
             request,
             tuple(_absolute(file) for file in files),
             criteria=_path(criteria),
@@ -81,22 +84,22 @@ class Agentest:
             mocks=_path(mocks),
         )
         configured = None if agent is None else configuration(agent, root)
-        return as_checked(await run_result(prepare_eval(asked, configured=configured)))
+        return as_checked(await run_result(prepare_eval(evaluation, configured=configured)))
 
     def _with_config(self, given: dict[str, Any]) -> dict[str, Any]:
-        """What is given, with the project's configuration where no other is."""
+        """Add the project's configuration to the arguments, unless they have one."""
         options = self._options(given.get("options"), offline=self._offline and "model" not in given)
         return {"config": self._config, **given, "options": options}
 
     def _options(self, options: Options | None, *, offline: bool) -> Options:
-        """The options; `--agentest-offline` counts for models that a configuration names."""
+        """Return the options with the defaults of the pytest command line."""
         options = options or Options()
         strict = self._strict if options.strict is None else options.strict
         return replace(options, offline=offline or options.offline, strict=strict)
 
 
 def _absolute(file: str | Path) -> str:
-    """A path of a test, which may be followed by cases."""
+    """Make a path absolute; a suffix `:case1,case2` stays."""
     return str(Path.cwd() / file)
 
 

@@ -1,4 +1,4 @@
-"""Scenario files as pytest's collectors, and their scenarios as its items."""
+"""pytest collectors for scenario files and items for their scenarios."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from agentest.pytest_plugin.project import Project
 
 Entry = Unit | ScenarioResult
-"""What is to run, or what will not run as its result."""
+"""A unit to run, or the result of a scenario that will not run."""
 
 
 class Results(Protocol):
-    """Runs items, and has their results."""
+    """Runs items and returns their results."""
 
     def result_of(self, item: ScenarioItem) -> ScenarioResult:
-        """Wait for an item's result."""
+        """Wait for the result of an item."""
         ...
 
 
 class Unsuccessful(Exception):
-    """A scenario failed or is errored; pytest shows what the console says of it."""
+    """A scenario failed or is errored. pytest shows the console report of the scenario."""
 
     def __init__(self, result: ScenarioResult) -> None:
         super().__init__(result.verdict.reasons[0].message if result.verdict.reasons else "")
@@ -38,14 +38,14 @@ class Unsuccessful(Exception):
 
 
 class ScenarioFile(pytest.File):
-    """A scenario file."""
+    """Collector of a scenario file."""
 
     def __init__(self, *, project: Project, runs: Results, **others: Any) -> None:
         super().__init__(**others)
         self._project, self._runs = project, runs
 
     def collect(self) -> Iterator[ScenarioItem]:
-        """The file's scenarios, one item for each of its agents."""
+        """Return one item for each scenario and agent."""
         if not self._project.has(self.path):
             raise self.CollectError(self._project.why_not(self.path))
         found = self._project.discover(self.path)
@@ -66,32 +66,34 @@ class ScenarioFile(pytest.File):
             taken[name] = taken.get(name, 0) + 1
             if taken[name] > 1:
                 name += f"~{taken[name]}"
-            # As a whole: what pytest keeps between runs is read back from it, brackets and all.
+            # Set the whole node id: pytest reads ids back from its cache, including the brackets.
             nodeid = f"{self.nodeid}::{name}"
             yield ScenarioItem.from_parent(self, name=name, nodeid=nodeid, entry=entry, runs=self._runs)
 
 
 class ScenarioItem(pytest.Item):
-    """A scenario and an agent. The setup waits for the result, so that what is errored is pytest's error."""
+    """A scenario with one agent. Its setup waits for the result, so that pytest reports errors as errors."""
 
     def __init__(self, *, entry: Entry, runs: Results, **others: Any) -> None:
         super().__init__(**others)
         self.entry = entry
         self.result: ScenarioResult | None = entry if isinstance(entry, ScenarioResult) else None
-        """What came of it, when that is known."""
+        """The result, when it is available."""
         self._runs = runs
         if self.config.pluginmanager.hasplugin("timeout") and not self.get_closest_marker("timeout"):
-            self.add_marker(pytest.mark.timeout(0))  # the first item would wait for the whole run
+            self.add_marker(
+                pytest.mark.timeout(0)
+            )  # otherwise the first item would time out while the whole run executes
         for tag in entry.scenario.tags if isinstance(entry, Unit) else entry.tags:
             mark(self, tag)
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from all others of a run: the names of scenario and agent."""
+        """Names of the scenario and the agent, which are unique in a run."""
         return _scenario_name(self.entry), self.entry.agent
 
     def setup(self) -> None:
-        """Wait for the result."""
+        """Wait for the result, and skip or raise if the scenario is skipped or errored."""
         if only_shown(self.config):
             return
         self.result = result = self._runs.result_of(self)
@@ -102,18 +104,18 @@ class ScenarioItem(pytest.Item):
             raise Unsuccessful(result)
 
     def runtest(self) -> None:
-        """Fail where the scenario has failed."""
+        """Raise if the scenario failed."""
         if self.result and self.result.verdict.status is Status.FAILED:
             raise Unsuccessful(self.result)
 
     def _repr_failure_py(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Nothing of a traceback that nobody sees: pytest would read all sources of it, for each failure."""
+        """Return the report without a traceback: for each one, pytest would read all of its source files."""
         if isinstance(excinfo.value, Unsuccessful):
             return str(excinfo.value)
         return super()._repr_failure_py(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the scenario is; lines count from 0."""
+        """Return the location of the scenario; lines count from 0."""
         line = self.entry.scenario.line if isinstance(self.entry, Unit) else self.entry.line
         return self.path, line - 1 if line else None, self.name
 
@@ -123,7 +125,7 @@ def _scenario_name(entry: Entry) -> str:
 
 
 def _properties(result: ScenarioResult) -> list[tuple[str, object]]:
-    """What is known of a scenario in numbers, for reports such as JUnit's."""
+    """Return the scenario's figures for reports such as JUnit XML."""
     totals = result.totals
     if not totals.conversations:
         return []
@@ -136,17 +138,20 @@ _PYTEST = ("skip", "skipif", "xfail", "parametrize", "usefixtures", "filterwarni
 _PLUGINS = ("anyio", "asyncio", "dependency", "django_db", "flaky", "order", "timeout", "trio", "xdist_group")
 _WORDS = ("and", "or", "not", "True", "False", "None")
 _MEANINGFUL = frozenset({*_PYTEST, *_PLUGINS, *_WORDS})
-"""Names that would make pytest do something, or that `-m` cannot say."""
+"""Names with a meaning for pytest or its plugins, and words that `-m` cannot parse."""
 
 
 def marker_name(tag: str) -> str:
-    """The marker of a tag: what `-m` cannot read becomes `_`; what pytest would act on begins with `tag_`."""
+    """Return the marker for a tag.
+
+    Characters that `-m` cannot parse become `_`. Names with a meaning for pytest get the prefix `tag_`.
+    """
     name = re.sub(r"[^\w.+/-]", "_", tag)
     return f"tag_{name}" if name in _MEANINGFUL or name[:1] in ("", "_") else name
 
 
 def mark(item: pytest.Item, tag: str) -> None:
-    """Mark an item with a tag, under a marker that `--strict-markers` knows."""
+    """Mark an item with a tag, and register the marker for `--strict-markers`."""
     name = marker_name(tag)
     if not any(re.split("[:(]", line)[0].strip() == name for line in item.config.getini("markers")):
         item.config.addinivalue_line("markers", f"{name}: tag of scenarios")
@@ -154,7 +159,7 @@ def mark(item: pytest.Item, tag: str) -> None:
 
 
 def item_name(scenario: str, agent: str) -> str:
-    """The name of an item: the scenario's, without the `::` that divides node ids, then the agent's."""
+    """Return the name of an item: the scenario without `::`, which separates node ids, and the agent."""
     return f"{_in_a_row(scenario)}[{_in_a_row(agent)}]" if agent else _in_a_row(scenario)
 
 

@@ -1,4 +1,4 @@
-"""What pytest loads in every run: options, and a fixture. They import the rest when they are used."""
+"""The plugin that pytest loads in every run: options and a fixture. Everything else is imported on use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options, and the key of pytest's configuration."""
+    """Add the command-line options and the ini key."""
     group = parser.getgroup("agentest", "scenarios of AI agents")
     group.addoption("--agentest", action="store_true", help="collect scenarios: *.sim.py")
     group.addoption(
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load what collects and runs scenarios, where that is wanted."""
+    """Register the session hooks if scenarios are requested."""
     if _wanted(config):
         from agentest.pytest_plugin.session import register
 
@@ -44,7 +44,7 @@ def _wanted(config: pytest.Config) -> bool:
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
-    """Say what is missing where a scenario file is named, which is no module of tests."""
+    """Raise a hint if the user names a scenario file without `--agentest`."""
     named = module_path.name.endswith(".sim.py") and parent.session.isinitpath(module_path)
     if named and not _wanted(parent.config):
         raise parent.CollectError(f"{module_path.name} is a scenario file: pytest --agentest runs it")

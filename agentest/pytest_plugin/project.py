@@ -1,4 +1,4 @@
-"""The project whose scenarios pytest runs: its configuration, its files, the plan of a run."""
+"""The project whose scenarios pytest runs: configuration, scenario files and plan."""
 
 from __future__ import annotations
 
@@ -20,15 +20,100 @@ from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import Imports
 
 _OPTIONS = re.compile(r"--(config|offline)\b")
-"""Options of `agentest run` that are named in messages; pytest has them under other names."""
+"""Options of `agentest run` in messages, which have other names in pytest."""
 
 
 def project_file(config: pytest.Config) -> Path | None:
-    """The project's configuration: the one that is named, else the nearest, as `agentest run` finds it."""
+    """Return the configuration file: the named one, or the nearest as `agentest run` finds it."""
     here = config.invocation_params.dir
     if named := config.getoption("agentest_config"):
         return here / str(named)
     return place_of(here).config or _in(here) or _in(config.rootpath)
+
+
+def open_project(config: pytest.Config) -> Project:
+    """Open and validate the project of this pytest run. Raises pytest.UsageError."""
+    try:
+        return Project(_request(config))
+    except UsageError as error:
+        message = _OPTIONS.sub(r"--agentest-\1", str(error))
+        raise pytest.UsageError(f"agentest: {message}") from None
+
+
+class Project:
+    """A configuration and the scenarios discovered with it. Raises UsageError."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.loaded = configure(request)
+        self._imports = Imports()
+        self._scenarios: list[Scenario] = []
+        self._entries = 0
+        self._read: set[Path] = set()
+        # Report errors in metrics, agents and models before any scenario is collected.
+        self.models = self._prepared(make_plan(self.loaded.config, Discovered(), request.options, self.root))
+
+    @property
+    def root(self) -> Path:
+        """Folder that file patterns and configured paths are relative to."""
+        return self.request.root
+
+    def has(self, path: Path) -> bool:
+        """Return True if a file is a scenario file of the project."""
+        config = self.loaded.config
+        return matches(path, self.root, config.include, config.exclude, self.loaded.path)
+
+    def why_not(self, path: Path) -> str:
+        """Return a message that says why a named file is not a scenario file of the project."""
+        config = self.loaded.config
+        return (
+            f"{path} is no scenario file of {self.loaded.path}: it is not below {self.root}, does not match "
+            f"`include` ({', '.join(config.include)}), is excluded by `exclude` "
+            f"({', '.join(config.exclude)}), or lies in a folder with a configuration of its own; "
+            "--agentest-config PATH names another configuration"
+        )
+
+    def discover(self, path: Path) -> Discovered:
+        """Load the scenarios of a file. Names are unique across all discovered files."""
+        found = discover_file(path, self._imports, self._scenarios, self.root).redacted(self.loaded.redact)
+        self._scenarios += found.scenarios
+        self._read.add(path)
+        return found
+
+    def entries(self, found: Discovered) -> Sequence[Unit | ScenarioResult]:
+        """Return the units of a file, and the results of scenarios that will not run."""
+        entries = make_plan(
+            self.loaded.config, found, self.request.options, self.root, self._scenarios
+        ).entries
+        self._entries += len(entries)
+        return entries
+
+    def prepare(self, wanted: Sequence[Unit | ScenarioResult]) -> Prepared:
+        """Return a run of only these entries, in this order. Raises UsageError."""
+        names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
+        found = Discovered(tuple(each for each in self._scenarios if each.name in names))
+        plan = make_plan(self.loaded.config, found, self.request.options, self.root, self._scenarios)
+        prepared = self._prepared(_only(plan, wanted))
+        return replace(prepared, narrowed=len(wanted) < self._entries or not self._files <= self._read)
+
+    @property
+    def _files(self) -> set[Path]:
+        """Return all scenario files of the project, including files that pytest does not collect."""
+        config = self.loaded.config
+        return set(search(self.root, config.include, config.exclude, self.loaded.path).files)
+
+    def _prepared(self, plan: Plan) -> Prepared:
+        return prepared_for(self.request, self.loaded, plan)
+
+
+def only_shown(config: pytest.Config) -> bool:
+    """Return True if pytest only shows what it would run (`--setup-plan`, `--setup-only`)."""
+    return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
+
+
+def verbosity(config: pytest.Config) -> int:
+    """Return the number of -v options. The option does not exist without a terminal (`-p no:terminal`)."""
+    return config.get_verbosity() if hasattr(config.option, "verbose") else 0
 
 
 def _in(folder: Path) -> Path | None:
@@ -36,15 +121,6 @@ def _in(folder: Path) -> Path | None:
         return find(folder)
     except ConfigError:
         return None
-
-
-def open_project(config: pytest.Config) -> Project:
-    """The project of this run of pytest, checked. Raises pytest.UsageError."""
-    try:
-        return Project(_request(config))
-    except UsageError as error:
-        message = _OPTIONS.sub(r"--agentest-\1", str(error))
-        raise pytest.UsageError(f"agentest: {message}") from None
 
 
 def _request(config: pytest.Config) -> Request:
@@ -63,86 +139,9 @@ def _request(config: pytest.Config) -> Request:
     return Request(here if named else file.parent, file, options, verbose=verbose, here=here)
 
 
-class Project:
-    """A configuration, and the scenarios that were found with it so far. Raises UsageError."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.loaded = configure(request)
-        self._imports = Imports()
-        self._scenarios: list[Scenario] = []
-        self._entries = 0
-        self._read: set[Path] = set()
-        # What is wrong with metrics, agents and models is wrong before any scenario is found.
-        self.models = self._prepared(make_plan(self.loaded.config, Discovered(), request.options, self.root))
-
-    @property
-    def root(self) -> Path:
-        """The folder to which patterns of files and paths of the configuration are relative."""
-        return self.request.root
-
-    def has(self, path: Path) -> bool:
-        """Whether a file is one of the project's scenario files."""
-        config = self.loaded.config
-        return matches(path, self.root, config.include, config.exclude, self.loaded.path)
-
-    def why_not(self, path: Path) -> str:
-        """Why a file that the user names is none of the project's scenario files."""
-        config = self.loaded.config
-        return (
-            f"{path} is no scenario file of {self.loaded.path}: it is not below {self.root}, does not match "
-            f"`include` ({', '.join(config.include)}), is excluded by `exclude` "
-            f"({', '.join(config.exclude)}), or lies in a folder with a configuration of its own; "
-            "--agentest-config PATH names another configuration"
-        )
-
-    def discover(self, path: Path) -> Discovered:
-        """The scenarios of a file. Names are unique over all files that were discovered."""
-        found = discover_file(path, self._imports, self._scenarios, self.root).redacted(self.loaded.redact)
-        self._scenarios += found.scenarios
-        self._read.add(path)
-        return found
-
-    def entries(self, found: Discovered) -> Sequence[Unit | ScenarioResult]:
-        """What there is to run in a file, and what will not run as its result."""
-        entries = make_plan(
-            self.loaded.config, found, self.request.options, self.root, self._scenarios
-        ).entries
-        self._entries += len(entries)
-        return entries
-
-    def prepare(self, wanted: Sequence[Unit | ScenarioResult]) -> Prepared:
-        """A run of these alone, in their order. Raises UsageError."""
-        names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
-        found = Discovered(tuple(each for each in self._scenarios if each.name in names))
-        plan = make_plan(self.loaded.config, found, self.request.options, self.root, self._scenarios)
-        prepared = self._prepared(_only(plan, wanted))
-        return replace(prepared, narrowed=len(wanted) < self._entries or not self._files <= self._read)
-
-    @property
-    def _files(self) -> set[Path]:
-        """All scenario files of the project, whichever pytest collects."""
-        config = self.loaded.config
-        return set(search(self.root, config.include, config.exclude, self.loaded.path).files)
-
-    def _prepared(self, plan: Plan) -> Prepared:
-        return prepared_for(self.request, self.loaded, plan)
-
-
 def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:
-    """The plan with these entries alone."""
     by_scope = {unit.scope: unit for unit in plan.units}
     entries = tuple(by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted)
     units = tuple(each for each in entries if isinstance(each, Unit))
     used = {unit.agent: plan.agents[unit.agent] for unit in units}
     return replace(plan, entries=entries, units=units, agents=used)
-
-
-def only_shown(config: pytest.Config) -> bool:
-    """Whether pytest only shows what it would run: --setup-plan, --setup-only."""
-    return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
-
-
-def verbosity(config: pytest.Config) -> int:
-    """How often -v was given; without a terminal (`-p no:terminal`) there is no such option."""
-    return config.get_verbosity() if hasattr(config.option, "verbose") else 0

@@ -1,4 +1,4 @@
-"""From the items that pytest has selected to one run, and from its results back to the items."""
+"""Run the selected items as one run, and return each item's result."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Key = tuple[str, str]
 
 
 class Runs:
-    """The run of the selected items, and one more for each item that another plugin wants again.
+    """The run of the selected items, and another run for each item that a plugin repeats.
 
     Args:
-        say: receives each line for whoever waits.
+        project: the configuration and its scenarios.
+        say: prints a line for the waiting user.
     """
 
     def __init__(self, project: Project, say: Callable[[str], object]) -> None:
@@ -36,34 +37,34 @@ class Runs:
         self._arriving: Iterator[ScenarioResult] = iter(())
         self._results: dict[Key, ScenarioResult] = {}
         self._unread: deque[Key] = deque()
-        """Whose results have arrived, and nobody has asked for."""
+        """Keys of results that have arrived and were not yet returned."""
         self._missing: dict[Key, Unit] = {}
-        """Those of the run under way whose results have not arrived."""
+        """Units of the current run without a result."""
         self._begun: set[Key] = set()
         self._ended: list[BackgroundRun] = []
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know of the runs so far."""
+        """Notes of all runs."""
         return list(dict.fromkeys(chain.from_iterable(run.notes for run in self._ended)))
 
     @property
     def ended(self) -> list[RunResult]:
-        """The runs that have ended, each as a whole."""
+        """Results of the runs that have ended."""
         return [run.result for run in self._ended if run.result]
 
     @property
     def incomplete(self) -> bool:
-        """Whether a report that was asked for could not be written."""
+        """True if a requested report could not be written."""
         return any(run.incomplete for run in self._ended)
 
     @property
     def commands(self) -> list[str]:
-        """Workflow commands of GitHub, to be printed when pytest has reported."""
+        """GitHub workflow commands, to print after pytest's report."""
         return list(chain.from_iterable(run.commands for run in self._ended))
 
     def begin_all(self, items: Sequence[ScenarioItem]) -> dict[Key, ScenarioItem]:
-        """Run those of the selected items that no run has had. Returns them."""
+        """Run the selected items that have not run yet, and return them by key."""
         running = {item.key: item for item in items if not self.has_begun(item) and may_run(item)}
         if running:
             settled = (item for item in items if isinstance(item.entry, ScenarioResult))
@@ -72,24 +73,24 @@ class Runs:
         return running
 
     def begin(self, items: Iterable[ScenarioItem]) -> None:
-        """Run these items together, concurrently; what will not run is kept with them."""
+        """Run these items concurrently. Results of items that will not run are stored with them."""
         entries = [item.entry for item in items]
         units = [entry for entry in entries if isinstance(entry, Unit)]
         self._begun |= {(unit.scenario.name, unit.agent) for unit in units}
         self._arriving = chain(self._arriving, self._results_of(units, entries))
 
     def has_begun(self, item: ScenarioItem) -> bool:
-        """Whether a run has the item, or it needs none."""
+        """Return True if the item is part of a run or does not need one."""
         return item.key in self._begun or not isinstance(item.entry, Unit)
 
     def next(self) -> Key | None:
-        """Wait for the next result that nobody has had; None when there is none left."""
-        if self._unread or self._arrives():
+        """Wait for the next result and return its key; None if there are no more."""
+        if self._unread or self._receive_next():
             return self._unread.popleft()
         return None
 
     def result_of(self, item: ScenarioItem) -> ScenarioResult:
-        """Wait for an item's result. One that is asked for again runs again."""
+        """Wait for an item's result. An item whose result was already returned runs again."""
         if isinstance(item.entry, ScenarioResult):
             return item.entry
         if not self.has_begun(item):
@@ -97,14 +98,14 @@ class Runs:
             if item.key not in self.begin_all(selected):
                 self.begin([item])
         while item.key not in self._results:
-            if not self._arrives():  # its result was given before
+            if not self._receive_next():  # its result was already returned
                 self.begin([item])
         if item.key in self._unread:
             self._unread.remove(item.key)
         return self._results.pop(item.key)
 
     def stop(self, *, interrupted: bool = False) -> None:
-        """Stop what is under way, and wait until it is gone."""
+        """Stop the current run and wait until it has ended."""
         if self._run:
             if self._missing:
                 self._run.stop(interrupted=interrupted)
@@ -112,8 +113,8 @@ class Runs:
                 self._run.wait()
             self._close(self._run)
 
-    def _arrives(self) -> bool:
-        """Wait for the next result; False when there is none left."""
+    def _receive_next(self) -> bool:
+        """Wait for the next result; return False if there are no more."""
         result = next(self._arriving, None)
         if result is None:
             return False
@@ -123,7 +124,7 @@ class Runs:
         return True
 
     def _results_of(self, units: Sequence[Unit], entries: Sequence[Entry]) -> Iterator[ScenarioResult]:
-        """Run units, from the moment in which the first result is asked for; each of them has a result."""
+        """Run units when the first result is requested, and yield a result for each of them."""
         from agentest.pytest_plugin.background_run import BackgroundRun
 
         missing = self._missing = {(unit.scenario.name, unit.agent): unit for unit in units}
@@ -137,7 +138,7 @@ class Runs:
             del missing[result.name, result.agent]
             yield result
         self._close(run)
-        yield from _errored(missing.values(), _why(run))
+        yield from _errored(missing.values(), _problem_message(run))
 
     def _close(self, run: BackgroundRun) -> None:
         self._run = None
@@ -145,18 +146,18 @@ class Runs:
 
 
 def may_run(item: ScenarioItem) -> bool:
-    """Whether an item is worth a conversation: pytest does not run those that are marked so."""
+    """Return True if pytest will run the item, so that a conversation is worth its cost."""
     try:
         if evaluate_skip_marks(item):
             return False
         expected = evaluate_xfail_marks(item)
-    except Exception:  # noqa: BLE001 - pytest says it where it sets up the item, and runs nothing
+    except Exception:  # noqa: BLE001 - pytest reports it in the item's setup and does not run the item
         return False
     return expected is None or expected.run or bool(item.config.getoption("runxfail", False))
 
 
-def _why(run: BackgroundRun) -> str:
-    """Why a run has left scenarios without a result."""
+def _problem_message(run: BackgroundRun) -> str:
+    """Return the reason why a run left scenarios without a result."""
     problem = run.problem
     if problem is None:
         return "the run was stopped before this scenario began"
@@ -167,7 +168,7 @@ def _why(run: BackgroundRun) -> str:
 
 
 def _errored(units: Iterable[Unit], why: str) -> Iterator[ScenarioResult]:
-    """Results of scenarios that did not run; the first says why in full."""
+    """Yield errored results; only the first contains the full message."""
     for number, unit in enumerate(units):
         message = why if number == 0 else why.partition("\n")[0]
         reason = Reason(Status.ERRORED, ReasonKind.FILE, message)

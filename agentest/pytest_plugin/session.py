@@ -1,4 +1,4 @@
-"""Pytest's hooks, where scenarios are wanted."""
+"""pytest hooks that collect, run and report scenarios."""
 
 from __future__ import annotations
 
@@ -24,40 +24,24 @@ if TYPE_CHECKING:
     from agentest.pytest_plugin.project import Project
 
 SUFFIX = ".sim.py"
-_OUTPUT = "agentest"
-"""The key under which a worker of pytest-xdist hands over what is to be told at the end."""
+_WORKER_OUTPUT = "agentest"
+"""Key under which a pytest-xdist worker sends its notes to the controller."""
 
 
 def register(config: pytest.Config) -> None:
-    """Have pytest collect and run scenarios."""
+    """Register the hooks."""
     config.pluginmanager.register(Scenarios(config), "agentest-session")
 
 
-def _rows(run: RunResult) -> Iterator[str]:
-    """What questions the verdicts of a run."""
-    from agentest.report.phrases import questions
-
-    for each in questions(run):
-        yield f"warning: {each.head}"
-        yield from (f"  {row}" for row in each.rows())
-
-
-class _Between(pytest.Item):
-    """Stands for the next item while scenarios are reported in an order that nobody knows."""
-
-    def runtest(self) -> None:
-        """Nobody runs it."""
-
-
 class Scenarios:
-    """Collects scenarios, runs those that are selected as one run, and reports each when it has finished."""
+    """Collects scenarios, executes the selected ones as one run, and reports each when it has finished."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._reporting = False
-        self._told: set[ScenarioItem] = set()
-        self._aside = Aside(config.pluginmanager.getplugin("capturemanager"))
-        self._aloud = Aloud()
+        self._reported: set[ScenarioItem] = set()
+        self._other_output = Aside(config.pluginmanager.getplugin("capturemanager"))
+        self._terminal = Aloud()
         self._notes: list[str] = []
         self._commands: list[str] = []
         self._unclaimed: list[str] = []
@@ -65,25 +49,25 @@ class Scenarios:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Check the configuration before anything is collected. Raises pytest.UsageError."""
+        """Validate the configuration before collection. Raises pytest.UsageError."""
         from agentest.pytest_plugin.project import open_project
 
         self.project: Project = open_project(session.config)
-        self._runs = Runs(self.project, self._aloud)
-        self._between = _Between.from_parent(session, name="between scenarios")
+        self._runs = Runs(self.project, self._terminal)
+        self._placeholder = _Placeholder.from_parent(session, name="between scenarios")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collect_file(
         self, file_path: Path, parent: pytest.Collector
     ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-        """A scenario file is no module of tests, whoever else collects it."""
+        """Collect scenario files only as scenarios, even if another plugin collects them as tests."""
         others = yield
         if not self._is_scenario_file(file_path, parent):
             return others
         return [ScenarioFile.from_parent(parent, path=file_path, project=self.project, runs=self._runs)]
 
     def _is_scenario_file(self, path: Path, parent: pytest.Collector) -> bool:
-        """One of the project's, or one that the user names."""
+        """Return True for scenario files of the project, and for scenario files that the user names."""
         if path.suffix != ".py":
             return False
         named = path.name.endswith(SUFFIX) and parent.session.isinitpath(path)
@@ -91,47 +75,47 @@ class Scenarios:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """At the first scenario: run all that are selected, and report each when it has finished.
+        """Run all selected scenarios when the first is due, and report each when it has finished.
 
-        A worker of pytest-xdist reports items in the order in which it was given them.
+        A pytest-xdist worker reports items in the order in which it received them.
         """
-        if not isinstance(item, ScenarioItem) or self._reporting or self._in_turn:
+        if not isinstance(item, ScenarioItem) or self._reporting or self._in_pytest_order:
             return None
-        if item not in self._told:
+        if item not in self._reported:
             self._report_all(item.session)
-        # What the item before has left set up, the one behind need not share.
+        # Tear down the fixtures that the next item does not share.
         item.session._setupstate.teardown_exact(nextitem)
         return True
 
     @property
-    def _in_turn(self) -> bool:
-        """Whether items are reported in the order in which pytest has them."""
+    def _in_pytest_order(self) -> bool:
+        """True if items are reported in pytest's order."""
         return hasattr(self._config, "workerinput") or only_shown(self._config)
 
     def _report_all(self, session: pytest.Session) -> None:
         self._reporting = True
-        session._setupstate.teardown_exact(self._between)
+        session._setupstate.teardown_exact(self._placeholder)
         try:
-            with self._undisturbed():
+            with self._separate_other_output():
                 self._report_each(session)
         finally:
             self._reporting = False
 
     def _report_each(self, session: pytest.Session) -> None:
         for item in self._as_they_finish(session.items):
-            self._told.add(item)
-            self._config.hook.pytest_runtest_protocol(item=item, nextitem=self._between)
+            self._reported.add(item)
+            self._config.hook.pytest_runtest_protocol(item=item, nextitem=self._placeholder)
             if session.shouldfail or session.shouldstop:
                 with self._captured():
                     self._runs.stop()
                 return
 
-    def _undisturbed(self) -> AbstractContextManager[object]:
-        return self._aside if self._capture else nullcontext()
+    def _separate_other_output(self) -> AbstractContextManager[object]:
+        return self._other_output if self._capture else nullcontext()
 
     @property
     def _capture(self) -> Any:
-        """What captures output, where any is captured."""
+        """pytest's capture manager; None if output is not captured."""
         capture: Any = self._config.pluginmanager.getplugin("capturemanager")
         return capture if capture and capture.is_globally_capturing() else None
 
@@ -148,7 +132,7 @@ class Scenarios:
 
     @contextmanager
     def _captured(self) -> Iterator[None]:
-        """Capture what the code of scenarios prints between items, where pytest captures nothing."""
+        """Capture output of scenario code between items, when pytest does not capture."""
         capture = self._capture
         if capture is None:
             yield
@@ -158,87 +142,88 @@ class Scenarios:
             yield
         finally:
             capture.suspend_global_capture(in_=False)
-            self._aside.said += capture.read_global_capture()
+            self._other_output.said += capture.read_global_capture()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[Any]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Say what the scenario's result says."""
+        """Put the scenario's result into pytest's report."""
         if self._reporting and self._capture:
-            self._aside.keep()
+            self._other_output.keep()
         report = yield
         if isinstance(item, ScenarioItem):
             dress(report, item, call)
-            if self._reporting:  # of whatever ran beside this item
-                self._aside.said += [text for _, text in report.sections]
+            if self._reporting:  # output of other scenarios
+                self._other_output.said += [text for _, text in report.sections]
                 report.sections.clear()
                 item._report_sections.clear()
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """End what is under way: after Ctrl-C, or where another test ended the session."""
-        # After a second Ctrl-C the exit status is still what it was before the first one.
+        """Stop the run after Ctrl-C, or if another test ended the session."""
+        # A second Ctrl-C leaves the exit status as it was before the first one.
         meant = session.shouldfail or session.shouldstop or hasattr(self._config, "workerinput")
         try:
             self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not meant)
         except KeyboardInterrupt:
-            self._aloud("agentest: interrupted again, so pytest waits no longer; servers end without it")
+            self._terminal("agentest: interrupted again, so pytest waits no longer; servers end without it")
         self._notes += self._runs.notes
-        self._notes += [row for run in self._runs.ended for row in _rows(run)]
+        self._notes += [row for run in self._runs.ended for row in _warnings(run)]
         self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
         self._incomplete |= self._runs.incomplete
         self._commands += self._runs.commands
         if (output := getattr(self._config, "workeroutput", None)) is not None:
-            output[_OUTPUT] = {
+            output[_WORKER_OUTPUT] = {
                 "notes": self._notes,
                 "unclaimed": self._unclaimed,
-                "said": self._aside.said,
+                "said": self._other_output.said,
                 "commands": self._commands,
                 "incomplete": self._incomplete,
             }
         elif (self._unclaimed or self._incomplete) and session.exitstatus == pytest.ExitCode.OK:
-            # Nobody knows whose ban such a call broke, or a report is missing that somebody waits for.
+            # Fail the session: a call could not be assigned to a scenario, or a requested report is
+            # missing.
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_unconfigure(self) -> None:
-        """Say no more."""
-        self._aloud.close()
+        """Close the terminal output."""
+        self._terminal.close()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker of pytest-xdist has to tell."""
-        told = getattr(node, "workeroutput", {}).get(_OUTPUT, {})
-        self._notes += told.get("notes", ())
-        self._unclaimed += told.get("unclaimed", ())
-        self._aside.said += told.get("said", ())
-        self._commands += told.get("commands", ())
-        self._incomplete |= told.get("incomplete", False)
+        """Collect the notes and output of a pytest-xdist worker."""
+        worker_output = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
+        self._notes += worker_output.get("notes", ())
+        self._unclaimed += worker_output.get("unclaimed", ())
+        self._other_output.said += worker_output.get("said", ())
+        self._commands += worker_output.get("commands", ())
+        self._incomplete |= worker_output.get("incomplete", False)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Give all scenarios to one worker, so that they are one run."""
+        """Assign all scenarios to one worker, so that they are one run."""
         from agentest.pytest_plugin.xdist import scheduler
 
         return scheduler(config, log, lambda path: self.project.has(config.rootpath / path))
 
     def pytest_report_header(self) -> str:
-        """Which configuration counts, whom it tests, and who answers for the models."""
+        """Return the header line: the configuration and the models."""
         prepared = self.project.models
         models = dict.fromkeys(name for name in prepared.model_names.values() if name)
-        asked = f"model {', '.join(models)}" if models else "offline: no model is asked"
+        model_text = f"model {', '.join(models)}" if models else "offline: no model is asked"
         shown = bestrelpath(self._config.rootpath, self.project.loaded.path)
-        return f"agentest: {shown}, {asked}"
+        return f"agentest: {shown}, {model_text}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Tell what concerns the run as a whole."""
+        """Print notes that concern the whole run."""
         failed = any(terminalreporter.stats.get(kind) for kind in ("failed", "error"))
         rows = [*dict.fromkeys(self._notes), *self._unclaimed]
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
-        if failed and (said := "".join(self._aside.said)):
+        if failed and (said := "".join(self._other_output.said)):
             terminalreporter.section("agentest: captured output of scenarios")
             terminalreporter.write(said)
         for command in self._commands:
@@ -247,7 +232,7 @@ class Scenarios:
 
 
 def dress(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any]) -> None:
-    """Have the report of a step say what the scenario's result says."""
+    """Put the scenario's result into the report of an item's phase."""
     result = item.result
     if result is None:
         return
@@ -261,14 +246,30 @@ def dress(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[A
     report.duration = _seconds(report, result)
 
 
+def _warnings(run: RunResult) -> Iterator[str]:
+    """Yield warnings that put the verdicts of a run in doubt."""
+    from agentest.report.phrases import questions
+
+    for each in questions(run):
+        yield f"warning: {each.head}"
+        yield from (f"  {row}" for row in each.rows())
+
+
+class _Placeholder(pytest.Item):
+    """Placeholder for the next item, because the order in which scenarios finish is unknown."""
+
+    def runtest(self) -> None:
+        """Do nothing; the item never runs."""
+
+
 def _seconds(report: pytest.TestReport, result: ScenarioResult) -> float:
-    """The scenario's time belongs to the step that tells its outcome."""
+    """Return the scenario's duration for the phase that reports its outcome, and 0 for other phases."""
     telling = "call" if result.verdict.status in (Status.PASSED, Status.FAILED) else "setup"
     return result.duration_ms / 1000 if report.when == telling else 0.0
 
 
 def _shown(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
-    """The console's lines as a native traceback: pytest-xdist can send it, and JUnit finds its message."""
+    """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
     place = ReprFileLocation(str(item.path), result.line, _headline(result))
@@ -276,7 +277,7 @@ def _shown(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
 
 
 def _headline(result: ScenarioResult) -> str:
-    """Why it did not pass, in a row."""
+    """Return the first reason why the scenario did not pass, in one line."""
     messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
     more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
     return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)

@@ -1,4 +1,4 @@
-"""With pytest-xdist: all scenarios go to one worker, where they are one run with one server of the agent."""
+"""pytest-xdist support: one worker gets all scenarios, so that they are one run with one agent server."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeScheduling
 
 
-class _One(LoadScopeScheduling):
-    """Spreads tests one by one, as `--dist load` does."""
+class _OneByOne(LoadScopeScheduling):
+    """Distribute tests one by one, as `--dist load` does."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid
 
 
 _BY_DIST: dict[str, type[LoadScopeScheduling]] = {
-    "load": _One,
-    "worksteal": _One,
+    "load": _OneByOne,
+    "worksteal": _OneByOne,
     "loadscope": LoadScopeScheduling,
     "loadfile": LoadFileScheduling,
     "loadgroup": LoadGroupScheduling,
@@ -26,17 +26,19 @@ _BY_DIST: dict[str, type[LoadScopeScheduling]] = {
 
 
 def scheduler(config: pytest.Config, log: Any, is_scenario: Callable[[str], bool]) -> Any:
-    """What spreads the tests over workers; None: pytest-xdist decides (`--dist each` runs all everywhere).
+    """Return the scheduler; None to let pytest-xdist decide (`--dist each` runs everything on every worker).
 
     Args:
-        is_scenario: whether a path, relative to pytest's root, is a scenario file.
+        config: pytest's configuration.
+        log: the log of pytest-xdist.
+        is_scenario: returns True if a path, relative to pytest's root, is a scenario file.
     """
     base = _BY_DIST.get(config.getvalue("dist"))
     if base is None:
         return None
 
     class Together(base):  # type: ignore[misc, valid-type]
-        """The scheduler that the user wants, for everything but scenarios."""
+        """The user's scheduler, with all scenarios in one group."""
 
         def _split_scope(self, nodeid: str) -> str:
             if is_scenario(nodeid.partition("::")[0]):

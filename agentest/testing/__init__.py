@@ -1,10 +1,10 @@
-"""Agents and models that follow a script, to test scenarios, metrics and Agentest itself.
+"""Scripted agents and models, and running from Python, to test scenarios, metrics and Agentest itself.
 
     with ScriptedAgent([tool_call("check_availability", date="friday"), "Friday at 9 is free."]) as agent:
         result = run_scenarios([my_scenario], agent=agent, model=ScriptedModel(scores={"helpfulness": 4}))
     result.check()
 
-Nothing here asks a real model or leaves the machine.
+Scripted agents and models do not call a real model or leave the machine.
 """
 
 from agentest.config.agents.base import AnyAgent as AnyAgent

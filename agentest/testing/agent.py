@@ -1,4 +1,4 @@
-"""An agent that answers from a script, over real HTTP."""
+"""A scripted agent that serves real HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """An HTTP answer, byte for byte. With `close` the connection is cut after `body`."""
+    """A raw HTTP response. With `close`, the connection is cut after `body`."""
 
     body: bytes = b""
     status: int = 200
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
     content_length: int | None = None
-    """What the header claims; default: the truth."""
+    """Value of the header Content-Length; default: the actual length."""
     close: bool = False
 
 
 AgentAnswer = str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Raw
-"""A text; a tool call (`tool_call(…)`) or several; a whole message; or Raw."""
+"""A text, one or several tool calls (see `tool_call`), a whole message, or Raw."""
 
 
 def tool_call(name: str, /, **args: Any) -> dict[str, Any]:
-    """A tool call as a ScriptedAgent makes it. It gets its id when it is sent."""
+    """Return a tool call for the script of a ScriptedAgent. The agent adds the id when it sends the call."""
     return {"type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
 
 
@@ -37,11 +37,11 @@ class ScriptedAgent:
     """A chat-completions agent on loopback that answers from a script.
 
     Args:
-        script: answers in order, or a function from the request's JSON body to an answer. The place in a list
-            is the number of assistant messages in the request, so any number of conversations can go on at
-            once; after its end the last answer is repeated.
+        script: responses in order, or a function that maps a request's JSON body to a response. The position
+            in a list is the number of assistant messages in the request, so conversations can run
+            concurrently. After the end of the list, the last response is repeated.
 
-    `requests` are the bodies received, in order.
+    `requests` contains the received bodies in order.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ScriptedAgent:
 
     @property
     def endpoint(self) -> str:
-        """The URL to configure as the agent's endpoint."""
+        """The agent's URL, for the configuration key `endpoint`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1/chat/completions"
 
     def __enter__(self) -> Self:
@@ -70,12 +70,12 @@ class ScriptedAgent:
         self._thread.join()
 
     def answer(self, body: dict[str, Any]) -> AgentAnswer:
-        """The answer to a request."""
+        """Return the response to a request."""
         self.requests.append(body)
         if callable(self._script):
             return self._script(body)
-        said = sum(1 for message in body.get("messages", []) if message.get("role") == "assistant")
-        return self._script[min(said, len(self._script) - 1)]
+        replies = sum(1 for message in body.get("messages", []) if message.get("role") == "assistant")
+        return self._script[min(replies, len(self._script) - 1)]
 
 
 class _Server(ThreadingHTTPServer):
@@ -84,14 +84,14 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: clients that go away in the middle are what many tests are about."""
+        """Ignore the error: in many tests, clients close the connection on purpose."""
 
 
 def _handler_for(agent: ScriptedAgent) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
-        wbufsize = -1  # headers and body leave in one piece
+        wbufsize = -1  # send headers and body in one write
 
         def do_GET(self) -> None:
             self._send(Raw(b'{"status": "ok"}'))
@@ -115,7 +115,7 @@ def _handler_for(agent: ScriptedAgent) -> type[BaseHTTPRequestHandler]:
             self.close_connection = self.close_connection or raw.close
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: the test's own output is what counts."""
+            """Log nothing, to keep the test's own output readable."""
 
     return Handler
 

@@ -12,24 +12,25 @@ from agentest.domain.transcript import Usage
 from agentest.models.port import ChatReply, ChatRequest
 
 KEPT_ITS_ROLE = "kept its role"
-"""What a judge answers of a simulated user that did nothing against its role (`user.check`)."""
+"""Answer of the judge of `user.check` for a simulated user that followed its role."""
 STOP = "[[STOP]]"
-"""As a line of a ScriptedModel's user: the user ends the conversation."""
+"""A line in the script of a ScriptedModel's user that ends the conversation."""
 
 
 class ScriptedModel:
-    """A model that plays the user and judges, both from a script.
+    """A model that plays the user and the judges from a script.
 
     Args:
         user: the simulated user's lines by turn; STOP, or the end of the lines, ends the conversation.
-        scores: metric, or `criterion 1` and so on → value, or a function from the ChatRequest to a value. A
-            value may be a dict: it is sent with a reason. What is not named gets the best value. Where
-            several questions are asked at once, the request's key has turn and metric of each in its turn.
-        groups: what deduplication answers: a list of groups; default: one group for all, severity `high`.
-        answer: a function from the ChatRequest to the whole answer (a text, or a dict that is sent as JSON),
-            in place of all the others. It may raise what a ChatModel raises.
+        scores: maps a metric, or `criterion 1` and so on, to a value or to a function that takes the
+            ChatRequest and returns a value. A dict as a value is sent with a reason. Everything else gets the
+            best value. If a call contains several questions, the key of the request passed to the function
+            has the turn and metric of each question.
+        groups: groups of failures to return; default: one group with severity `high`.
+        answer: a function that takes the ChatRequest and returns the whole response: a text, or a dict to
+            send as JSON. It replaces all other arguments and can raise the errors of a ChatModel.
 
-    `requests` are the ChatRequests received, in order.
+    `requests` contains the received ChatRequests in order.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ScriptedModel:
         self._answer = answer
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """The scripted answer, with a usage of 100 and 20 tokens."""
+        """Return the scripted response, with a usage of 100 input and 20 output tokens."""
         self.requests.append(request)
         answer = (self._answer or self._by_role)(request)
         text = answer if isinstance(answer, str) else json.dumps(answer)
@@ -57,27 +58,31 @@ class ScriptedModel:
     def _by_role(self, request: ChatRequest) -> dict[str, Any]:
         if request.key.role == "user":
             return self._line(request.key.turn or 0)
-        if request.schema_name == "Causes":  # groups of different scenarios, each a cause of its own
+        if request.schema_name == "Causes":  # groups of different scenarios; each stays a separate cause
             return {"causes": [{"title": id, "groups": [id]} for id in _ids(request)]}
         if request.key.role == "dedup":
             return {"groups": self._groups if self._groups is not None else [_one_group(request)]}
         if request.key.metric == "batch":
-            return self._judged_together(request.schema, request)
-        return self._judged(request.key.metric or "", request)
+            return self._answer_batch(request.schema, request)
+        return self._answer_question(request.key.metric or "", request)
 
-    def _judged_together(self, form: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
-        """An answer with an object for each question, those about a turn in an object of their own."""
+    def _answer_batch(self, form: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
+        """Answer a call with several questions; questions about a turn are in a nested object."""
         answer: dict[str, Any] = {}
         for name, inner in form["properties"].items():
             if name.startswith("turn_"):
-                of_turn = replace(request, key=replace(request.key, turn=int(name.removeprefix("turn_"))))
-                answer[name] = self._judged_together(_resolved(inner, request.schema), of_turn)
+                turn_request = replace(
+                    request, key=replace(request.key, turn=int(name.removeprefix("turn_")))
+                )
+                answer[name] = self._answer_batch(_resolved(inner, request.schema), turn_request)
             else:
                 metric = name.replace("criterion_", "criterion ")
-                answer[name] = self._judged(metric, replace(request, key=replace(request.key, metric=metric)))
+                answer[name] = self._answer_question(
+                    metric, replace(request, key=replace(request.key, metric=metric))
+                )
         return answer
 
-    def _judged(self, metric: str, request: ChatRequest) -> dict[str, Any]:
+    def _answer_question(self, metric: str, request: ChatRequest) -> dict[str, Any]:
         value = self._scores.get(metric, _best(metric))
         value = value(request) if callable(value) else value
         if isinstance(value, Mapping):
@@ -92,7 +97,7 @@ class ScriptedModel:
 
 
 def _resolved(form: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A part of a schema, or what it refers to."""
+    """Return a part of a schema after resolving its reference."""
     found: Mapping[str, Any] = schema["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
     return found
 
@@ -122,6 +127,5 @@ def _one_group(request: ChatRequest) -> dict[str, Any]:
 
 
 def _ids(request: ChatRequest) -> list[str]:
-    """The ids of what is to be grouped."""
     lines = request.messages[-1]["content"].split("\n")
     return [json.loads(line)["id"] for line in lines if line.startswith('{"id"')]

@@ -1,4 +1,7 @@
-"""Running scenarios from Python, against an agent and a model of one's own or those of a configuration."""
+"""Run scenarios from Python, with your own agent and model or those of a configuration.
+
+`run_scenarios` returns a `CheckedRun`; its `check` raises if a scenario did not pass.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,14 @@ from agentest.testing.agent import ScriptedAgent
 AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any] | AnyAgent
 ConfigLike = str | Path | Mapping[str, Any] | Config
 _SUFFIXES = frozenset(Path(name).suffix for name in NAMES)
-_WHO = Path("run_scenarios")
-"""Stands in errors where the name of a configuration file would."""
+_ERROR_PLACE = Path("run_scenarios")
+"""Replaces the path of a configuration in error messages."""
+_MAX_SCENARIOS_SHOWN = 20
+"""Maximum number of scenarios that an error shows in full."""
 
 
 def _ignore(_: Event) -> None:
-    """Ignore an event."""
+    """Default of `on_event`."""
 
 
 class NeverBegan(AgentestError):
@@ -60,7 +65,7 @@ def run_scenarios(
 ) -> CheckedRun:
     """Run scenarios in this process and return their results; see `arun_scenarios`.
 
-    Raises UsageError inside async code, too, where only that one can be awaited.
+    Raises UsageError inside async code, too, which must await `arun_scenarios`.
     """
     refuse_in_async_code("run_scenarios", "await arun_scenarios(…)")
 
@@ -73,7 +78,7 @@ def run_scenarios(
 
 
 def refuse_in_async_code(name: str, instead: str) -> None:
-    """Raise UsageError where waiting for a run would hold up an event loop."""
+    """Raise UsageError if the caller is async code, because waiting for a run would block its event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -95,23 +100,28 @@ async def arun_scenarios(
     stop: Stop | None = None,
     **settings: Any,
 ) -> CheckedRun:
-    """Run scenarios and return their results. Servers of agents are started, and ended with the run.
+    """Run scenarios and return their results. Servers of agents are started, and stopped after the run.
 
     Args:
+        scenarios: the scenarios to run.
         agent: a ScriptedAgent, an endpoint, a handler function, an agent object of a framework, the `agent`
-            section of a configuration as a mapping or an object, or the name of an agent of `config`
-            (default: its).
+            section of a configuration as a mapping or an object, or the name of an agent of `config`.
+            Default: the agent of `config`.
         config: the path of a configuration file or of its folder, or a configuration as a mapping or object.
-        model: plays the user and judges: a model, or a name such as `openai/gpt-5-mini`. Default: what the
-            configuration says; without any, the run is offline.
+        model: plays the user and judges: a model, or a name such as `openai/gpt-5-mini`. Default: the models
+            of the configuration; without any, the run is offline.
+        options: options of the run, as on the command line.
         on_event: receives every event of the run.
-        stop: calling it stops the run.
-        settings: keys of the configuration, which count in place of those of `config`.
+        stop: stops the run when called.
+        settings: configuration keys that override those of `config`.
 
-    Raises UsageError for what cannot be run: its ConfigError says which key is wrong, and what was expected.
+    Raises UsageError if something cannot be run. Its subclass ConfigError names the key and the expected
+    value.
     """
-    asked = _Asked(agent=agent, config=config, model=model, options=options or Options(), settings=settings)
-    prepared = _prepared(tuple(scenarios), asked)
+    arguments = _Arguments(
+        agent=agent, config=config, model=model, options=options or Options(), settings=settings
+    )
+    prepared = _prepared(tuple(scenarios), arguments)
 
     def note(text: str) -> None:
         on_event(Noted(text))
@@ -122,100 +132,22 @@ async def arun_scenarios(
         emit=on_event,
         stop=stop or Stop(),
         on_note=note,
-        given=_given(model, prepared.loaded.config),
+        given=_opened_model(model, prepared.loaded.config),
     )
     for text in prepared.notes:
         note(text)
     return as_checked(await run_session(session))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What `run_scenarios` was called with."""
-
-    agent: AgentLike | None
-    config: ConfigLike | None
-    model: ChatModel | str | None
-    options: Options
-    settings: Mapping[str, Any]
-
-    @property
-    def named_agent(self) -> str | None:
-        """The agent, where it is the name of one of the configuration's."""
-        is_name = isinstance(self.agent, str) and "://" not in self.agent
-        return str(self.agent) if is_name and self.config is not None else None
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        """The keys that count in place of the configuration's."""
-        if self.agent is None or self.named_agent:
-            return dict(self.settings)
-        # What the configuration compares are variants of its own agent.
-        return {"agent": _agent_section(self.agent), "compare": [], **self.settings}
-
-
-def _prepared(scenarios: tuple[Scenario, ...], asked: _Asked) -> Prepared:
-    """The run, checked and ready to begin."""
-    loaded, root, environ = _configuration(asked)
-    request = Request(root, options=_options(asked))
-    plan = make_plan(loaded.config, Discovered(scenarios), request.options, root)
-    return prepared_for(request, loaded, plan, environ=environ)
-
-
-def _configuration(asked: _Asked) -> tuple[LoadedConfig, Path, dict[str, str]]:
-    """The configuration, what paths are relative to, and the environment in which models are looked up."""
-    if isinstance(asked.config, str | Path):
-        path = _config_file(Path.cwd() / asked.config)
-        return load(path, os.environ, asked.changes), path.parent, dict(os.environ)
-    if asked.config is None and asked.agent is None and "agent" not in asked.settings:
-        raise ConfigError(f"{_WHO}: which agent? Give one with agent=…, or a configuration with config=…")
-    if asked.config is not None and not isinstance(asked.config, Mapping | Config):
-        raise ConfigError(f"config: {asked.config!r} is neither a path nor a mapping nor a Config")
-    # Values of a test mean what they say: the environment's model is for `agentest run`, and may cost.
-    environ = {name: value for name, value in os.environ.items() if name != MODEL_VARIABLE}
-    values = with_changes(asked.config or {}, asked.changes, _WHO)
-    return load_values(values, str(_WHO), Path.cwd(), environ), Path.cwd(), environ
-
-
-def _config_file(path: Path) -> Path:
-    return find(path) if path.is_dir() else path
-
-
-def _options(asked: _Asked) -> Options:
-    """The options, with what is given beside them. Raises ConfigError."""
-    options = asked.options
-    if options.workers not in (None, 1) or options.engine not in (None, "local"):
-        raise ConfigError("options: run_scenarios runs in this process; leave `engine` and `workers` out")
-    if asked.named_agent:
-        options = replace(options, agent=asked.named_agent)
-    if isinstance(asked.model, str):
-        return replace(options, model=asked.model)
-    if asked.model is None:
-        return options
-    if not callable(getattr(asked.model, "complete", None)):
-        raise ConfigError(f"model: {asked.model!r} is neither a model's name nor an object with `complete`")
-    if options.tape:
-        raise ConfigError("options: `tape` is for configured models; leave it out, or `model`")
-    return replace(options, offline=True)  # no other model is looked for
-
-
-def _given(model: ChatModel | str | None, config: Config) -> tuple[Models, Ledger] | None:
-    """A model that is an object, ready to be asked, and the ledger of its calls."""
-    if model is None or isinstance(model, str):
-        return None
-    ledger = Ledger()
-    opened = scripted(model, ledger, Patience(retries=config.judge.retries))
-    return Models(opened, opened), ledger
-
-
 async def run_session(
     session: Session, starting: anyio.CancelScope | None = None, mode: Mode | None = None
 ) -> RunResult:
-    """Run what was prepared, with its servers; every error as it is.
+    """Execute a prepared run with its servers. Errors are raised without an exception group.
 
     Args:
-        starting: cancelled, it keeps the run from beginning, which raises NeverBegan.
-        mode: where conversations come from, and what is kept of them; default: the agents, and everything.
+        session: the run, with its events and stop function.
+        starting: cancel it to prevent the run from starting; the function then raises NeverBegan.
+        mode: source of conversations and how much to store; default: the agents, and everything.
     """
     outcome = Outcome()
     problem: Exception | None = None
@@ -224,7 +156,7 @@ async def run_session(
             await run_steps(session, mode or Mode(), outcome, starting or anyio.CancelScope(), tasks)
         except UsageError as error:
             problem = type(error)(session.prepared.loaded.redact(str(error)))
-        except Exception as error:  # noqa: BLE001 - kept: a task group would wrap it
+        except Exception as error:  # noqa: BLE001 - stored, because a task group would wrap it
             problem = error
         tasks.cancel_scope.cancel()
     if problem:
@@ -234,8 +166,137 @@ async def run_session(
     return outcome.result
 
 
+class ScenarioFailed(AgentestError, AssertionError):
+    """A scenario failed. `result` is the whole run."""
+
+    def __init__(self, message: str, result: RunResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class ScenarioErrored(AgentestError):
+    """A scenario is errored and none failed. Not an AssertionError, because there is no verdict.
+
+    `result` is the whole run.
+    """
+
+    def __init__(self, message: str, result: RunResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class CheckedRun(RunResult):
+    """The result of a run, with a check for tests."""
+
+    __slots__ = ()
+
+    def check(self) -> None:
+        """Raise unless every scenario passed, with the console report of those that did not.
+
+        Raises ScenarioFailed, an AssertionError; ScenarioErrored if no scenario failed; and
+        unittest.SkipTest, which pytest also handles, if every scenario was skipped.
+        """
+        __tracebackhide__ = True  # pytest shows the line of the test instead
+        status = run_status(self)
+        if status is Status.PASSED:
+            return
+        skipped = self.with_status(Status.SKIPPED)
+        if skipped and len(skipped) == len(self.scenarios) and not self.unclaimed:
+            raise SkipTest("; ".join(reason.message for each in skipped for reason in each.verdict.reasons))
+        kind = ScenarioFailed if status is Status.FAILED else ScenarioErrored
+        raise kind(_failure_report(self), self)
+
+
+def as_checked(result: RunResult) -> CheckedRun:
+    """Return the result as a CheckedRun."""
+    return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arguments:
+    """Arguments of `run_scenarios`."""
+
+    agent: AgentLike | None
+    config: ConfigLike | None
+    model: ChatModel | str | None
+    options: Options
+    settings: Mapping[str, Any]
+
+    @property
+    def named_agent(self) -> str | None:
+        """Name of the agent, if `agent` names one of the configuration."""
+        is_name = isinstance(self.agent, str) and "://" not in self.agent
+        return str(self.agent) if is_name and self.config is not None else None
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Keys that override those of the configuration."""
+        if self.agent is None or self.named_agent:
+            return dict(self.settings)
+        # `compare` lists variants of the configured agent, which is replaced.
+        return {"agent": _agent_section(self.agent), "compare": [], **self.settings}
+
+
+def _prepared(scenarios: tuple[Scenario, ...], arguments: _Arguments) -> Prepared:
+    """Return the validated run."""
+    loaded, root, environ = _configuration(arguments)
+    request = Request(root, options=_options(arguments))
+    plan = make_plan(loaded.config, Discovered(scenarios), request.options, root)
+    return prepared_for(request, loaded, plan, environ=environ)
+
+
+def _configuration(arguments: _Arguments) -> tuple[LoadedConfig, Path, dict[str, str]]:
+    """Return the configuration, the folder its paths are relative to, and the environment for models."""
+    if isinstance(arguments.config, str | Path):
+        path = _config_file(Path.cwd() / arguments.config)
+        return load(path, os.environ, arguments.changes), path.parent, dict(os.environ)
+    if arguments.config is None and arguments.agent is None and "agent" not in arguments.settings:
+        raise ConfigError(
+            f"{_ERROR_PLACE}: which agent? Give one with agent=…, or a configuration with config=…"
+        )
+    if arguments.config is not None and not isinstance(arguments.config, Mapping | Config):
+        raise ConfigError(f"config: {arguments.config!r} is neither a path nor a mapping nor a Config")
+    # A test must not silently use the paid model of the environment variable meant for `agentest run`.
+    environ = {name: value for name, value in os.environ.items() if name != MODEL_VARIABLE}
+    values = with_changes(arguments.config or {}, arguments.changes, _ERROR_PLACE)
+    return load_values(values, str(_ERROR_PLACE), Path.cwd(), environ), Path.cwd(), environ
+
+
+def _config_file(path: Path) -> Path:
+    return find(path) if path.is_dir() else path
+
+
+def _options(arguments: _Arguments) -> Options:
+    """Return the options combined with the other arguments. Raises ConfigError."""
+    options = arguments.options
+    if options.workers not in (None, 1) or options.engine not in (None, "local"):
+        raise ConfigError("options: run_scenarios runs in this process; leave `engine` and `workers` out")
+    if arguments.named_agent:
+        options = replace(options, agent=arguments.named_agent)
+    if isinstance(arguments.model, str):
+        return replace(options, model=arguments.model)
+    if arguments.model is None:
+        return options
+    if not callable(getattr(arguments.model, "complete", None)):
+        raise ConfigError(
+            f"model: {arguments.model!r} is neither a model's name nor an object with `complete`"
+        )
+    if options.tape:
+        raise ConfigError("options: `tape` is for configured models; leave it out, or `model`")
+    return replace(options, offline=True)  # prevents the configuration's models from being opened
+
+
+def _opened_model(model: ChatModel | str | None, config: Config) -> tuple[Models, Ledger] | None:
+    """Return the given model and the ledger of its calls; None if the model is not an object."""
+    if model is None or isinstance(model, str):
+        return None
+    ledger = Ledger()
+    opened = scripted(model, ledger, Patience(retries=config.judge.retries))
+    return Models(opened, opened), ledger
+
+
 def _agent_section(agent: AgentLike) -> Any:
-    """The `agent` section of a configuration. Raises ConfigError for what cannot be one."""
+    """Return the `agent` section of a configuration. Raises ConfigError if the value is not an agent."""
     if isinstance(agent, Mapping | AnyAgent):
         return agent
     if isinstance(agent, ScriptedAgent):
@@ -253,64 +314,14 @@ def _agent_section(agent: AgentLike) -> Any:
     )
 
 
-_SHOWN = 20
-"""How many scenarios an error shows whole."""
-
-
-class ScenarioFailed(AgentestError, AssertionError):
-    """A scenario failed. `result` is the whole run."""
-
-    def __init__(self, message: str, result: RunResult) -> None:
-        super().__init__(message)
-        self.result = result
-
-
-class ScenarioErrored(AgentestError):
-    """Nothing failed, and something could not be judged: no AssertionError, as nothing was found out.
-
-    `result` is the whole run.
-    """
-
-    def __init__(self, message: str, result: RunResult) -> None:
-        super().__init__(message)
-        self.result = result
-
-
-class CheckedRun(RunResult):
-    """The whole run, with a check."""
-
-    __slots__ = ()
-
-    def check(self) -> None:
-        """Raise unless every scenario passed, with what the console says of those that did not.
-
-        Raises ScenarioFailed, which is an AssertionError; ScenarioErrored where nothing failed; and
-        unittest.SkipTest, which pytest knows, too, where every scenario is skipped.
-        """
-        __tracebackhide__ = True  # pytest shows the test's line instead
-        status = run_status(self)
-        if status is Status.PASSED:
-            return
-        skipped = self.with_status(Status.SKIPPED)
-        if skipped and len(skipped) == len(self.scenarios) and not self.unclaimed:
-            raise SkipTest("; ".join(reason.message for each in skipped for reason in each.verdict.reasons))
-        kind = ScenarioFailed if status is Status.FAILED else ScenarioErrored
-        raise kind(_told(self), self)
-
-
-def as_checked(result: RunResult) -> CheckedRun:
-    """The same result, with a check."""
-    return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
-
-
-def _told(result: RunResult) -> str:
-    """What the console says of the scenarios that did not pass."""
+def _failure_report(result: RunResult) -> str:
+    """Return the console report of the scenarios that did not pass."""
     short = [each for each in result.scenarios if each.verdict.status in (Status.FAILED, Status.ERRORED)]
     of = f"{len(short)} of {len(result.scenarios)} scenarios did not pass"
     rows = [of if result.scenarios else "no scenario was run"]
     rows += [warning.message for warning in result.unclaimed]
-    rows += _blocks(short[:_SHOWN], several_agents=len(result.agents) > 1)
-    rows += [f"… {len(short) - _SHOWN} more"] if len(short) > _SHOWN else []
+    rows += _blocks(short[:_MAX_SCENARIOS_SHOWN], several_agents=len(result.agents) > 1)
+    rows += [f"… {len(short) - _MAX_SCENARIOS_SHOWN} more"] if len(short) > _MAX_SCENARIOS_SHOWN else []
     return "\n".join(rows)
 
 

@@ -1,1 +1,1 @@
-"""The server of `agentest ui`: thin routes over what other rooms do."""
+"""The web server of `agentest ui`: routes that call the other packages."""

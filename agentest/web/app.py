@@ -1,4 +1,4 @@
-"""The server's routes, and its life."""
+"""The web server of `agentest ui`: its routes, error responses and lifetime."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ from agentest.web.runs import add_runs, add_saved
 from agentest.web.talk import add_talks
 
 _THREADS = 32
-"""What is read at once. By itself Python takes a few more than there are processors: as many searches through
-large runs would hold up everything else."""
+"""Number of threads for file reads.
+
+Python's default is a few more than the number of CPUs, so a few
+searches in large runs would block everything.
+"""
 _END_S = 1.0
-"""How long the server's end waits for requests that are being answered."""
+"""Seconds that a shutdown waits for requests in progress."""
 _MAX_BODY_BYTES = 60_000_000
-"""A case may hold files, and a set is saved as a whole where it is edited as a text."""
+"""A case can contain files, and editing a set as text sends the whole set."""
 
 PARTS: tuple[Callable[[web.Application], None], ...] = (
     add_runs,
@@ -50,23 +53,29 @@ PARTS: tuple[Callable[[web.Application], None], ...] = (
     add_labels,
     add_comparisons,
 )
-"""What adds its routes to the application, and what ends with it."""
+"""Functions that add routes to the application, and close their resources when it shuts down."""
 
 
 _STATUS: Mapping[type[Exception], int] = {Missing: 404, NotNow: 409, ChangedOnDisk: 409, UsageError: 400}
-"""What is wrong with a request → what is answered; the first that fits."""
+"""Maps an error to its HTTP status; the first matching class counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A server that answers."""
+    """A running server."""
 
     address: str
-    """The first address, with its token."""
+    """The URL to open first, with the token."""
 
 
 def make_app(project: Project, guard: Guard, connections: Connections | None = None) -> web.Application:
-    """The server's application."""
+    """Create the application with all routes.
+
+    Args:
+        project: the project to show.
+        guard: checks every request.
+        connections: tracks open connections.
+    """
     noted = (connections or Connections()).middleware()
     app = web.Application(
         middlewares=[guard.middleware(), noted, errors_as_json], client_max_size=_MAX_BODY_BYTES
@@ -82,7 +91,7 @@ def make_app(project: Project, guard: Guard, connections: Connections | None = N
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What is wrong with a request, as the page shows it."""
+    """Turn errors of handlers into JSON responses that the page can show."""
     try:
         return await handler(request)
     except tuple(_STATUS) as error:
@@ -91,8 +100,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPException as error:
         return answered({"error": error.reason}, error.status)
     except ConnectionError:
-        raise  # the page has gone
-    except Exception as error:  # noqa: BLE001 - one request may fail; the page says so, and others go on
+        raise  # the page closed the connection
+    except Exception as error:  # noqa: BLE001 - one request can fail; the page shows the error, and the server continues
         what = Redactor(environment_secrets(os.environ)).error(f"{type(error).__name__}: {error}")
         tell(f"agentest ui: {request.method} {request.path}: an unexpected error: {what}")
         return answered({"error": f"an unexpected error: {what}"}, 500)
@@ -111,8 +120,8 @@ def _page_of(coat: Coat, guard: Guard) -> Handler:
     return answer
 
 
-def _quiet() -> logging.Logger:
-    """For what is no HTTP: anybody on the machine can send it, and would write on the user's terminal."""
+def _silent_logger() -> logging.Logger:
+    """Return a logger that drops messages, because any local program can cause them with invalid HTTP."""
     logger = logging.getLogger(__name__)
     logger.propagate = False
     logger.addHandler(logging.NullHandler())
@@ -123,17 +132,19 @@ def _quiet() -> logging.Logger:
 async def serving(
     project: Project, port: int, on_wait: Callable[[int], None] = lambda _: None
 ) -> AsyncIterator[Served]:
-    """The server at a port, until the block ends. Raises UsageError."""
+    """Run the server at a port until the block ends. Raises UsageError."""
     async with answering(project, Door.at(port), on_wait) as served:
         yield served
 
 
 @asynccontextmanager
 async def answering(project: Project, door: Door, on_wait: Callable[[int], None]) -> AsyncIterator[Served]:
-    """The server behind a door that is open, until the block ends.
+    """Run the server on open sockets until the block ends.
 
     Args:
-        on_wait: is told how many runs the end waits for.
+        project: the project to show.
+        door: the listening sockets and the guard.
+        on_wait: receives the number of runs that the shutdown waits for.
     """
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="agentest ui"))
@@ -141,7 +152,7 @@ async def answering(project: Project, door: Door, on_wait: Callable[[int], None]
     app = make_app(project, door.guard, connections)
     app[ON_WAIT] = on_wait
     runner = web.AppRunner(
-        app, access_log=None, logger=_quiet(), shutdown_timeout=_END_S, auto_decompress=False
+        app, access_log=None, logger=_silent_logger(), shutdown_timeout=_END_S, auto_decompress=False
     )
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""Routes of evaluation sets: what there is, and edits of it."""
+"""Routes for evaluation sets: list, read and edit cases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_cases(app: web.Application) -> None:
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """All of them."""
+    """Return the routes."""
     return (
         web.get("/api/cases", _route(_list)),
         web.get("/api/cases/case", _route(_case)),
@@ -51,7 +51,7 @@ def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
         try:
             return answered(await answer(request))
         except ChangedOnDisk as error:
-            return answered(await _in_thread(_conflict, error), status=409)
+            return answered(await _in_thread(_conflict_json, error), status=409)
         except NotAccepted as error:
             refusal = {"error": str(error), "problems": _problems(error.troubles)}
             return answered(refusal, status=422)
@@ -61,18 +61,18 @@ def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 async def _list(request: web.Request) -> Json:
     found = await _in_thread(listing, _editor(request).project)
-    return {"notes": found.notes, "sets": [_shown_set(each) for each in found.sets]}
+    return {"notes": found.notes, "sets": [_set_json(each) for each in found.sets]}
 
 
 async def _case(request: web.Request) -> Json:
-    name, eval_id = _asked(request, "file"), _asked(request, "id")
-    return await _in_thread(_opened, _editor(request), name, eval_id)
+    name, eval_id = _query_text(request, "file"), _query_text(request, "id")
+    return await _in_thread(_open_case, _editor(request), name, eval_id)
 
 
 async def _save(request: web.Request) -> Json:
     body = await body_of(request)
     save = partial(_editor(request).save, text_of(body, "file"), text_of(body, "version"))
-    return _done(await _in_thread(save, text_of(body, "id"), _draft(body)))
+    return _done_json(await _in_thread(save, text_of(body, "id"), _draft(body)))
 
 
 async def _add(request: web.Request) -> Json:
@@ -81,7 +81,7 @@ async def _add(request: web.Request) -> Json:
     if place is not None and type(place) is not int:
         raise UsageError("`place` must be a whole number")
     add = partial(_editor(request).add, text_of(body, "file"), text_of(body, "version"))
-    return _done(await _in_thread(add, _draft(body), place))
+    return _done_json(await _in_thread(add, _draft(body), place))
 
 
 async def _copy(request: web.Request) -> Json:
@@ -92,7 +92,7 @@ async def _copy(request: web.Request) -> Json:
     def copied() -> Done:
         return editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id))
 
-    return _done(await _in_thread(copied))
+    return _done_json(await _in_thread(copied))
 
 
 async def _remove(request: web.Request) -> Json:
@@ -103,7 +103,7 @@ async def _remove(request: web.Request) -> Json:
 
 
 async def _check(request: web.Request) -> Json:
-    """What the reader says of a case that is not written yet. `id` null: of a new one."""
+    """Validate an unsaved case. `id` is null for a new case."""
     body = await body_of(request)
     eval_id = text_if_any(body, "id")
     check = partial(_editor(request).check, text_of(body, "file"))
@@ -113,19 +113,19 @@ async def _check(request: web.Request) -> Json:
 async def _create(request: web.Request) -> Json:
     body = await body_of(request)
     create = partial(_editor(request).create, text_of(body, "file"), _draft(body))
-    return _done(await _in_thread(create, time.time()))
+    return _done_json(await _in_thread(create, time.time()))
 
 
 async def _text(request: web.Request) -> Json:
-    """A file as a text; one that is not there yet is empty and has no version."""
-    return await _in_thread(_file_text, _editor(request), _asked(request, "file"))
+    """Return a file as text. A file that does not exist yet is empty and has no version."""
+    return await _in_thread(_file_text, _editor(request), _query_text(request, "file"))
 
 
 async def _save_text(request: web.Request) -> Json:
     body = await body_of(request)
     version = text_if_any(body, "version")
     save = partial(_editor(request).save_text, text_of(body, "file"), version)
-    return _shown_text(await _in_thread(save, text_of(body, "text")))
+    return _text_json(await _in_thread(save, text_of(body, "text")))
 
 
 def _editor(request: web.Request) -> Editor:
@@ -138,10 +138,10 @@ def _editor(request: web.Request) -> Editor:
 def _file_text(editor: Editor, name: str) -> Json:
     if not editor.project.file(name).exists():
         return {"file": name, "version": None, "text": ""}
-    return _shown_text(editor.read(name))
+    return _text_json(editor.read(name))
 
 
-def _opened(editor: Editor, name: str, eval_id: str) -> Json:
+def _open_case(editor: Editor, name: str, eval_id: str) -> Json:
     try:
         file = editor.open(name)
     except UsageError as error:
@@ -151,14 +151,14 @@ def _opened(editor: Editor, name: str, eval_id: str) -> Json:
         notes, readable = editor.check(name, eval_id, Draft(text=file.shown(place))).notes, True
     except NotAccepted as error:
         notes, readable = error.troubles, False
-    return {**_shown_case(file, place, notes), "readable": readable}
+    return {**_case_json(file, place, notes), "readable": readable}
 
 
-def _done(done: Done) -> Json:
-    return _shown_case(done.file, done.place, done.notes)
+def _done_json(done: Done) -> Json:
+    return _case_json(done.file, done.place, done.notes)
 
 
-def _shown_set(found: ListedSet) -> Json:
+def _set_json(found: ListedSet) -> Json:
     return {
         "file": found.name,
         "setId": found.set_id,
@@ -173,8 +173,8 @@ def _shown_set(found: ListedSet) -> Json:
     }
 
 
-def _shown_case(file: SetFile, place: int, notes: Sequence[Trouble]) -> Json:
-    """A case as the page edits it: its value, and its text for who rather writes that."""
+def _case_json(file: SetFile, place: int, notes: Sequence[Trouble]) -> Json:
+    """Return a case for editing, as a value and as text."""
     return {
         "file": file.content.name,
         "version": file.content.version,
@@ -187,13 +187,13 @@ def _shown_case(file: SetFile, place: int, notes: Sequence[Trouble]) -> Json:
     }
 
 
-def _shown_text(content: Content) -> Json:
+def _text_json(content: Content) -> Json:
     text = content.text.replace("\r\n", "\n")
     return {"file": content.name, "version": content.version, "text": text}
 
 
-def _conflict(error: ChangedOnDisk) -> Json:
-    """What the file holds now, so that the page can show what has changed."""
+def _conflict_json(error: ChangedOnDisk) -> Json:
+    """Return the file's current content, so that the page can show what changed."""
     answer: Json = {"error": str(error), "version": None, "text": None, "cases": []}
     if error.found is None:
         return answer
@@ -220,7 +220,7 @@ def _page_keys(trouble: Trouble) -> list[str | int] | None:
 
 
 def _draft(body: Json) -> Draft:
-    """The case of a request: a value under `case`, or a text of JSON under `text`."""
+    """Read the case of a request: a value under `case`, or JSON text under `text`."""
     if isinstance(body.get("text"), str):
         return Draft(text=body["text"])
     if "case" not in body:
@@ -228,12 +228,12 @@ def _draft(body: Json) -> Draft:
     return Draft(value=body["case"])
 
 
-def _asked(request: web.Request, key: str) -> str:
+def _query_text(request: web.Request, key: str) -> str:
     if key not in request.query:
         raise UsageError(f"`{key}` is missing in the address")
     return request.query[key]
 
 
 async def _in_thread(work: Callable[..., _T], *arguments: Any) -> _T:
-    """Work with files, which the server does not wait for: it answers others meanwhile."""
+    """Run file access in a thread, so that the server keeps answering other requests."""
     return await asyncio.to_thread(work, *arguments)

@@ -1,4 +1,4 @@
-"""What the page wants run, as the words of a command line. Nothing that it says becomes an option."""
+"""Turn requests of the page into command lines. No value from the page can become an option."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPTIONS = {"kind", "agent", "conversations", "offline", "failFast"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A command: `run` or `eval`, its options, and what it is about."""
+    """A command to run: `run` or `eval`, its options and its targets."""
 
     command: str
     options: tuple[str, ...]
@@ -35,18 +35,18 @@ class Wanted:
     title: str
 
     def words(self, *more: str) -> list[str]:
-        """The command line, behind `agentest`. What is behind `--` is never an option."""
+        """Return the arguments after `agentest`. The targets follow `--`, so none is read as an option."""
         return [self.command, *more, *self.options, "--", *self.about]
 
 
 def wanted(given: Json, project: Project, runs: Runs) -> Wanted:
-    """What a request asks for. Raises UsageError that names the key."""
+    """Return the requested command. Raises UsageError that names the invalid key."""
     kind = given.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
         raise UsageError(f"`kind` must be one of {', '.join(_KEYS)}, found {kind!r:.80}")
     if unknown := sorted(set(given) - _KEYS[kind] - _OPTIONS):
         raise UsageError(f"{unknown[0][:80]!r} is no key of a {kind}")
-    made = {"run": _run, "eval": _evaluation, "rerun": _again}[kind](given, project, runs)
+    made = {"run": _run, "eval": _evaluation, "rerun": _rerun}[kind](given, project, runs)
     if len(made.about) > _MOST_PLACES or sum(map(len, made.words())) > _MOST_CHARS:
         raise UsageError(
             f"that is too much for one command line: choose whole files, or {_MOST_PLACES} at most"
@@ -92,8 +92,8 @@ def _with_cases(file: str, cases: Sequence[str]) -> str:
     return f"{file}:{','.join(cases)}"
 
 
-def _again(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
-    """The scenarios that did not pass in a run, by their exact names."""
+def _rerun(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
+    """Select the scenarios that did not pass in a run, by exact name."""
     name = given.get("run")
     if not isinstance(name, str):
         raise UsageError("`run` must be the id of a run")
@@ -108,7 +108,7 @@ def _again(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
     if (record and record.kind is RunKind.EVAL) or any("evalId" in each for each in failed):
         targets = tuple(_cases_of(failed, project.root))
         return Wanted(command="eval", options=_options(options, "--num-runs"), about=targets, title=title)
-    if any(not each["file"] for each in failed):  # of a run that was killed only their names are known
+    if any(not each["file"] for each in failed):  # a killed run stores only names for these
         names = tuple(f"--scenario=={each['name']}" for each in failed)
         given_options = (*_options(options, "--conversations"), *dict.fromkeys(names))
         return Wanted(command="run", options=given_options, about=(), title=title)
@@ -127,11 +127,11 @@ def _cases_of(failed: Sequence[Json], root: Path) -> Iterator[str]:
 
 
 def _options(given: Mapping[str, Any], times: str) -> tuple[str, ...]:
-    """The options of a command that are asked for; `times` is how it calls the number of conversations."""
-    return tuple(_said(given, times))
+    """Return the command-line options; `times` is the option for the number of conversations."""
+    return tuple(_option_words(given, times))
 
 
-def _said(given: Mapping[str, Any], times: str) -> Iterator[str]:
+def _option_words(given: Mapping[str, Any], times: str) -> Iterator[str]:
     if agent := given.get("agent"):
         if not isinstance(agent, str) or "://" in agent or "\0" in agent:
             raise UsageError(
@@ -159,13 +159,13 @@ def _texts(given: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _place(text: str, root: Path) -> str:
-    """A file of scenarios, or one scenario in it: FILE::NAME."""
+    """Return a scenario file, or one scenario in it (FILE::NAME), as a command-line argument."""
     path, separator, name = text.partition("::")
     return f"{_file(path, root, ('.py', ''))}{separator}{name}"
 
 
 def _file(given: object, root: Path, endings: Sequence[str]) -> str:
-    """A file or folder of the project, as it is written on a command line. Raises UsageError."""
+    """Return a file or folder of the project as a command-line argument. Raises UsageError."""
     if not isinstance(given, str) or not given or name_problem(given):
         raise UsageError(f"a file of the project is expected, found {given!r:.80}")
     path = Path(given)

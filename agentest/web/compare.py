@@ -1,4 +1,4 @@
-"""Routes of comparisons: two kept runs, or two agents of one, by the figures of `agentest compare`."""
+"""Routes for comparisons of two stored runs or two agents of one run, as in `agentest compare`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_comparisons(app: web.Application) -> None:
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """All of them."""
+    """Return the routes."""
     return (web.get("/api/compare", _compare),)
 
 
@@ -51,7 +51,7 @@ class _Run:
 
     @property
     def stamp(self) -> tuple[Path, str, tuple[int, int]]:
-        """Its file, its name, and what differs whenever the file does."""
+        """The file, the name, and values that change when the file does. Raises UsageError if it is gone."""
         try:
             found = self.file.stat()
         except OSError:
@@ -64,7 +64,7 @@ class _Run:
 
 
 class _Side(NamedTuple):
-    """What stands on one side; `agent`: whose part of the run, None: all of it."""
+    """One side of a comparison; `agent` limits it to one agent, None means all agents."""
 
     file: Path
     label: str
@@ -78,14 +78,15 @@ class _Side(NamedTuple):
 
 
 def answer(project: Project, *, of: str, base: str, new: str) -> Json:
-    """What there is to choose from, what is chosen, and what came of comparing it.
+    """Return the available runs and agents, the selected ones, and their comparison.
 
     Args:
-        of: the run whose agents may be compared; "": the latest.
-        base, new: two of its agents, or two runs; "": its first two agents, or else this run and the one
-            before it.
+        project: the project whose runs are compared.
+        of: run whose agents can be compared; "" for the latest.
+        base, new: two agents of that run, or two runs; "" for its first two agents, or else for this run and
+            the one before it.
 
-    What cannot be compared says why as `problem`.
+    If the comparison fails, `problem` contains the reason.
     """
     runs = _runs(project)
     shown: Json = {
@@ -105,51 +106,53 @@ def answer(project: Project, *, of: str, base: str, new: str) -> Json:
 
 
 def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
-    mine = _named(runs, of or (new if any(run.id == new for run in runs) else LATEST))
-    agents = mine.measured.agents
+    selected = _run_named(runs, of or (new if any(run.id == new for run in runs) else LATEST))
+    agents = selected.measured.agents
     if not (base or new) and len(agents) > 1:
         base, new = agents[:2]
-    base, new = _chosen(runs, mine, agents, base, new)
-    shown: Json = {"of": mine.id, "agents": list(agents), "base": base, "new": new}
+    base, new = _sides_or_defaults(runs, selected, agents, base, new)
+    shown: Json = {"of": selected.id, "agents": list(agents), "base": base, "new": new}
     shown["choices"] = _choices(runs, agents if len(agents) > 1 else ())
     between = Between.AGENTS if base in agents and new in agents else Between.RUNS
     try:
         if base == new:
             raise UsageError("both are the same: choose two that differ")
         if between is Between.AGENTS:
-            sides = [_Side(*mine.stamp, name) for name in (base, new)]
+            sides = [_Side(*selected.stamp, name) for name in (base, new)]
         else:
-            sides = [_Side(*_named(runs, name).stamp) for name in (base, new)]
+            sides = [_Side(*_run_named(runs, name).stamp) for name in (base, new)]
         comparison = _comparison(sides[0], sides[1], between)
     except UsageError as error:
         return {**shown, "between": str(between), "problem": str(error)}
     return {**shown, "between": str(between), "comparison": comparison}
 
 
-def _chosen(runs: Sequence[_Run], mine: _Run, agents: Sequence[str], base: str, new: str) -> tuple[str, str]:
-    """Both sides, where an address leaves one out."""
+def _sides_or_defaults(
+    runs: Sequence[_Run], selected: _Run, agents: Sequence[str], base: str, new: str
+) -> tuple[str, str]:
+    """Return both sides, with defaults if one is empty."""
     if base in agents or new in agents:
-        return base or _other(agents, new), new or _other(agents, base)
-    new = new or mine.id
-    named = next((run for run in runs if run.id == new), mine)
-    earlier = [run.id for run in sorted(runs, key=lambda run: not _alike(run, named)) if run.id < new]
-    return base or (earlier[0] if earlier else _other([run.id for run in runs], new)), new
+        return base or _first_other(agents, new), new or _first_other(agents, base)
+    new = new or selected.id
+    named = next((run for run in runs if run.id == new), selected)
+    earlier = [run.id for run in sorted(runs, key=lambda run: not _is_similar(run, named)) if run.id < new]
+    return base or (earlier[0] if earlier else _first_other([run.id for run in runs], new)), new
 
 
-def _alike(run: _Run, other: _Run) -> bool:
-    """Whether both were of as many scenarios, in the same way: such runs are compared first."""
+def _is_similar(run: _Run, other: _Run) -> bool:
+    """Return True if both runs have the same kind and size, so that they are compared by default."""
     if run.record is None or other.record is None:
         return False
     one, two = run.record, other.record
     return (one.kind, one.scenarios, one.partial) == (two.kind, two.scenarios, two.partial)
 
 
-def _other(names: Sequence[str], name: str) -> str:
-    """The first that is another one; "": there is none."""
+def _first_other(names: Sequence[str], name: str) -> str:
+    """Return the first other name; "" if there is none."""
     return next((each for each in names if each != name), "")
 
 
-def _named(runs: Sequence[_Run], name: str) -> _Run:
+def _run_named(runs: Sequence[_Run], name: str) -> _Run:
     if not runs:
         raise UsageError("no run is kept yet: start one, here or with agentest run")
     if name == LATEST:
@@ -163,7 +166,7 @@ def _named(runs: Sequence[_Run], name: str) -> _Run:
 
 
 def _runs(project: Project) -> list[_Run]:
-    """Those that can be read, the latest first."""
+    """Return the readable runs, latest first."""
     kept = [
         _Run(id=run.id, file=run.file, record=run.record)
         for run in reversed(kept_runs(project.output_dir))
@@ -176,13 +179,13 @@ def _runs(project: Project) -> list[_Run]:
 
 
 def _choices(runs: Sequence[_Run], agents: Sequence[str]) -> Json:
-    """What each side may be, and how it is called."""
-    every = [*((name, f"agent {name}") for name in agents), *((run.id, _told(run)) for run in runs)]
+    """Return the options of each side with their labels."""
+    every = [*((name, f"agent {name}") for name in agents), *((run.id, _label(run)) for run in runs)]
     return {"base": every, "new": every}
 
 
-def _told(run: _Run) -> str:
-    """A run in words: when it began, how it ended, of which commit it was."""
+def _label(run: _Run) -> str:
+    """Return the label of a run: start time, state, commit and id."""
     record = run.record
     if record is None:
         return run.id
@@ -194,13 +197,13 @@ def _told(run: _Run) -> str:
 
 @lru_cache(maxsize=4)
 def _comparison(base: _Side, new: _Side, between: Between) -> Json:
-    """It is asked for again with every transcript that is opened."""
+    """Cached, because the page requests it for every transcript that it opens."""
     return for_page(compared(base.measured, new.measured), between)
 
 
 @lru_cache(maxsize=4)
 def _measured(file: Path, label: str, written: tuple[int, int]) -> MeasuredRun:
-    """A run in numbers; `written` keeps what a file was before it changed from being taken for it."""
+    """Measure a run; `written` is part of the cache key, so that a changed file is read again."""
     del written
     result, record = run_of(read_results(file)), read_record(file.parent)
     partial = record is not None and record.partial

@@ -1,9 +1,9 @@
-"""Who may talk to the server: the page that this server gave out, in a browser of the user who started it.
+"""Access control: only this server's page may send requests, from the browser of the user who started it.
 
-Whoever is on the machine can connect to a port of loopback, and any web page can have a browser do so. So
-each request for data carries the token that only the first address has, in a header, which no foreign page
-can set; and names, by `Host` and `Origin`, this server. A cookie would be sent to every other port of this
-machine: the one that is set opens the empty page alone.
+All users on the machine can connect to a loopback port, and any web page can make a browser do so. Each
+request for data must therefore carry the token of the first address in a header, which other sites
+cannot set, and name this server in `Host` and `Origin`. A cookie is not enough, because browsers send it
+to all ports of the machine. The cookie set here opens only the empty page.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What every answer says to browsers."""
+"""Security headers of every response."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-_OURS = "this server answers to its own page alone"
+_WRONG_PAGE = "this server answers to its own page alone"
 _BODY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Lets requests pass or refuses them.
+    """Checks requests.
 
     Attributes:
-        port: where the server listens.
-        body_s: how long the body of a request may take to come.
+        port: the server's port.
+        body_s: seconds within which a request body must arrive.
     """
 
     port: int
@@ -49,17 +49,17 @@ class Guard:
 
     @property
     def address(self) -> str:
-        """The first address, for the user alone."""
+        """The URL to open first, for the user only."""
         return f"http://127.0.0.1:{self.port}/?token={self.token}"
 
     @property
     def cookie(self) -> tuple[str, str]:
-        """Name and value of what opens the empty page; the token cannot be had from it."""
+        """Name and value of the cookie that opens the empty page. The token cannot be derived from it."""
         value = hmac.new(self.token.encode(), b"page", hashlib.sha256).hexdigest()
         return f"agentest-page-{self.port}", value
 
     def middleware(self) -> Middleware:
-        """What stands before every handler."""
+        """Return the middleware that checks every request before its handler."""
 
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -69,43 +69,45 @@ class Guard:
                 refused = with_headers(json_refusal(refusal))
                 refused.force_close()
                 return refused
-            problem = await self._unread(request)
-            if problem is not None:  # a response of older aiohttp is an empty mapping, and so false
+            problem = await self._read_body(request)
+            if (
+                problem is not None
+            ):  # do not test for truth: older versions of aiohttp have empty responses that are false
                 return with_headers(problem)
             return with_headers(await handler(request))
 
         return guarded
 
     def _refusal(self, request: web.Request) -> str:
-        """Why a request is refused; "" where it is not."""
+        """Return the reason to refuse a request; "" if it is allowed."""
         callers = Callers(port=self.port)
         if callers.host_problem(request):
             return "this server answers to http://127.0.0.1 and http://localhost alone"
         if callers.origin_problem(request):
-            return _OURS
+            return _WRONG_PAGE
         if callers.site_problem(request) and not self._opened_by_link(request):
-            return _OURS
-        if not self._known(request):
+            return _WRONG_PAGE
+        if not self._is_known(request):
             return "open the address that `agentest ui` has printed: its token is missing here, or an old one"
         return ""
 
     def _opened_by_link(self, request: web.Request) -> bool:
-        """Whether a user has followed the printed address, as out of a terminal that is a web page itself."""
+        """Return True if the user followed the printed link, for example from a terminal in a web page."""
         navigates = request.headers.get("Sec-Fetch-Mode") == "navigate"
         whole = request.headers.get("Sec-Fetch-Dest") == "document"
         return request.method == "GET" and navigates and whole and self._has_token(request)
 
     def _has_token(self, request: web.Request) -> bool:
-        return request.path == "/" and _same(request.query.get("token", ""), self.token)
+        return request.path == "/" and _equal(request.query.get("token", ""), self.token)
 
-    def _known(self, request: web.Request) -> bool:
+    def _is_known(self, request: web.Request) -> bool:
         if request.path.startswith("/api/"):
-            return _same(request.headers.get("Authorization", ""), f"Bearer {self.token}")
+            return _equal(request.headers.get("Authorization", ""), f"Bearer {self.token}")
         name, value = self.cookie
-        return self._has_token(request) or _same(request.cookies.get(name, ""), value)
+        return self._has_token(request) or _equal(request.cookies.get(name, ""), value)
 
-    async def _unread(self, request: web.Request) -> web.Response | None:
-        """What to answer where the body is none that is taken, or never comes; it is kept for the handler."""
+    async def _read_body(self, request: web.Request) -> web.Response | None:
+        """Read the body; return a response if it has the wrong type or does not arrive in time."""
         if not request.can_read_body:
             return None
         if request.content_type != "application/json":
@@ -120,11 +122,11 @@ class Guard:
 
 
 def with_headers(response: web.StreamResponse) -> web.StreamResponse:
-    """The response with what every answer says to browsers."""
+    """Add the security headers to a response."""
     if not response.prepared:
         response.headers.update(HEADERS)
     return response
 
 
-def _same(given: str, wanted: str) -> bool:
+def _equal(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())

@@ -1,4 +1,4 @@
-"""Routes of what is started from the page: what there is to run, what it may cost, runs, and their end."""
+"""Routes for jobs started from the page: list what can run, estimate its cost, start and stop runs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _MOST_KEPT = 50
 _MOST_OUTPUT = 100_000
 _PIECE = 65_536
 _PIPE_S = 1.0
-"""How long a pipe is read whose writer has ended: what it has started may hold it open for ever."""
+"""Seconds to read a pipe after the process has ended. Its child processes may keep the pipe open forever."""
 _LOOK_S = 0.2
-_SHORT_S = 120.0
+_SHORT_COMMAND_S = 120.0
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 COMMAND = (sys.executable, "-P", "-m", "agentest")
 LISTING = (sys.executable, "-P", "-m", "agentest.web.listing")
 
-_ENDS: Mapping[int, str] = {
+_END_STATES: Mapping[int, str] = {
     ExitCode.PASSED: "passed",
     ExitCode.FAILED: "failed",
     ExitCode.ERRORED: "errored",
@@ -52,7 +52,7 @@ _ENDS: Mapping[int, str] = {
 
 
 class JobState(StrEnum):
-    """How far a job has come."""
+    """State of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -62,7 +62,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grace:
-    """For how many seconds a job may end by itself after SIGINT, and then after SIGTERM."""
+    """Seconds that a job gets to end after SIGINT, and then after SIGTERM."""
 
     interrupt_s: float = 10.0
     terminate_s: float = 3.0
@@ -70,7 +70,7 @@ class Grace:
 
 @dataclass(slots=True, kw_only=True)
 class Output:
-    """The end of what a command printed. `cut`: whether its begin is not kept."""
+    """The last part of a command's output. `cut` is True if the beginning was dropped."""
 
     cut: bool = False
     _pieces: deque[str] = field(default_factory=deque)
@@ -78,7 +78,7 @@ class Output:
     _decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _UTF8(errors="replace"))
 
     def add(self, printed: bytes) -> None:
-        """Keep what it printed, and not more than there is room for. A character may come in two pieces."""
+        """Append output and drop the oldest beyond the limit. A character can be split across two pieces."""
         text = self._decoder.decode(printed)
         self._pieces.append(text)
         self._size += len(text)
@@ -93,7 +93,7 @@ class Output:
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """A command. `run`: the run that it became."""
+    """A command in its own process; `run` is the id of the run that it started."""
 
     id: str
     wanted: Wanted
@@ -105,11 +105,11 @@ class Job:
     process: asyncio.subprocess.Process | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
-    """Held here, as an event loop holds its tasks but weakly."""
+    """A reference to the task, because an event loop references its tasks only weakly."""
 
     def shown(self) -> Json:
-        """As the page lists it."""
-        ended = None if self.status is None else _ENDS.get(self.status, "errored")
+        """Return the job as the page lists it."""
+        ended = None if self.status is None else _END_STATES.get(self.status, "errored")
         return {
             "id": self.id,
             "title": self.wanted.title,
@@ -122,7 +122,7 @@ class Job:
         }
 
     def whole(self) -> Json:
-        """With what it printed."""
+        """Return the job with its output."""
         return {**self.shown(), "output": self.output.text, "cut": self.output.cut}
 
 
@@ -130,16 +130,16 @@ class Jobs:
     """All jobs of a server.
 
     Args:
-        root: where commands run: the folder of the configuration.
-        config: the configuration, where the user has named one.
-        output_dir: where runs are kept.
+        root: working directory of commands: the folder of the configuration.
+        config: the configuration, if the user named one.
+        output_dir: folder of stored runs.
     """
 
     def __init__(
         self, root: Path, config: Path | None, output_dir: Path, *, grace: Grace | None = None
     ) -> None:
         self.changes = 0
-        """Grows with whatever happens to a job."""
+        """Counter that increases with every change to a job."""
         self._root, self._config, self._output_dir = root, config, output_dir
         self._grace = grace or Grace()
         self._jobs: dict[str, Job] = {}
@@ -148,14 +148,14 @@ class Jobs:
         self._closed = False
 
     def listed(self) -> list[Json]:
-        """The latest first."""
+        """Return all jobs, latest first."""
         return [job.shown() for job in reversed(self._jobs.values())]
 
     def get(self, id: str) -> Job | None:
         return self._jobs.get(id)
 
     def start(self, wanted: Wanted) -> Job:
-        """A new job. It waits while too many are running. Raises UsageError where too many wait."""
+        """Create a job, which waits while too many are running. Raises UsageError if too many wait."""
         waiting = sum(job.state is JobState.WAITING for job in self._jobs.values())
         if self._closed:
             raise UsageError("the server ends: nothing is started any more")
@@ -167,15 +167,15 @@ class Jobs:
         self._jobs[job.id] = job
         for old in [each for each in self._jobs.values() if each.state is JobState.ENDED][:-_MOST_KEPT]:
             del self._jobs[old.id]
-        job.task = asyncio.create_task(self._kept(job))
+        job.task = asyncio.create_task(self._run_when_free(job))
         self.changes += 1
         return job
 
-    async def _kept(self, job: Job) -> None:
+    async def _run_when_free(self, job: Job) -> None:
         try:
             async with self._places:
                 if job.state is JobState.WAITING:
-                    await self._held(job)
+                    await self._run_process(job)
         except OSError as error:
             job.output.add(f"agentest ui: the command cannot be started: {error}\n".encode())
             job.status = ExitCode.ERRORED
@@ -183,26 +183,26 @@ class Jobs:
             job.state = JobState.ENDED
             self.changes += 1
 
-    async def _held(self, job: Job) -> None:
-        process = await self._process(job.wanted.words(*self._configured), {JOB_VARIABLE: job.id})
-        stopped = job.state is not JobState.WAITING  # while its process was being made
+    async def _run_process(self, job: Job) -> None:
+        process = await self._process(job.wanted.words(*self._config_option), {JOB_VARIABLE: job.id})
+        stopped = job.state is not JobState.WAITING  # stopped while its process was being created
         job.process, job.state = process, JobState.RUNNING
         self.changes += 1
         if stopped:
             self.stop(job)
-        finding = asyncio.create_task(self._found(job))
+        finding = asyncio.create_task(self._wait_for_run(job))
         try:
             await self._read(process, job.output)
             job.status = process.returncode
         finally:
             finding.cancel()
-            self._end_of(process)
+            self._kill_group(process)
         job.run = job.run or await asyncio.to_thread(self._run_of, job.id)
         if job.stopping and (job.run is None or (process.returncode or 0) < 0):
-            job.status = ExitCode.INTERRUPTED  # before it could see to that itself
+            job.status = ExitCode.INTERRUPTED  # killed before it could set its own exit status
 
     @property
-    def _configured(self) -> tuple[str, ...]:
+    def _config_option(self) -> tuple[str, ...]:
         return (f"--config={self._config}",) if self._config else ()
 
     async def _process(
@@ -223,14 +223,14 @@ class Jobs:
         self._reaper.watch(process.pid)
         return process
 
-    def _end_of(self, process: asyncio.subprocess.Process) -> None:
-        """Whatever the command has left behind in its group goes with it."""
+    def _kill_group(self, process: asyncio.subprocess.Process) -> None:
+        """Kill the processes that the command has left in its process group."""
         signal_group(process.pid, signal.SIGKILL)
         if self._reaper and process.returncode is not None:
             self._reaper.forget(process.pid)
 
     async def _read(self, process: asyncio.subprocess.Process, output: Output) -> None:
-        """Keep what it prints until it has ended."""
+        """Store the output until the process ends."""
 
         async def read() -> None:
             assert process.stdout is not None
@@ -246,8 +246,8 @@ class Jobs:
         finally:
             reading.cancel()
 
-    async def _found(self, job: Job) -> None:
-        """Look for the run that says it is of this job."""
+    async def _wait_for_run(self, job: Job) -> None:
+        """Wait for the stored run that has this job's id."""
         while job.run is None:
             await asyncio.sleep(_LOOK_S)
             job.run = await asyncio.to_thread(self._run_of, job.id)
@@ -261,16 +261,16 @@ class Jobs:
         return None
 
     def stop(self, job: Job) -> None:
-        """Have it end: what is finished is kept. One that waits is not begun."""
+        """Stop a job; its finished conversations are stored. A waiting job never starts."""
         if job.state is JobState.WAITING:
             job.state, job.status = JobState.ENDED, ExitCode.INTERRUPTED
         elif job.state is JobState.RUNNING and job.process:
             job.state = JobState.STOPPING
-            job.stopping = asyncio.create_task(self._stopped(job.process))
+            job.stopping = asyncio.create_task(self._stop_process(job.process))
         self.changes += 1
 
-    async def _stopped(self, process: asyncio.subprocess.Process) -> None:
-        """As a terminal interrupts, then as a system ends, then for certain."""
+    async def _stop_process(self, process: asyncio.subprocess.Process) -> None:
+        """Send SIGINT, then SIGTERM, then SIGKILL, with a grace period after each of the first two."""
         waits = ((signal.SIGINT, self._grace.interrupt_s), (signal.SIGTERM, self._grace.terminate_s))
         for number, grace_s in waits:
             if process.returncode is None:
@@ -281,18 +281,18 @@ class Jobs:
         signal_group(process.pid, signal.SIGKILL)
 
     async def said(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
-        """Exit status and output of a command that runs nothing. Raises UsageError where it hangs."""
+        """Run a short command; return its exit status and output. Raises UsageError if it hangs."""
         process = await self._process(words, {}, program)
         output = Output()
         try:
-            await asyncio.wait_for(self._read(process, output), _SHORT_S)
+            await asyncio.wait_for(self._read(process, output), _SHORT_COMMAND_S)
         except TimeoutError:
             raise UsageError(
-                f"that took longer than {_SHORT_S:g} s and was ended: scenario files do something when they "
-                "are imported"
+                f"that took longer than {_SHORT_COMMAND_S:g} s and was ended: scenario files do something "
+                "when they are imported"
             ) from None
         finally:
-            self._end_of(process)
+            self._kill_group(process)
             await process.wait()
         return process.returncode or 0, output.text
 
@@ -301,7 +301,7 @@ class Jobs:
         return [job for job in self._jobs.values() if job.state in (JobState.RUNNING, JobState.STOPPING)]
 
     async def close(self) -> None:
-        """End all of them, and wait until they have."""
+        """Stop all jobs and wait until they have ended."""
         self._closed = True
         for job in self._jobs.values():
             self.stop(job)
@@ -315,11 +315,11 @@ class Jobs:
 
 JOBS: web.AppKey[Jobs] = web.AppKey("jobs", Jobs)
 ON_WAIT: web.AppKey[Callable[[int], None]] = web.AppKey("on_wait")
-"""Is told how many runs the end of the server waits for."""
+"""Receives the number of runs that the shutdown waits for."""
 
 
 def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
-    """Add the routes, and what ends the jobs with the server."""
+    """Add the routes, and stop the jobs when the server shuts down."""
     project = app[UI]
     app[JOBS] = jobs or Jobs(project.root, project.config, project.output_dir)
     app.add_routes(routes())
@@ -333,7 +333,7 @@ async def _close(app: web.Application) -> None:
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """All of them."""
+    """Return the routes."""
     return (
         web.get("/api/jobs", _list),
         web.post("/api/jobs", _start),
@@ -375,10 +375,10 @@ async def _start(request: web.Request) -> web.Response:
 
 
 async def _estimate(request: web.Request) -> web.Response:
-    """What a run may take and cost: `--dry-run` says it."""
-    asked, project = await _wanted(request), request.app[UI]
+    """Return the expected duration and cost of a run, as printed by `--dry-run`."""
+    job_command, project = await _wanted(request), request.app[UI]
     config = [f"--config={project.config}"] if project.config else []
-    status, text = await request.app[JOBS].said(asked.words("--dry-run", *config))
+    status, text = await request.app[JOBS].said(job_command.words("--dry-run", *config))
     return answered({"text": text, "exitStatus": status})
 
 
@@ -387,7 +387,7 @@ async def _scenarios(request: web.Request) -> web.Response:
 
 
 async def what_there_is(app: web.Application) -> Json:
-    """What there is to run. A process of its own imports the project's files: they may have changed."""
+    """Return what can run. A separate process imports the project's files, because they may have changed."""
     project = app[UI]
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"

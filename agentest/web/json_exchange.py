@@ -1,4 +1,4 @@
-"""What is said both ways: the JSON of requests and of answers, and server-sent events."""
+"""JSON of requests and responses, and server-sent events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STILL_HERE = b": still here\n\n"
 
 
 async def body_of(request: web.Request) -> Json:
-    """The JSON object that a request brings. Raises UsageError. `guard` has seen to its content type."""
+    """Read the JSON object in a request's body. Raises UsageError. `guard` has checked the content type."""
     try:
         body = from_json(await request.read(), allow_inf_nan=False)
     except ValueError as error:
@@ -28,7 +28,7 @@ async def body_of(request: web.Request) -> Json:
 
 
 def text_if_any(given: Mapping[str, Any], key: str) -> str | None:
-    """The text under a key; None: there is none. Raises UsageError where it is something else."""
+    """Return the text under a key; None if it is missing or null. Raises UsageError for other types."""
     value = given.get(key)
     if value is not None and not isinstance(value, str):
         raise UsageError(f"`{key}` must be a text, found {value!r:.80}")
@@ -36,7 +36,7 @@ def text_if_any(given: Mapping[str, Any], key: str) -> str | None:
 
 
 def text_of(given: Mapping[str, Any], key: str) -> str:
-    """The text under a key. Raises UsageError where there is none."""
+    """Return the text under a key. Raises UsageError if it is missing or not a text."""
     value = text_if_any(given, key)
     if value is None:
         raise UsageError(f"`{key}` is missing: a text is expected")
@@ -44,23 +44,23 @@ def text_of(given: Mapping[str, Any], key: str) -> str:
 
 
 def answered(value: object, status: int = 200) -> web.Response:
-    """A value as JSON, whatever characters are in it."""
+    """Return a JSON response with a value that can contain any characters."""
     return web.Response(body=encoded(value), status=status, content_type="application/json")
 
 
 async def answer_of(work: Callable[..., object], *args: Any) -> web.Response:
-    """What a function returns, as JSON. Both are made in a thread: files may be large, and so may it."""
+    """Call a function in a thread and return its result as a JSON response, which may be large."""
     body = await asyncio.to_thread(lambda: encoded(work(*args)))
     return web.Response(body=body, content_type="application/json")
 
 
 async def event_stream(request: web.Request) -> web.StreamResponse:
-    """The beginning of an answer that consists of events. Raises ConnectionError where the page has gone."""
+    """Start a response of server-sent events. Raises ConnectionError if the page closed the connection."""
     response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
     await response.prepare(request)
     return response
 
 
 async def tell_event(response: web.StreamResponse, event: Mapping[str, Any] | None) -> None:
-    """Send an event; None: only that the server is there. Raises ConnectionError where the page has gone."""
+    """Send an event; None sends a heartbeat. Raises ConnectionError if the page closed the connection."""
     await response.write(_STILL_HERE if event is None else b"data: " + encoded(event) + b"\n\n")

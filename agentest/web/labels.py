@@ -1,4 +1,4 @@
-"""Routes of labelling. What the judge said to a question is sent beside one's own answer, never before."""
+"""Routes for labelling. The judge's answer to a question is sent only after the person has answered it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def add_labels(app: web.Application) -> None:
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """All of them."""
-    desks = _Desks()
+    """Return the routes."""
+    requests = _LabelRequests()
     return (
-        web.get("/api/labels", desks.answering(_list)),
-        web.get("/api/labels/question", desks.answering(_question)),
-        web.post("/api/labels", desks.answering(_save)),
+        web.get("/api/labels", requests.answering(_list_questions)),
+        web.get("/api/labels/question", requests.answering(_question)),
+        web.post("/api/labels", requests.answering(_save)),
     )
 
 
@@ -65,11 +65,11 @@ Answering = Callable[[Desk, Mapping[str, Any]], Json]
 
 
 @dataclass(slots=True)
-class _Desks:
-    """Gathers conversations, and lets one request after another at the labels file.
+class _LabelRequests:
+    """Gathers conversations, and serializes access to the labels file.
 
-    The scenarios of a project are imported for it, so what was gathered last is kept: a list is always new,
-    its questions are of what it was made of.
+    Gathering imports the scenarios of the project, so the last result is cached. A new list gathers
+    again; questions use the result that their list was made from.
     """
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,13 +77,13 @@ class _Desks:
     files: dict[Path, LabelsFile] = field(default_factory=dict)
 
     def answering(self, answer: Answering) -> Handler:
-        """A handler of what is computed beside the event loop."""
+        """Return a handler that computes its response in a thread."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             given = request.query if request.method == "GET" else await body_of(request)
             async with self.turn:
-                gathered = await self._gathered(request.app, given, anew=answer is _list)
-                return await asyncio.to_thread(self._answered, request.app[UI], answer, given, gathered)
+                gathered = await self._gathered(request.app, given, anew=answer is _list_questions)
+                return await asyncio.to_thread(self._answer, request.app[UI], answer, given, gathered)
 
         return handle
 
@@ -93,7 +93,7 @@ class _Desks:
             self.last = path, await imported(app, _gathered, app[UI], path)
         return self.last[1]
 
-    def _answered(
+    def _answer(
         self, project: Project, answer: Answering, given: Mapping[str, Any], gathered: Gathered
     ) -> web.Response:
         file = _labels_file(project.root, _text(given, "file") or _FILE)
@@ -102,9 +102,9 @@ class _Desks:
         try:
             return answered(answer(desk, given))
         except AnsweredMeanwhile as error:
-            now = desk.opened(_asked_for(given))
-            said = f"{error} You said there: {_in_words(now.mine)}. Save again to replace it."
-            return answered({"error": said, "times": now.times}, status=409)
+            now = desk.opened(_question_of(given))
+            message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
+            return answered({"error": message, "times": now.times}, status=409)
         except LookupError:
             raise Missing("the run has no such question any more; load the page anew") from None
 
@@ -119,7 +119,7 @@ def _text(given: Mapping[str, Any], key: str) -> str:
 
 
 def _run(project: Project, name: str) -> Path:
-    """The file of a run that is kept. Raises UsageError."""
+    """Return the file of a stored run. Raises UsageError."""
     if name == LATEST and project.chosen:
         return project.chosen
     if name != LATEST and name not in {run.id for run in kept_runs(project.output_dir)}:
@@ -128,20 +128,20 @@ def _run(project: Project, name: str) -> Path:
 
 
 def _labels_file(root: Path, name: str) -> Path:
-    """A file of the project: the page writes nowhere else. Raises UsageError."""
+    """Return the path of a labels file inside the project's folder. Raises UsageError."""
     path = root / name
     if "\0" in name or path.suffix != ".jsonl" or not path.resolve().is_relative_to(root.resolve()):
         raise UsageError(f"labels file: expected a .jsonl file in the project's folder, found {name!r:.80}")
     return path
 
 
-def _list(desk: Desk, given: Mapping[str, Any]) -> Json:
-    """What is to be asked, and how far it is done."""
+def _list_questions(desk: Desk, given: Mapping[str, Any]) -> Json:
+    """Return the open questions and the progress."""
     labels = desk.labels()
     text = _text(given, "text")
     questions = desk.questions(_metrics(given), (text,) if text else ())
     mine = desk.answered(labels)
-    chosen = questions[: _most(given)]
+    chosen = questions[: _limit(given)]
     same, of = desk.agreement(chosen, labels)
     return {
         "file": desk.file.path.name,
@@ -155,7 +155,7 @@ def _list(desk: Desk, given: Mapping[str, Any]) -> Json:
                 "key": _key(each),
                 "name": (each.criterion or each.metric)
                 + ("" if each.turn is None else f", turn {each.turn}"),
-                "answer": _in_words(mine.get(each)),
+                "answer": _value_text(mine.get(each)),
             }
             for each in chosen
         ],
@@ -163,7 +163,7 @@ def _list(desk: Desk, given: Mapping[str, Any]) -> Json:
 
 
 def _key(question: Question) -> Json:
-    """What names a question in a request."""
+    """Return the values that identify a question in a request."""
     return asdict(question) | {"turn": "" if question.turn is None else question.turn}
 
 
@@ -172,7 +172,7 @@ def _name(question: Question) -> str:
     return what if question.turn is None else f"{what}, turn {question.turn}"
 
 
-def _in_words(label: Label | None) -> str | None:
+def _value_text(label: Label | None) -> str | None:
     return None if label is None else shown_value(label.value)
 
 
@@ -183,7 +183,7 @@ def _metrics(given: Mapping[str, Any]) -> tuple[str, ...]:
         raise UsageError(f"metric: {error}") from None
 
 
-def _most(given: Mapping[str, Any]) -> int:
+def _limit(given: Mapping[str, Any]) -> int:
     text = _text(given, "most") or "20"
     if not text.isdecimal() or not 1 <= int(text[:9]) <= _ASKED_AT_ONCE:
         raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {text!r:.20}")
@@ -191,10 +191,10 @@ def _most(given: Mapping[str, Any]) -> int:
 
 
 def _question(desk: Desk, given: Mapping[str, Any]) -> Json:
-    return _opened(desk.opened(_asked_for(given)))
+    return _opened_json(desk.opened(_question_of(given)))
 
 
-def _asked_for(given: Mapping[str, Any]) -> Question:
+def _question_of(given: Mapping[str, Any]) -> Question:
     turn = given.get("turn")
     try:
         metric = known_metric(_text(given, "metric"))
@@ -215,7 +215,7 @@ def _is_number(text: Any) -> bool:
 
 
 def _save(desk: Desk, given: Mapping[str, Any]) -> Json:
-    question = _asked_for(given)
+    question = _question_of(given)
     try:
         value = parsed_value(question.metric, given.get("value"))
     except ValueError as error:
@@ -230,10 +230,10 @@ def _save(desk: Desk, given: Mapping[str, Any]) -> Json:
         at=datetime.now().astimezone().isoformat(timespec="seconds"),
         note=_text(given, "note").strip()[:_NOTE_CHARS],
     )
-    return _opened(desk.keep(label, times))
+    return _opened_json(desk.keep(label, times))
 
 
-def _opened(opened: Opened) -> Json:
+def _opened_json(opened: Opened) -> Json:
     question, conversation = opened.question, opened.conversation
     choices = answers_to(question.metric)
     return {
@@ -247,21 +247,21 @@ def _opened(opened: Opened) -> Json:
         "known": [list(row) for row in known(conversation.background)],
         "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
         "times": opened.times,
-        "mine": _mine(opened.mine),
-        "judge": _judge(opened.judge),
+        "mine": _label_json(opened.mine),
+        "judge": _judge_json(opened.judge),
     }
 
 
-def _mine(label: Label | None) -> Json | None:
+def _label_json(label: Label | None) -> Json | None:
     if label is None:
         return None
     return {"value": label.value, "said": shown_value(label.value), "note": label.note, "at": label.at}
 
 
-def _judge(judge: Beside | None) -> Json | None:
+def _judge_json(judge: Beside | None) -> Json | None:
     if judge is None:
         return None
-    answer, said = judge.answer, {"sameSide": judge.same_side, "said": judge.said}
+    answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.said}
     if isinstance(answer, Unscored):
-        return said | {"value": None, "reason": answer.error}
-    return said | {"value": shown_value(answer.value), "reason": answer.reason}
+        return side | {"value": None, "reason": answer.error}
+    return side | {"value": shown_value(answer.value), "reason": answer.reason}

@@ -1,6 +1,6 @@
-"""Where the server listens, and the address that opens it: both are there before all that answers is loaded.
+"""Listening sockets and the address of the page. Both exist before the slow imports of the server.
 
-Who connects meanwhile waits in line.
+Clients that connect in the meantime wait in the listen queue.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Sockets of loopback that listen, and who may come in."""
+    """Listening loopback sockets and the guard that checks requests."""
 
     sockets: tuple[socket.socket, ...]
     guard: Guard
 
     @classmethod
     def at(cls, port: int) -> Self:
-        """At a port; 0: any that is free. Raises UsageError."""
-        sockets = _bound(port)
+        """Listen at a port; 0 means any free port. Raises UsageError."""
+        sockets = _loopback_sockets(port)
         return cls(sockets=tuple(sockets), guard=Guard(port=sockets[0].getsockname()[1]))
 
     def address(self, project: Project) -> str:
-        """The first address, with the token, and with the run that was named."""
+        """Return the URL to open first, with the token and the selected run."""
         chosen = Runs(project).chosen
         return self.guard.address + (f"#/run?of={chosen}" if chosen else "")
 
 
-def _bound(port: int) -> list[socket.socket]:
-    """Sockets of loopback and nothing else: `localhost` may mean either of the two addresses.
+def _loopback_sockets(port: int) -> list[socket.socket]:
+    """Open sockets on all loopback addresses and no others, because `localhost` can mean IPv4 or IPv6.
 
-    Were only one of them ours, somebody else on this machine could listen at the other.
+    If only one of them were ours, another user on this machine could listen on the other.
     """
     with ExitStack() as stack:
         sockets: list[socket.socket] = []
@@ -51,7 +51,7 @@ def _bound(port: int) -> list[socket.socket]:
                 sock = listening(family, host, sockets[0].getsockname()[1] if sockets else port)
             except OSError as error:
                 if sockets and error.errno != errno.EADDRINUSE:
-                    continue  # a machine without IPv6
+                    continue  # the machine has no IPv6
                 why = error.strerror or str(error)
                 raise UsageError(
                     f"--port {port}: cannot listen there ({why}); choose another, or 0 for any free one"

@@ -1,4 +1,4 @@
-"""What of a project can be run, written as JSON: a program, as listing imports the project's own code.
+"""List what can run in a project, as JSON. A separate program, because it imports the project's code.
 
 python -m agentest.web.listing OUTPUT ROOT [CONFIG]
 """
@@ -19,7 +19,7 @@ from agentest.support.json_text import Json, encoded
 
 
 def listing(root: Path, config: Path | None) -> Json:
-    """Scenarios, evaluation sets with their cases, agents, and what could not be loaded."""
+    """Return scenarios, evaluation sets with their cases, agents, and files that could not be loaded."""
     found: Json = {"scenarios": [], "agents": [], "problems": [], "notes": [], "error": ""}
     found["sets"] = list(_sets(root))
     try:
@@ -51,7 +51,7 @@ def _of(prepared: Prepared) -> Json:
 
 
 def _problems(prepared: Prepared) -> Iterator[Json]:
-    """What does not load, and what is skipped: neither disappears from the list without a word."""
+    """Yield scenarios that do not load or are skipped, so that the list shows them."""
     for entry in prepared.plan.entries:
         if isinstance(entry, ScenarioResult) and entry.verdict.status in (Status.ERRORED, Status.SKIPPED):
             reason = entry.verdict.reasons[0].message
@@ -65,7 +65,7 @@ def _problems(prepared: Prepared) -> Iterator[Json]:
 
 
 def _sets(root: Path) -> Iterator[Json]:
-    """The evaluation sets below a folder, each with its cases or with what the reader says of it."""
+    """Yield the evaluation sets below a folder, each with its cases or the error of the reader."""
     found = Project(root).find()
     yield from ({"file": "", "cases": [], "error": note} for note in found.notes)
     for path in found.files:
@@ -79,7 +79,7 @@ def _sets(root: Path) -> Iterator[Json]:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the listing to the file that is named first."""
+    """Write the listing to the file given as the first argument."""
     out, root = Path(arguments[0]), Path(arguments[1])
     out.write_bytes(encoded(listing(root, Path(arguments[2]) if arguments[2:] else None)))
 

@@ -1,7 +1,7 @@
-"""What the server tells by itself: server-sent events, a stream for the list of runs and one for each run.
+"""Server-sent events: one stream for the list of runs and one for each run.
 
-An event says that something has changed, and not what: whoever shows it asks for it again. Journals and
-folders are looked at a few times a second, so a run that was begun in a terminal is live, too.
+An event reports that something has changed, and the page then requests the data. Journals and folders
+are polled a few times per second, so runs that were started in a terminal are live, too.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from agentest.web.runs import RUNS
 _LOOK_S = 0.25
 _HEARTBEAT_S = 10.0
 _ROWS_A_SECOND = 4_000
-"""A run of more rows than this is told of less often: the page has to draw them all."""
+"""Runs with more rows than this are reported less often, because the page redraws all rows."""
 _MOST_WAIT_S = 5.0
 _STOP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """The open streams. `look_s`: how often there is a look at what may have changed."""
+    """The open streams. `look_s` is the interval in seconds between two checks for changes."""
 
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     look_s: float = _LOOK_S
     heartbeat_s: float = _HEARTBEAT_S
 
     async def pause(self, seconds: float) -> bool:
-        """Wait; whether the server goes on."""
+        """Wait; return False if the server shuts down."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.ending.wait(), seconds)
         return not self.ending.is_set()
@@ -46,7 +46,7 @@ STREAMS: web.AppKey[Streams] = web.AppKey("streams", Streams)
 
 
 def add_live(app: web.Application, streams: Streams | None = None) -> None:
-    """Add the routes, and what ends the streams with the server."""
+    """Add the routes, and end the streams when the server shuts down."""
     app[STREAMS] = streams or Streams()
     app.add_routes(routes())
     app.on_shutdown.append(_end)
@@ -57,20 +57,20 @@ async def _end(app: web.Application) -> None:
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """All of them."""
+    """Return the routes."""
     return (web.get("/api/events", _all), web.get("/api/runs/{run}/events", _run))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What there was to see: `events` as they are told where it differs from the last time."""
+    """A snapshot; its `events` are sent if it differs from the previous one."""
 
     mark: object
     events: tuple[Json, ...]
     over: bool = False
-    """Whether nothing more will come."""
+    """True if nothing can change any more."""
     wait_s: float = 0.0
-    """How long to wait at least before the next one."""
+    """Minimum seconds until the next snapshot."""
 
 
 async def _all(request: web.Request) -> web.StreamResponse:
@@ -82,7 +82,7 @@ async def _all(request: web.Request) -> web.StreamResponse:
             mark=(marks, jobs.changes), events=({"type": "changed", "mark": f"{hash(marks)}/{jobs.changes}"},)
         )
 
-    return await _streamed(request, look)
+    return await _stream_changes(request, look)
 
 
 async def _run(request: web.Request) -> web.StreamResponse:
@@ -98,22 +98,26 @@ async def _run(request: web.Request) -> web.StreamResponse:
             wait_s=min(runs.rows(name) / _ROWS_A_SECOND, _MOST_WAIT_S),
         )
 
-    return await _streamed(request, look)
+    return await _stream_changes(request, look)
 
 
-async def _streamed(request: web.Request, look: Callable[[], Look]) -> web.StreamResponse:
-    """Tell what `look` sees whenever it differs, until it is over, the page goes or the server ends."""
+async def _stream_changes(request: web.Request, look: Callable[[], Look]) -> web.StreamResponse:
+    """Send each changed snapshot, until it is final, the page disconnects or the server shuts down."""
     streams = request.app[STREAMS]
-    seen = await asyncio.to_thread(look)  # raises before anything is sent
+    seen = await asyncio.to_thread(look)  # raises errors before anything is sent
     response = await event_stream(request)
-    with suppress(ConnectionError, UsageError):  # an answer that has begun cannot become another one
-        await _tell(response, seen)
+    with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
+        await _send(response, seen)
         silent_s = 0.0
-        while not seen.over and not _gone(request) and await streams.pause(max(streams.look_s, seen.wait_s)):
+        while (
+            not seen.over
+            and not _is_disconnected(request)
+            and await streams.pause(max(streams.look_s, seen.wait_s))
+        ):
             now = await asyncio.to_thread(look)
             silent_s += max(streams.look_s, seen.wait_s)
             if now.mark != seen.mark:
-                await _tell(response, now)
+                await _send(response, now)
                 silent_s = 0.0
             elif silent_s >= streams.heartbeat_s:
                 await tell_event(response, None)
@@ -122,10 +126,10 @@ async def _streamed(request: web.Request, look: Callable[[], Look]) -> web.Strea
     return response
 
 
-def _gone(request: web.Request) -> bool:
+def _is_disconnected(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-async def _tell(response: web.StreamResponse, seen: Look) -> None:
+async def _send(response: web.StreamResponse, seen: Look) -> None:
     for event in seen.events:
         await tell_event(response, event)

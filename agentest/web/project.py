@@ -17,13 +17,13 @@ from agentest.support.function_threads import in_thread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """Where everything is.
+    """Paths of the project.
 
     Attributes:
-        root: the folder of the configuration.
-        config: the configuration; None: there is none, or the usual one.
-        output_dir: where runs are kept.
-        chosen: the run that the user named; None: the latest.
+        root: folder of the configuration.
+        config: the configuration; None for the default one, which may be missing.
+        output_dir: folder of stored runs.
+        chosen: the run that the user named; None for the latest.
     """
 
     root: Path
@@ -36,7 +36,7 @@ UI: web.AppKey[Project] = web.AppKey("project", Project)
 
 
 class Missing(UsageError):
-    """What was asked for is not there, or not any more: status 404."""
+    """The requested item does not exist or was deleted: HTTP status 404."""
 
 
 IMPORTS: web.AppKey[asyncio.Lock] = web.AppKey("imports", asyncio.Lock)
@@ -47,9 +47,9 @@ _T = TypeVar("_T")
 async def imported(
     app: web.Application, function: Callable[..., _T], *args: Any, limit_s: float = _IMPORT_S
 ) -> _T:
-    """What a function returns that imports the project's files. Raises UsageError where that hangs.
+    """Call a function that imports the project's files, in a thread. Raises UsageError if it hangs.
 
-    A function that hangs keeps a thread of its own, which does not hold up the server's end.
+    A function that hangs keeps its own thread, which does not block the shutdown.
     """
     async with app[IMPORTS]:
         try:

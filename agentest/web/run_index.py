@@ -1,4 +1,4 @@
-"""Runs as the page shows them: found by name, indexed once, followed while they are under way."""
+"""Stored runs for the page: find them by name, index their files once, and follow runs in progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentest.support.json_text import Json
 from agentest.web.project import Missing, Project
 
 CHOSEN = "chosen"
-"""What the page calls the run that `agentest ui RUN` named, where it is none of the kept ones."""
+"""Name of the run given to `agentest ui RUN`, if it is not a stored run."""
 _MOST_INDEXES = 4
 _MOST_HITS = 200
 UNDER_WAY = "under way"
@@ -32,11 +32,12 @@ RUNNING = "running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A run that the page asks for.
+    """A run that the page requested.
 
     Attributes:
-        file: what is read; None: nothing has been written yet.
-        kept: its folder; None: it lies elsewhere.
+        id: name of the run.
+        file: file to read; None if nothing has been written yet.
+        kept: folder of the stored run; None if the file is not in one.
     """
 
     id: str
@@ -45,29 +46,29 @@ class Found:
 
     @property
     def folder(self) -> Path | None:
-        """Where its other files may be."""
+        """Folder of the run's other files."""
         return self.kept.path if self.kept else self.file.parent if self.file else None
 
 
 class Runs:
-    """The runs of a project. Everything here takes its time: it is called in threads."""
+    """The runs of a project. Methods read files, so call them in threads."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._indexes: dict[Path, RunIndex] = {}
-        self._ended: dict[str, RunRecord] = {}
-        """Records that do not change any more."""
+        self._ended_records: dict[str, RunRecord] = {}
+        """Records of runs that have ended, which do not change."""
         self._lock = Lock()
 
     def close(self) -> None:
-        """Have all that reads end soon."""
+        """Make all reads in progress end soon."""
         with self._lock:
             for index in self._indexes.values():
                 index.close()
 
     @property
     def chosen(self) -> str | None:
-        """What the run is called that `agentest ui` was given; None: none was."""
+        """Name of the run given to `agentest ui`; None if none was given."""
         path = self._project.chosen
         if path is None:
             return None
@@ -80,9 +81,9 @@ class Runs:
         return self._project.output_dir / RUNS
 
     def find(self, name: str) -> Found:
-        """The run of a name: an id, `latest`, or `chosen`. Raises Missing in words for the page."""
+        """Find a run by id, `latest` or `chosen`. Raises Missing with a message for the page."""
         if name == CHOSEN and self._project.chosen:
-            return Found(id=CHOSEN, file=_best(self._project.chosen), kept=None)
+            return Found(id=CHOSEN, file=_journal_or(self._project.chosen), kept=None)
         if name == LATEST:
             name = self._latest()
         if not is_run_id(name):
@@ -94,7 +95,7 @@ class Runs:
             )
         if run.path.is_symlink() and run.path.resolve().parent != self._folder.resolve():
             raise Missing(f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it")
-        return Found(id=name, file=_best(run.file) if run.file else None, kept=run)
+        return Found(id=name, file=_journal_or(run.file) if run.file else None, kept=run)
 
     def _latest(self) -> str:
         check_readable(self._project.output_dir)
@@ -104,21 +105,21 @@ class Runs:
         raise Missing(f"no run is kept in {self._folder} yet: start one, here or with agentest run")
 
     def _record(self, run: KeptRun) -> RunRecord | None:
-        """What run.json says. That of a run that has ended is read once."""
-        known = self._ended.get(run.id)
+        """Return the content of run.json; cached after the run has ended."""
+        known = self._ended_records.get(run.id)
         if known is None:
             known = run.record
             if known and known.ended:
-                self._ended[run.id] = known
+                self._ended_records[run.id] = known
         return known
 
     def index(self, found: Found) -> RunIndex | None:
-        """All that is in the run's file by now; None: it has none yet. Raises UsageError."""
+        """Return an up-to-date index of the run's file; None if there is no file yet. Raises UsageError."""
         if found.file is None:
             return None
         with self._lock:
             index = self._indexes.pop(found.file, None) or RunIndex(found.file, brief)
-            self._indexes[found.file] = index  # the last one is the one that was asked for last
+            self._indexes[found.file] = index  # insertion order is the order of last use
             while len(self._indexes) > _MOST_INDEXES:
                 self._indexes.pop(next(iter(self._indexes))).close()
         try:
@@ -133,15 +134,15 @@ class Runs:
         return index
 
     def state(self, found: Found) -> str:
-        """How the run ended, or that it has not."""
+        """Return how the run ended, or that it is in progress."""
         if found.kept:
             return found.kept.state_of(self._record(found.kept))
         return ""
 
     def mark(self, name: str) -> tuple[str, bool]:
-        """Text that differs whenever there is something new of a run, and whether there may be more.
+        """Return a text that changes whenever the run does, and True if the run is in progress.
 
-        Nothing is read for it but the sizes of files. Raises Missing.
+        Only file sizes and times are read. Raises Missing.
         """
         found = self.find(name)
         state = self.state(found)
@@ -149,7 +150,7 @@ class Runs:
         return f"{found.id} {state} {' '.join(map(_stamp, files))}", state == UNDER_WAY
 
     def marks(self) -> str:
-        """Text that differs whenever the list of runs does."""
+        """Return a text that changes whenever the list of runs does."""
         return "\n".join(
             f"{run.id} {run.state_of(record)} {record is None}"
             for run in kept_runs(self._project.output_dir)
@@ -157,12 +158,15 @@ class Runs:
         )
 
     def rows(self, name: str) -> int:
-        """How many rows the page has of a run that it looks at; 0: nobody has asked for it."""
+        """Return the number of rows that the page shows for a run; 0 if no page has requested it."""
         index = self._indexes.get(self.find(name).file or Path())
         return len(index.scenarios) if index else 0
 
     def listed(self) -> Json:
-        """All kept runs, the latest first; `chosen`: the one that was named on the command line."""
+        """Return all stored runs, those in progress first and then latest first.
+
+        `chosen` is the run named on the command line.
+        """
         check_readable(self._project.output_dir)
         runs = [self._listed(run) for run in reversed(kept_runs(self._project.output_dir))]
         live = [each for each in runs if each["state"] == UNDER_WAY]
@@ -176,30 +180,30 @@ class Runs:
         record = self._record(run)
         state = run.state_of(record)
         if record and not record.ended and state not in (UNDER_WAY, "killed"):
-            record = self._record(run)  # it has ended meanwhile
-        shown = _shown(run.id, state, record)
+            record = self._record(run)  # it may have ended in the meantime
+        shown = _run_json(run.id, state, record)
         if state == UNDER_WAY:
             shown |= self._progress(run)
         return shown
 
     def _progress(self, run: KeptRun) -> Json:
         try:
-            index = self.index(Found(id=run.id, file=_best(run.file) if run.file else None, kept=run))
+            index = self.index(Found(id=run.id, file=_journal_or(run.file) if run.file else None, kept=run))
         except UsageError:
             return {}
         return _progress(index) if index else {}
 
     def overview(self, name: str) -> Json:
-        """The run in numbers, and a row for each scenario. Raises UsageError."""
+        """Return the run's figures and a row for each scenario. Raises UsageError."""
         found = self.find(name)
-        mark, _ = self.mark(name)  # before it is read: what comes meanwhile is new
+        mark, _ = self.mark(name)  # computed before reading, so that later changes count as new
         index = self.index(found)
         state = self.state(found)
         record = self._record(found.kept) if found.kept else None
-        run = _shown(found.id, state, record) | {"mark": mark}
+        run = _run_json(found.id, state, record) | {"mark": mark}
         earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
         if index is None:
-            none = run | {"problems": [] if state == UNDER_WAY else [_nothing(found)]}
+            none = run | {"problems": [] if state == UNDER_WAY else [_nothing_message(found)]}
             return overview(run=none, head=None, scenarios=[], root_causes=[], trend=earlier)
         with index.lock:
             run |= {"problems": list(index.problems), **_progress(index)}
@@ -207,7 +211,7 @@ class Runs:
             run.setdefault("startedAt", index.run.started_at if index.run else None)
             if run["state"] == "killed":
                 run["stopped"] = KILLED
-            whole = [_whole(kept, live=state == UNDER_WAY) for kept in index.scenarios.values()]
+            whole = [_scenario_json(kept, live=state == UNDER_WAY) for kept in index.scenarios.values()]
             rows = [
                 scenario_row(each, list(kept.rows.values()))
                 for each, kept in zip(whole, index.scenarios.values(), strict=True)
@@ -217,7 +221,7 @@ class Runs:
             )
 
     def scenario(self, name: str, scenario: str, agent: str) -> tuple[Found, RunIndex, KeptScenario, Json]:
-        """One scenario with an agent, and its form in results.json. Raises UsageError."""
+        """Return one scenario with an agent, including its form in results.json. Raises UsageError."""
         found = self.find(name)
         index = self.index(found)
         kept = index.scenarios.get((scenario, agent)) if index else None
@@ -225,10 +229,10 @@ class Runs:
             raise Missing(
                 f"the run {found.id} has no scenario {scenario[:200]!r} with the agent {agent[:80]!r}"
             )
-        return found, index, kept, _whole(kept, live=self.state(found) == UNDER_WAY)
+        return found, index, kept, _scenario_json(kept, live=self.state(found) == UNDER_WAY)
 
     def conversation(self, name: str, scenario: str, agent: str, id: str) -> tuple[Found, Json]:
-        """One conversation, as results.json has it. Raises UsageError."""
+        """Return one conversation in the form of results.json. Raises UsageError."""
         found, index, _, _ = self.scenario(name, scenario, agent)
         number = index.number_of(scenario, agent, id)
         if number is None:
@@ -236,7 +240,7 @@ class Runs:
         return found, index.conversation(scenario, agent, number)
 
     def search(self, name: str, text: str, stop: Callable[[], bool]) -> Json:
-        """Where a text stands in transcripts: `hits`, and whether there are `more`. Raises UsageError."""
+        """Search transcripts; return the `hits`, and whether there are `more`. Raises UsageError."""
         index = self.index(self.find(name))
         hits: list[Json] = []
         for scenario, agent, id in index.search(text, stop) if index and text else ():
@@ -246,16 +250,16 @@ class Runs:
         return {"hits": hits, "more": False}
 
     def failed(self, name: str) -> tuple[RunRecord | None, list[Json]]:
-        """What did not pass in a run, as results.json has it. Raises UsageError."""
+        """Return the failed and errored scenarios of a run in the form of results.json. Raises UsageError."""
         found = self.find(name)
         index = self.index(found)
-        whole = [_whole(kept, live=False) for kept in index.scenarios.values()] if index else []
+        whole = [_scenario_json(kept, live=False) for kept in index.scenarios.values()] if index else []
         record = self._record(found.kept) if found.kept else None
         return record, [each for each in whole if each["status"] in ("failed", "errored")]
 
 
-def _best(path: Path) -> Path:
-    """The journal of the same run, where it has one: it can be read in parts."""
+def _journal_or(path: Path) -> Path:
+    """Return the run's journal if there is one, because it can be read in parts."""
     journal = path.with_name(JOURNAL)
     return journal if path.with_name(RECORD).is_file() and journal.is_file() else path
 
@@ -268,8 +272,8 @@ def _stamp(path: Path) -> str:
     return f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}"
 
 
-def _shown(id: str, state: str, record: RunRecord | None) -> Json:
-    """A run as run.json tells of it."""
+def _run_json(id: str, state: str, record: RunRecord | None) -> Json:
+    """Return a run with the values of its run.json."""
     if record is None:
         return {"id": id, "state": state}
     ended = asdict(record.ended) if record.ended else None
@@ -285,7 +289,7 @@ def _shown(id: str, state: str, record: RunRecord | None) -> Json:
 
 
 def _progress(index: RunIndex) -> Json:
-    """How far a run has come: scenarios, and conversations."""
+    """Return the finished and planned numbers of scenarios and conversations."""
     scenarios = index.scenarios.values()
     return {
         "finished": index.finished,
@@ -296,7 +300,7 @@ def _progress(index: RunIndex) -> Json:
 
 
 def _state_of_file(index: RunIndex) -> str:
-    """How a run ended of which there is nothing but its file."""
+    """Return how a run ended, based on its results file only."""
     if index.head is None:
         return "killed"
     counts: dict[str, Any] = index.head["summary"]
@@ -305,8 +309,8 @@ def _state_of_file(index: RunIndex) -> str:
     return "passed" if counts["passed"] else "failed" if counts["failedScenarios"] else "errored"
 
 
-def _whole(kept: KeptScenario, *, live: bool) -> Json:
-    """A scenario as results.json has it; one that is not finished is running, or was lost."""
+def _scenario_json(kept: KeptScenario, *, live: bool) -> Json:
+    """Return a scenario in the form of results.json; an unfinished one is running or lost."""
     if kept.scenario is not None:
         return kept.scenario
     lost = kept.lost()
@@ -314,7 +318,7 @@ def _whole(kept: KeptScenario, *, live: bool) -> Json:
 
 
 def _root_causes(index: RunIndex) -> list[Json]:
-    """Those that the run has found; of one that has not ended, those of the scenarios that have."""
+    """Return the stored root causes; for an unfinished run, those of its finished scenarios."""
     if index.head is not None and "rootCauses" in index.head:
         stored: list[Json] = index.head["rootCauses"]
         return stored
@@ -325,5 +329,5 @@ def _root_causes(index: RunIndex) -> list[Json]:
     return [CODECS.write(cause) for cause in causes]
 
 
-def _nothing(found: Found) -> str:
+def _nothing_message(found: Found) -> str:
     return f"{found.folder} holds neither a journal nor results: the run ended before its first conversation"

@@ -1,4 +1,4 @@
-"""Routes of runs: the list, and each in its parts. What is read is read in threads."""
+"""Routes for runs: the list, and the parts of each run. Files are read in threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNS: web.AppKey[Runs] = web.AppKey("runs", Runs)
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """All of them."""
+    """Return the routes."""
     return (
         web.get("/api/runs", _list),
         web.get("/api/runs/{run}", _overview),
@@ -36,7 +36,7 @@ def routes() -> Iterable[web.RouteDef]:
 
 
 def add_runs(app: web.Application) -> None:
-    """Add the routes, and what lets go of the runs with the server."""
+    """Add the routes, and close the runs when the server shuts down."""
     app[RUNS] = Runs(app[UI])
     app.add_routes(routes())
     app.on_shutdown.append(_close)
@@ -54,14 +54,14 @@ async def _overview(request: web.Request) -> web.Response:
     return await answer_of(request.app[RUNS].overview, request.match_info["run"])
 
 
-def _named(request: web.Request) -> tuple[str, str, str]:
+def _scenario_key(request: web.Request) -> tuple[str, str, str]:
     query = request.query
     return request.match_info["run"], query.get("name", ""), query.get("agent", "")
 
 
 async def _scenario(request: web.Request) -> web.Response:
     def read() -> Json:
-        _, index, kept, whole = request.app[RUNS].scenario(*_named(request))
+        _, index, kept, whole = request.app[RUNS].scenario(*_scenario_key(request))
         with index.lock:
             rows = [kept.rows[number] for number in sorted(kept.rows)]
             several = len({agent for _, agent in index.scenarios}) > 1
@@ -72,9 +72,9 @@ async def _scenario(request: web.Request) -> web.Response:
 
 async def _conversation(request: web.Request) -> web.Response:
     def read() -> Json:
-        run, scenario, agent = _named(request)
+        run, scenario, agent = _scenario_key(request)
         found, stored = request.app[RUNS].conversation(run, scenario, agent, request.query.get("id", ""))
-        return {"conversation": stored, **_beside(found, scenario, agent, stored)}
+        return {"conversation": stored, **_extras(found, scenario, agent, stored)}
 
     return await answer_of(read)
 
@@ -87,31 +87,31 @@ async def _search(request: web.Request) -> web.Response:
     return await answer_of(request.app[RUNS].search, run, text, gone)
 
 
-def _beside(found: Found, scenario: str, agent: str, conversation: Json) -> Json:
-    """What is shown beside a conversation: the scripted scenario made of it, and its spans."""
+def _extras(found: Found, scenario: str, agent: str, conversation: Json) -> Json:
+    """Return data shown next to a conversation: a scripted scenario that repeats it, and its spans."""
     id = conversation["conversationId"]
     spans = spans_of(found.folder, scenario, agent, id) if found.folder else []
     return {**to_copy(scenario, conversation, len(encoded(conversation))), "spans": spans}
 
 
 def add_saved(app: web.Application) -> None:
-    """Add the route of conversations of kept runs."""
+    """Add the route that saves conversations of stored runs."""
     app.router.add_post("/api/runs/{run}/save", _save)
 
 
 async def saved(request: web.Request, talk: Talk) -> web.Response:
-    """What would be written of a conversation, or, where `write` says so, that it was written.
+    """Return what saving a conversation would write, or write it if the body sets `write`.
 
-    The body has `as`, `name` and `path`, and to write it the `version` of the file that the person was shown:
-    another one is not overwritten.
+    The body contains `as`, `name` and `path`. To write, it also needs the `version` of the file that the
+    user saw, so that a changed file is not overwritten.
     """
     body = await body_of(request)
-    wish, project = _wish(body), request.app[UI]
-    if wish.kind == "case":
-        planned: ToWrite = await in_thread(to_write, talk, wish, project.root, None)
-    else:  # its name may be taken: the project's scenarios know
+    request_to_save, project = _save_request(body), request.app[UI]
+    if request_to_save.kind == "case":
+        planned: ToWrite = await in_thread(to_write, talk, request_to_save, project.root, None)
+    else:  # the project's scenarios must be loaded to check that the name is free
         planned = await imported(
-            request.app, _saved_scenario, talk, wish, Request(project.root, project.config)
+            request.app, _saved_scenario, talk, request_to_save, Request(project.root, project.config)
         )
     written = body.get("write") is True
     if written:
@@ -140,13 +140,13 @@ def _talk(request: web.Request) -> Talk:
     return kept_talk(scenario, agent, conversation, began)
 
 
-def _saved_scenario(talk: Talk, wish: Wish, asked: Request) -> ToWrite:
-    known = choices(asked).scenarios
-    taken = {each.name: f"{shown_path(each.file, asked.root)}:{each.line}" for each in known}
-    return to_write(talk, wish, asked.root, configure(asked).config, taken)
+def _saved_scenario(talk: Talk, request_to_save: Wish, project_request: Request) -> ToWrite:
+    known = choices(project_request).scenarios
+    taken = {each.name: f"{shown_path(each.file, project_request.root)}:{each.line}" for each in known}
+    return to_write(talk, request_to_save, project_request.root, configure(project_request).config, taken)
 
 
-def _wish(body: Json) -> Wish:
+def _save_request(body: Json) -> Wish:
     kind = body.get("as")
     if kind not in KINDS:
         raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")

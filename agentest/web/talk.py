@@ -1,4 +1,4 @@
-"""Routes of talks: a conversation that a person holds with an agent on the page, and what is saved of it."""
+"""Routes for talks: conversations of a person with an agent on the page, which can be saved."""
 
 from __future__ import annotations
 
@@ -50,37 +50,47 @@ Event = Mapping[str, Any]
 _T = TypeVar("_T")
 MOST_UNDER_WAY = 4
 MOST_KEPT = 12
-"""How many talks are known at once, those that have ended included."""
+"""Maximum number of talks, including those that have ended."""
 ALONE_S = 600.0
-"""After how many seconds a talk ends at which nobody looks."""
+"""Seconds after which a talk without a viewer ends."""
 _TO_END_S = 15.0
-"""How long a talk may take to close what it has opened."""
+"""Seconds that a talk gets to close its resources."""
 
 
 class PageTalk:
-    """One conversation on the page, from its begin to its end and beyond: it can be saved afterwards."""
+    """One conversation on the page. It stays available after its end, so that it can be saved."""
 
     def __init__(self, chosen: ChosenTalk, alone_s: float = ALONE_S) -> None:
-        """Begins at once, in the running event loop. `alone_s`: see ALONE_S."""
+        """Start the conversation in the running event loop.
+
+        Args:
+            chosen: the scenario and agent.
+            alone_s: seconds after which a talk without a viewer ends.
+        """
         self.id = secrets.token_hex(8)
         self.chosen = chosen
         self.began = time()
-        """In seconds since 1970."""
+        """Unix time in seconds."""
         self.events: list[Event] = []
         self.desk = Desk(self._call)
         self.visitor = Visitor(lambda: self._add({"type": "listening"}))
         self._conversation_id = f"{chosen.unit.slug}-talk-{self.id[:6]}"
         self._talking = Talking(
-            chosen.prepared, chosen.unit, self._conversation_id, self.visitor, self._tell, self._attend
+            chosen.prepared,
+            chosen.unit,
+            self._conversation_id,
+            self.visitor,
+            self._add_happening,
+            self._intercept_calls,
         )
-        self._held: Held | None = None
+        self._outcome: Held | None = None
         self._ended = False
         self._more = asyncio.Event()
         self._watchers = 0
         self._alone_s = alone_s
         self._leaving: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run())
-        self._alone()
+        self._start_alone_timer()
 
     @property
     def ended(self) -> bool:
@@ -88,13 +98,13 @@ class PageTalk:
 
     @property
     def conversation(self) -> Conversation:
-        """What was said so far, without secrets, turns alone that are closed."""
-        held = self._held.conversation if self._held else None
-        turns = held.turns if held else self._talking.turns
-        return self._told(Conversation(self._conversation_id, turns, Ending.SATISFIED))
+        """The conversation so far, with secrets redacted and without the open turn."""
+        conversation = self._outcome.conversation if self._outcome else None
+        turns = conversation.turns if conversation else self._talking.turns
+        return self._redacted(Conversation(self._conversation_id, turns, Ending.SATISFIED))
 
     async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
-        """All events from the first on, to the end of the talk; None where none comes for a while."""
+        """Yield all events of the talk until it ends; None after each `pause_s` seconds without one."""
         number = 0
         while True:
             while number < len(self.events):
@@ -109,17 +119,17 @@ class PageTalk:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While a page looks on."""
+        """Count a viewer of the talk while the block runs."""
         self._watchers += 1
-        self._not_alone()
+        self._cancel_alone_timer()
         try:
             yield
         finally:
             self._watchers -= 1
-            self._alone()
+            self._start_alone_timer()
 
     def hold(self, *, calls: bool) -> None:
-        """Have calls wait for the person, or not."""
+        """Set whether tool calls wait for the person."""
         self.desk.hold(calls=calls)
         self._add({"type": "hold", "calls": calls})
 
@@ -127,73 +137,73 @@ class PageTalk:
         self._add({"type": "note", "text": text})
 
     def end(self) -> None:
-        """End the conversation; in the middle of a turn, the turn is broken off."""
+        """End the conversation. A turn in progress is cancelled."""
         if not self.visitor.leave():
             self._talking.stop()
 
     async def close(self) -> None:
-        """End it, and wait until what it has opened is closed."""
-        self._not_alone()
+        """End the conversation and wait until its resources are closed."""
+        self._cancel_alone_timer()
         self.end()
         _, late = await asyncio.wait([self._task], timeout=_TO_END_S)
         if late:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_TO_END_S)
 
-    def _alone(self) -> None:
-        self._not_alone()
+    def _start_alone_timer(self) -> None:
+        self._cancel_alone_timer()
         if not self._watchers and not self._ended:
-            self._leaving = asyncio.get_running_loop().call_later(self._alone_s, self._left)
+            self._leaving = asyncio.get_running_loop().call_later(self._alone_s, self._end_alone)
 
-    def _not_alone(self) -> None:
+    def _cancel_alone_timer(self) -> None:
         if self._leaving:
             self._leaving.cancel()
 
-    def _left(self) -> None:
+    def _end_alone(self) -> None:
         self.note("nobody looked at this conversation any more, so it was ended")
         self.end()
 
     async def _run(self) -> None:
         problem: str | None = None
         try:
-            self._held = await self._talking.run()
+            self._outcome = await self._talking.run()
         except UsageError as error:
             problem = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever a user's code does, the page is told
+        except Exception as error:  # noqa: BLE001 - errors of the user's code are reported on the page
             problem = self._redact(f"{type(error).__name__}: {error}")
         finally:
             self._finish(problem)
 
     def _finish(self, problem: str | None) -> None:
-        for warning in self._held.unclaimed if self._held else ():
+        for warning in self._outcome.unclaimed if self._outcome else ():
             self.note(self._redact(warning.message))
-        held = self._held.conversation if self._held else None
-        failure = held.failure if held else None
+        conversation = self._outcome.conversation if self._outcome else None
+        failure = conversation.failure if conversation else None
         self._add(
             {
                 "type": "ended",
-                "endedBy": str(held.ending) if held else None,
+                "endedBy": str(conversation.ending) if conversation else None,
                 "error": problem or (self._redact(failure.message) if failure else None),
                 "turns": [CODECS.write(turn) for turn in self.conversation.turns],
-                "unfinishedTurn": CODECS.write(self._told(held.unfinished))
-                if held and held.unfinished
+                "unfinishedTurn": CODECS.write(self._redacted(conversation.unfinished))
+                if conversation and conversation.unfinished
                 else None,
             }
         )
         self._ended = True
-        self._not_alone()
+        self._cancel_alone_timer()
         self._wake()
 
     def _redact(self, text: str) -> str:
         return self.chosen.prepared.loaded.redact(text)
 
-    def _told(self, value: _T) -> _T:
+    def _redacted(self, value: _T) -> _T:
         return without_secrets(value, self.chosen.prepared.loaded.redact)
 
-    def _attend(self, _: str, mocks: MockResolver) -> None:
+    def _intercept_calls(self, _: str, mocks: MockResolver) -> None:
         mocks.attended_by(self.desk)
 
-    def _tell(self, what: Happening) -> None:
+    def _add_happening(self, what: Happening) -> None:
         match what:
             case Ready():
                 self._add(self._ready())
@@ -226,7 +236,7 @@ class PageTalk:
             {
                 "type": "call",
                 "number": seen.number,
-                "call": CODECS.write(self._told(seen.call)),
+                "call": CODECS.write(self._redacted(seen.call)),
                 "waiting": seen.waiting,
                 "answered": seen.answered,
                 "byHand": seen.by_hand,
@@ -244,13 +254,13 @@ class PageTalk:
 
 
 def _proposed(outcome: Outcome) -> dict[str, str | None]:
-    """A mock's answer as the person edits it: in text, so that no number is changed on the way."""
+    """Return a mock's result as text for editing, so that numbers keep their exact form."""
     fails = outcome.error is not None and outcome.result == {"error": outcome.error}
     return {"resultText": pretty(outcome.result), "error": outcome.error if fails else None}
 
 
 def pretty(value: Any) -> str:
-    """JSON over several lines."""
+    """Format a value as indented JSON; `null` if it is not JSON."""
     try:
         return json.dumps(json.loads(json_text(value)), indent=2, ensure_ascii=False)
     except (NotJson, ValueError, RecursionError):
@@ -262,36 +272,36 @@ class Talks:
 
     def __init__(self, alone_s: float = ALONE_S) -> None:
         self._alone_s = alone_s
-        self._talks: dict[str, PageTalk] = {}
+        self._talks_json: dict[str, PageTalk] = {}
 
     def __iter__(self) -> Iterator[PageTalk]:
-        return iter(self._talks.values())
+        return iter(self._talks_json.values())
 
     def __getitem__(self, key: str) -> PageTalk:
-        return self._talks[key]
+        return self._talks_json[key]
 
     @property
     def under_way(self) -> list[PageTalk]:
         return [talk for talk in self if not talk.ended]
 
     def begin(self, chosen: ChosenTalk) -> PageTalk:
-        """Begin one. Raises NotNow where others must end before."""
+        """Start a talk. Raises NotNow if other talks have to end first."""
         self._check_place(chosen)
-        for talk in [talk for talk in self if talk.ended][: max(0, len(self._talks) - MOST_KEPT + 1)]:
-            del self._talks[talk.id]
+        for talk in [talk for talk in self if talk.ended][: max(0, len(self._talks_json) - MOST_KEPT + 1)]:
+            del self._talks_json[talk.id]
         talk = PageTalk(chosen, self._alone_s)
-        self._talks[talk.id] = talk
+        self._talks_json[talk.id] = talk
         return talk
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all talks."""
         await asyncio.gather(*(talk.close() for talk in self.under_way))
 
     def _check_place(self, chosen: ChosenTalk) -> None:
         under_way = self.under_way
         if len(under_way) >= MOST_UNDER_WAY:
             raise NotNow(f"{MOST_UNDER_WAY} conversations are under way already: end one of them first")
-        others = [talk for talk in under_way if _exclude_each_other(chosen, talk.chosen)]
+        others = [talk for talk in under_way if _conflicts(chosen, talk.chosen)]
         if others:
             raise NotNow(
                 f"agent {chosen.unit.agent!r} cannot be talked to beside the conversation on "
@@ -300,8 +310,8 @@ class Talks:
             )
 
 
-def _exclude_each_other(one: ChosenTalk, other: ChosenTalk) -> bool:
-    """Whether a second conversation would lose its servers with the first, or an agent holds one alone."""
+def _conflicts(one: ChosenTalk, other: ChosenTalk) -> bool:
+    """Return True if both start servers, or share an agent that takes one conversation at a time."""
     in_line = one.unit.about.line
     return (one.starts_servers and other.starts_servers) or (
         in_line is not None and in_line == other.unit.about.line
@@ -309,12 +319,12 @@ def _exclude_each_other(one: ChosenTalk, other: ChosenTalk) -> bool:
 
 
 TALKS: web.AppKey[Talks] = web.AppKey("talks", Talks)
-_PULSE_S = 10.0
-"""How often a page that looks on is sent something: one that is gone is noticed by that."""
+_HEARTBEAT_S = 10.0
+"""Seconds between heartbeats on an event stream, which detect closed connections."""
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """All of them."""
+    """Return the routes."""
     at = "/api/talks/{talk}"
     return (
         web.get("/api/talks", _choices),
@@ -329,7 +339,7 @@ def routes() -> Iterable[web.RouteDef]:
 
 
 def add_talks(app: web.Application, talks: Talks | None = None) -> None:
-    """Add the routes, and what ends the talks with the server."""
+    """Add the routes, and end the talks when the server shuts down."""
     app[TALKS] = talks or Talks()
     app.add_routes(routes())
     app.on_shutdown.append(_close)
@@ -339,17 +349,17 @@ async def _close(app: web.Application) -> None:
     await app[TALKS].close()
 
 
-def _asked(request: web.Request) -> Request:
+def _project_request(request: web.Request) -> Request:
     project = request.app[UI]
     return Request(project.root, project.config)
 
 
 async def _choices(request: web.Request) -> web.Response:
-    found = await imported(request.app, choices, _asked(request))
-    return answered({**_shown(found, request), "talks": _talks(request.app[TALKS])})
+    found = await imported(request.app, choices, _project_request(request))
+    return answered({**_choices_json(found, request), "talks": _talks_json(request.app[TALKS])})
 
 
-def _shown(found: Choices, request: web.Request) -> dict[str, Any]:
+def _choices_json(found: Choices, request: web.Request) -> dict[str, Any]:
     root = request.app[UI].root
     scenarios = [
         {
@@ -366,7 +376,7 @@ def _shown(found: Choices, request: web.Request) -> dict[str, Any]:
     return {"scenarios": scenarios, "agents": list(found.agents), "broken": list(found.broken)}
 
 
-def _talks(talks: Talks) -> list[dict[str, Any]]:
+def _talks_json(talks: Talks) -> list[dict[str, Any]]:
     return [
         {
             "id": talk.id,
@@ -385,17 +395,17 @@ async def _begin(request: web.Request) -> web.Response:
         scenario=text_if_any(body, "scenario"),
         agent=text_if_any(body, "agent") or None,
     )
-    chosen = await imported(request.app, chosen_talk, _asked(request), choice)
+    chosen = await imported(request.app, chosen_talk, _project_request(request), choice)
     talk = request.app[TALKS].begin(chosen)
     return answered({"id": talk.id}, status=201)
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
-    """What has happened, from the first event on, and what happens, as server-sent events."""
+    """Stream past and future events as server-sent events."""
     talk = _talk(request)
     response = await event_stream(request)
-    with talk.watched(), suppress(ConnectionError):  # the page may go at any time
-        async with aclosing(talk.follow(_PULSE_S)) as events:
+    with talk.watched(), suppress(ConnectionError):  # the page can close the connection at any time
+        async with aclosing(talk.follow(_HEARTBEAT_S)) as events:
             async for event in events:
                 await tell_event(response, event)
     return response
@@ -407,7 +417,7 @@ async def _say(request: web.Request) -> web.Response:
     if not text:
         raise UsageError("write a message first")
     talk.visitor.say(text)
-    return _done()
+    return _ok()
 
 
 async def _answer(request: web.Request) -> web.Response:
@@ -415,26 +425,28 @@ async def _answer(request: web.Request) -> web.Response:
     number = body.get("call")
     if not isinstance(number, int):
         raise UsageError("`call`: expected the number of a call")
-    talk.desk.give(number, _given(body))
-    return _done()
+    talk.desk.give(number, _given_result(body))
+    return _ok()
 
 
 async def _hold(request: web.Request) -> web.Response:
     talk, body = _talk(request), await body_of(request)
     talk.hold(calls=body.get("tools") is True)
-    return _done()
+    return _ok()
 
 
 async def _end(request: web.Request) -> web.Response:
     _talk(request).end()
-    return _done()
+    return _ok()
 
 
 async def _save(request: web.Request) -> web.Response:
     talk = _talk(request)
     unit = talk.chosen.unit
-    held = Talk(conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began)
-    return await saved(request, held)
+    saved_talk = Talk(
+        conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began
+    )
+    return await saved(request, saved_talk)
 
 
 def _talk(request: web.Request) -> PageTalk:
@@ -444,8 +456,8 @@ def _talk(request: web.Request) -> PageTalk:
         raise Missing("this conversation is not known here any more: the server was started anew") from None
 
 
-def _given(body: dict[str, Any]) -> Given | None:
-    """The answer that a person wrote; None: the mock's own. Raises UsageError where it is no JSON."""
+def _given_result(body: dict[str, Any]) -> Given | None:
+    """Return the person's result for a tool call; None for the mock's. Raises UsageError for invalid JSON."""
     error, text = text_if_any(body, "error"), text_if_any(body, "resultText")
     if error is not None:
         if not error.strip():
@@ -459,5 +471,5 @@ def _given(body: dict[str, Any]) -> Given | None:
         raise UsageError(f"the answer is not JSON: {problem}. A text stands in quotes") from None
 
 
-def _done() -> web.Response:
+def _ok() -> web.Response:
     return answered({})
