@@ -1,10 +1,11 @@
-"""The order of a run: which conversation is held when, and that units are decided and reported.
+"""The order of a run: when each conversation starts, and when each unit is decided and reported.
 
-Conversations share one limiter, over all scenarios; each leaves its place when it has been held, before its
-judges have finished. The conversations of a scenario that is not `parallel` keep one place among them until
-the last has been held, and so do all scenarios with an agent that is `exclusive`: they stand in a line and
-take no place while they wait. So do those whose mocks an agent may ignore, until it handed a call over
-(`trials`).
+One limiter bounds the conversations of all scenarios. A conversation releases its slot when its last turn
+closes, before its judges finish. Three kinds of conversations run one at a time:
+
+- those of a scenario that is not `parallel` share one slot until the last of them ends;
+- those of an `exclusive` agent queue across all scenarios, and occupy no slot while they wait;
+- those whose mocks the agent may ignore, until the agent has handed a call to Agentest (`Trials`).
 """
 
 from __future__ import annotations
@@ -50,14 +51,13 @@ from agentest.runner.warnings import slimmed
 
 
 class Pace:
-    """Lets each unit begin at least `debounce_s` after the one before it."""
+    """Delays each unit so that it begins at least `debounce_s` after the previous one."""
 
     def __init__(self, debounce_s: float) -> None:
         self._debounce_s = debounce_s
         self._next_start = 0.0
 
     async def wait(self) -> None:
-        """Wait until the next unit may begin."""
         if self._debounce_s:
             await anyio.sleep_until(self._next_start)
             self._next_start = anyio.current_time() + self._debounce_s
@@ -69,18 +69,18 @@ def _one_at_a_time() -> anyio.Semaphore:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """Units of which one conversation at a time is held, in one place."""
+    """Units of an exclusive agent, which run one conversation at a time in one slot."""
 
     waiting: deque[Unit]
     free: anyio.Semaphore
 
 
 class _Ongoing:
-    """One conversation that is under way.
+    """One conversation that is running.
 
     Args:
-        place: where it has its place: among all, or in the line of its own.
-        places: those of all conversations, which others may have while it waits for them.
+        place: the semaphore that it acquired: the one of all conversations, or the one of its queue.
+        places: the semaphore of all conversations.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class _Ongoing:
         self._runner = runner
         self._has_place = True
         self._has_another = False
-        """Whether it has one among all besides its place in a line."""
+        """True if it also occupies a slot among all conversations, besides the one of its queue."""
         self._told = False
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
@@ -104,12 +104,12 @@ class _Ongoing:
 
     def on_held(self) -> None:
         self.leave()
-        if not self._told:  # one that was lost is held twice, and counts once
+        if not self._told:  # a lost conversation is run twice but counts once
             self._told = True
             self._runner.report_held(self._unit, self._number)
 
     def leave(self) -> None:
-        """Leave the place to others, if it still has one."""
+        """Release the slot for others, unless that has happened already."""
         if self._has_place:
             self._has_place = False
             self._place.release()
@@ -146,15 +146,15 @@ async def run_units(
     trials: Trials | None = None,
     reached: Callable[[str, str], bool] = lambda *_: True,
 ) -> dict[str, ScenarioResult]:
-    """Run units, each when there is a place for its first conversation.
+    """Run units, each as soon as a slot is free for its first conversation.
 
-    Never raises for what happens inside a conversation. Returns the results by scope of all units that began,
-    also of those that a stop has ended.
+    Never raises for what happens inside a conversation. Returns results by scope for every unit that began,
+    including units that a stop interrupted.
 
     Args:
         emit: receives every event, in order; must not raise.
-        trials: which agents go first with one conversation alone.
-        reached: whether a client ever connected to the mock server of an agent (agent, key).
+        trials: decides which agents must first run one conversation alone.
+        reached: returns True if a client ever connected to the mock server of an agent (agent, key).
     """
     runner = _Runner(holder, settings, connections, emit, stop, trials or Trials(), reached)
     return await runner.run(units)
@@ -180,19 +180,19 @@ class _Runner:
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
         self._into_line = anyio.Lock()
-        """For who stands in a line once more: two that try by turns would be in each other's way for ever."""
+        """Serializes re-queueing: two conversations that alternate could block each other forever."""
         self._free: defaultdict[str, anyio.Semaphore] = defaultdict(_one_at_a_time)
-        """Of each exclusive agent: also after its line, when what was lost is held again."""
+        """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
         self._lines: dict[str, _Line] = {}
-        """Of each exclusive agent that converses now, the units that wait for that."""
+        """By exclusive agent that is running now: the units in its queue."""
         self.trials = trials
         self._trying = anyio.Lock()
-        """For the conversation that goes alone."""
+        """Allows one trial at a time."""
         self._untried: dict[str, deque[Unit]] = {}
-        """Of each agent of which a conversation goes alone, the units that wait for a call handed over."""
+        """By agent that is on trial: the units that wait for it to hand over a call."""
         self._reached = reached
         self._unreached: list[UnitProgress] = []
-        """Units that have finished, and whose agent's mock servers no client has connected to so far."""
+        """Finished units whose agent's mock servers no client has connected to so far."""
         self._begun: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
         self._sharing = Sharing()
@@ -210,7 +210,7 @@ class _Runner:
         return self._results
 
     async def _start(self, units: Iterable[Unit], tasks: TaskGroup) -> None:
-        """Start each conversation when there is a place for it: tasks that wait would fill the memory."""
+        """Start conversations as slots become free: a waiting task for each would fill the memory."""
         pace = Pace(self._settings.debounce_s)
         await self._places.acquire()
         for unit in units:
@@ -232,8 +232,7 @@ class _Runner:
         self._places.release()
 
     async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
-        """Start the units of an agent from a place that is there: one conversation at a time until it handed
-        a call over, then as all others."""
+        """Start an agent's units from the current slot, one conversation at a time until it hands over a call."""
         untried, pace = self._untried[agent], Pace(self._settings.debounce_s)
         while untried:
             await pace.wait()
@@ -243,9 +242,9 @@ class _Runner:
         self._places.release()
 
     async def _try(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
-        """Run conversations of a unit alone, from a place that is there, and return with the next one.
+        """Run a unit's conversations alone from the current slot; return holding the slot of the next one.
 
-        Returns the numbers of those that have begun.
+        Returns the numbers of the conversations that began.
         """
         begun: set[int] = set()
         unit, number = progress.unit, 1
@@ -261,9 +260,9 @@ class _Runner:
     async def _run_trial(
         self, progress: UnitProgress, number: int, place: anyio.Semaphore, tasks: TaskGroup
     ) -> None:
-        """Run one conversation alone, from a place that is there, and return when the next one may begin.
+        """Run one conversation alone from the current slot, and return when the next one may begin.
 
-        No other agent has a trial meanwhile: two agents may have one real tool.
+        Trials of different agents never overlap, because two agents may share a real tool.
         """
         unit = progress.unit
         try:
@@ -289,9 +288,8 @@ class _Runner:
         return progress
 
     async def _run_line(self, name: str, tasks: TaskGroup) -> None:
-        """Run the units of an exclusive agent one after another, all in one place."""
         line, pace = self._lines[name], Pace(self._settings.debounce_s)
-        if not line.free.value:  # one of an earlier line is held again, and may come to need our place
+        if not line.free.value:  # a lost conversation is running again and may need this slot
             self._places.release()
             await self.stand_in_line(line.free)
             line.free.release()
@@ -302,7 +300,10 @@ class _Runner:
         self._places.release()
 
     async def stand_in_line(self, line: anyio.Semaphore) -> None:
-        """Have the place in a line, and one among all: those that stand in the line may have left theirs."""
+        """Acquire the queue's slot and one among all conversations.
+
+        Others in the queue may have released theirs, so both must be available at the same time.
+        """
         async with self._into_line:
             while True:
                 await self._places.acquire()
@@ -318,13 +319,13 @@ class _Runner:
     async def _start_conversations(
         self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
     ) -> None:
-        """Start a unit's conversations from a place that is there, and return with the next one.
+        """Start a unit's conversations from the current slot, and return holding the slot of the next one.
 
         Args:
-            begun: the numbers of those that have begun already: the last of them concludes the unit.
+            begun: numbers of the conversations that have already begun; the last one concludes the unit.
         """
         if progress.is_complete():
-            if begun:  # the last of them concludes the unit, and may find that more are wanted
+            if begun:  # the last of them concludes the unit and may find that more are needed
                 tasks.start_soon(self._run_further, progress, progress.wanted + 1, tasks)
             else:
                 tasks.start_soon(self._conclude_or_go_on, progress, tasks)
@@ -341,14 +342,14 @@ class _Runner:
         tasks.start_soon(self._run_further, progress, first, tasks)
 
     async def _conclude_or_go_on(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        """Conclude a unit that an earlier run had finished, or run the conversations that it still wants."""
+        """Conclude a unit that an earlier run finished, or run the conversations that are still needed."""
         if not await self._conclude(progress):
             await self._places.acquire()
             await self._start_conversations(progress, tasks)
             self._places.release()
 
     async def _run_further(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
-        """Start the conversations from this number on that turn out to be needed."""
+        """Start conversations from this number on, as long as more are needed."""
         while await progress.wants(number):
             await self._places.acquire()
             await self._allowed(progress.unit, number, self._places)
@@ -356,12 +357,11 @@ class _Runner:
             number += 1
 
     async def _run_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        """Start each conversation of a unit when the one before has been held, all in one place."""
         await self._hold_in_turn(progress, _one_at_a_time(), tasks)
         self._places.release()
 
     async def _hold_in_turn(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
-        """Start each conversation of a unit when the one before has been held; return when all have been."""
+        """Start each conversation of a unit when the previous one has ended; return when all have ended."""
         if progress.is_complete() and await self._conclude(progress):
             return
         kept, number = frozenset(progress.results), 1
@@ -374,13 +374,13 @@ class _Runner:
                 else:
                     tasks.start_soon(self._run_conversation, progress, number, free)
             number += 1
-        async with free:  # the last one has been held
+        async with free:  # wait for the last conversation
             pass
 
     async def _allowed(self, unit: Unit, number: int, place: anyio.Semaphore) -> None:
-        """Wait until the budget, if there is one, can finish a conversation that has its place.
+        """Wait until the budget, if there is one, covers this conversation.
 
-        The place is free meanwhile: conversations under way may have left theirs, and want one again.
+        Releases the slot meanwhile: conversations that released theirs may need one again.
         """
         if self._allowance is None or self._allowance.starts(unit, number):
             return
@@ -396,7 +396,7 @@ class _Runner:
     async def _run_conversation(
         self, progress: UnitProgress, number: int, place: anyio.Semaphore, trial: Trial | None = None
     ) -> None:
-        """One conversation from the place that it has, and after the last one the verdict on its unit."""
+        """Run one conversation from its slot; decide the unit after the last one."""
         unit = progress.unit
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
         ongoing = _Ongoing(unit, number, place, self._places, self)
@@ -433,23 +433,23 @@ class _Runner:
         )
 
     def report_held(self, unit: Unit, number: int) -> None:
-        """Report that a conversation has been held."""
+        """Report that a conversation has ended; its judges may still be running."""
         self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._used(unit)))
 
     def _used(self, unit: Unit) -> ModelUsage:
-        """What the unit has used of models so far, in all roles."""
+        """Return the unit's model usage so far, over all roles."""
         return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
     def _kept(self, unit: Unit, finished: Finished) -> ConversationResult:
-        """What is kept of a reported conversation until its scenario ends."""
-        # A case's scores are shown with its messages.
+        """Return the part of a reported conversation that is needed until its scenario ends."""
+        # The console shows a case's scores together with its messages.
         if self._settings.keep_conversations or unit.scenario.case is not None:
             return finished.result
-        by_worker = finished.json is not None  # who has slimmed it
+        by_worker = finished.json is not None  # workers slim results themselves
         return self._sharing.shared(finished.result if by_worker else slimmed(finished.result))
 
     async def _conclude(self, progress: UnitProgress) -> bool:
-        """Decide a unit and report it; return False if it wants more conversations first."""
+        """Decide a unit and report it. Return False if it needs more conversations first."""
         connected = [each for each in self._unreached if not unreached_servers(each.unit, self._reached)]
         self._unreached = [each for each in self._unreached if each not in connected]
         for each in connected:
@@ -461,7 +461,7 @@ class _Runner:
         return await self._decide(progress)
 
     async def _decide(self, progress: UnitProgress) -> bool:
-        """Decide a unit whose conversations have finished; return False if it wants more of them first."""
+        """Decide a unit whose conversations have finished. Return False if it needs more of them first."""
         unit = progress.unit
         missing = unreached_servers(unit, self._reached)
         unknown = never_connected(unit, missing) if missing else None
@@ -491,14 +491,14 @@ class _Runner:
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """What came of all units: their results by scope, and the root causes that a model joined."""
+    """The outcome of all units: their results by scope, and the root causes that a model joined."""
 
     results: Mapping[str, ScenarioResult]
     joined: JoinedCauses = NOT_JOINED
 
 
 RunUnits = Callable[[], Awaitable[Concluded]]
-"""Runs all units of the plan: converses, evaluates, decides and reports."""
+"""Runs all units of the plan: converses, judges, decides and reports."""
 
 
 class Engine(Protocol):
@@ -506,12 +506,12 @@ class Engine(Protocol):
 
     @property
     def has_workers(self) -> bool:
-        """Whether conversations are held in other processes than the run's own."""
+        """True if conversations run in other processes than the run's own."""
         ...
 
     @property
     def opens(self) -> str:
-        """What is waited for until the run can begin: "agents and models to be opened"."""
+        """What the user waits for until the run can begin, such as "agents and models to be opened"."""
         ...
 
     def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
@@ -527,7 +527,6 @@ class InProcess:
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
-        """Open models and recordings."""
         prepared = session.prepared
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
@@ -544,10 +543,10 @@ class InProcess:
 def in_order(
     session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
 ) -> RunUnits:
-    """Runs the units that are left in their order, wherever their conversations are held.
+    """Return a function that runs the remaining units in order, in any process.
 
     Args:
-        origin: where conversations come from; None: they are held now, with no mock servers.
+        origin: the source of the conversations; None: live conversations without mock servers.
     """
     trials = Trials(live=origin is None or origin.held is None)
     reached = origin.is_reached if origin else _anyone

@@ -1,4 +1,4 @@
-"""What a run reports before its first scenario and after its last."""
+"""The start and the end of a run as it is reported, and the result of the whole run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from agentest.version import __version__
 
 
 def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
-    """What is known of the unit's agent, with its tools; without secrets."""
+    """Return what judges may know of the unit's agent and its tools, without secrets."""
     scenario, about = unit.scenario, unit.about
     tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
     return KnownAgent(
@@ -58,7 +58,7 @@ def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
 
 
 def agent_without_judge(unit: Unit) -> KnownAgent:
-    """What is known of the unit's agent where no judge asks: its tools need not be read."""
+    """Return what is known of the unit's agent if no model judges, without reading its tools."""
     return KnownAgent(sight=_sight(unit, NOTHING_KNOWN))
 
 
@@ -77,12 +77,12 @@ def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
 
 
 JOINING_SCOPE = "root causes of the run"
-"""What its calls are accounted and recorded under. The scope of a scenario names it in quotes."""
+"""The scope of these calls in the ledger and in recordings. Scopes of scenarios begin with a quote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCauses:
-    """What a model joined, and what that took by role."""
+    """The root causes that a model joined, and the model usage by role."""
 
     joins: tuple[CauseJoin, ...] = ()
     used: Mapping[str, ModelUsage] = field(default_factory=dict)
@@ -94,15 +94,14 @@ NOT_JOINED = JoinedCauses()
 async def joined_causes(
     scenarios: Iterable[ScenarioResult], session: Session, connections: Connections
 ) -> JoinedCauses:
-    """Join the judged groups of all scenarios; never raises for what a model does.
+    """Join the judged failure groups of all scenarios. Never raises for model errors.
 
-    Nothing is asked of a run that was stopped. A call that fails changes no verdict: its groups stay apart,
-    and a note says why.
+    A stopped run joins nothing. If a call fails, its groups stay separate and a note says why.
     """
     model, stop = connections.models.judge, session.stop
     if model is None or stop.reason is not None:
         return NOT_JOINED
-    # In an order of their own: a replay finds a question by its words, whichever scenario ends first.
+    # Sort for replays, which find a recorded response by its prompt.
     causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
     if not worth_joining(causes):
         return NOT_JOINED
@@ -111,7 +110,7 @@ async def joined_causes(
             f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
         )
     joining = Joining(causes, model, JOINING_SCOPE)
-    stop.over = True  # a budget that is used up here, or an answer that is not recorded, stops nothing
+    stop.over = True  # an exhausted budget or a missing recording stops nothing here
     try:
         async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
             tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
@@ -165,7 +164,7 @@ class Frame:
         self._started_at = ""
 
     def report_start(self) -> None:
-        """Report that the run begins, and every scenario that will not run."""
+        """Report the start of the run, and every scenario that will not run."""
         self._start, self._started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
         self._emit(
             RunStarted(
@@ -204,9 +203,9 @@ class Frame:
         """Report and return the result of the run.
 
         Args:
-            results: by scope of the unit; a unit without one never began.
-            unclaimed: of the calls that belonged to no conversation.
-            joined: the judged groups that have one root cause.
+            results: by scope of the unit; a unit without a result never began.
+            unclaimed: warnings about calls that belonged to no conversation.
+            joined: the judged failure groups that share a root cause.
         """
         sights = sights_of_run(self._plan, results)
         silent = silence(self._plan, results, sights)
@@ -242,7 +241,7 @@ class Frame:
     def _amended(
         self, results: Mapping[str, ScenarioResult], late: Mapping[str, Sequence[VerdictWarning]]
     ) -> dict[str, ScenarioResult]:
-        """The results with the warnings that only the whole run shows. Reports those that they change."""
+        """Add the warnings that only the whole run shows, and report the results that they change."""
         now = {
             scope: amended(result, late.get(scope, ()), strict=self._strict)
             for scope, result in results.items()
@@ -265,7 +264,7 @@ def _place(unit: Unit) -> tuple[str, str]:
 
 
 def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResult:
-    """A unit's result: what was planned, its verdict, and the further values of the result."""
+    """Return a unit's result: the plan, its verdict, and further fields of the result."""
     scenario = unit.scenario
     return ScenarioResult(
         name=scenario.name,
@@ -285,19 +284,19 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
 
 
 def with_wishes(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
-    """The result with what the unit's user wants and who that is, for its readers."""
+    """Add the user's goal and profile to the result."""
     return replace(result, goal=redact(unit.scenario.goal), profile=redact(unit.scenario.profile))
 
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
-    """Why a unit has not run to its end."""
+    """Return why a unit did not run to its end."""
     of = "at most " if unit.repeat else ""
     done = f"after {finished} of {of}{unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
 
 
 def _servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
-    """The servers of ours that see what an agent calls, where it hands no calls to us."""
+    """Return the servers that see an agent's calls if it does not hand them over."""
     by_servers = (Sight.REPORTED, Sight.PARTIAL)
     seen = {name: agent for name, agent in plan.agents.items() if sights[name] in by_servers}
     return {name: _watching(name, agent) for name, agent in seen.items() if agent.beside}
