@@ -1,4 +1,7 @@
-"""The agents of a plan, opened: their servers started, all of them reachable, and those in this process."""
+"""The agents of a plan: start their servers, check that all can be reached, connect to them.
+
+Also: which ports servers get, which agents belong to workers, and how the calls of each agent were visible.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,16 @@ if TYPE_CHECKING:
     from agentest.mock_servers.registry import Registry
 
 KeepOutput = Callable[[str, str], object]
-"""Receives what servers print: the name of one, and whole lines without secrets."""
+"""Receives a server's output: the server's name, and whole lines without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What all agents of a run need: a client, and the conversations that mock servers give calls to."""
+    """The resources that all agents of a run share: an HTTP client, and the registry of conversations."""
 
     client: Client
     registry: Registry | None
-    """None: no agent has a server beside it."""
+    """None if no agent has mock servers or spans."""
 
 
 async def start_servers(
@@ -53,14 +56,15 @@ async def start_servers(
     keep_output: KeepOutput | None = None,
     on_end: Callable[[], object] = lambda: None,
 ) -> Started:
-    """Open the servers beside the plan's agents, start those of the configuration, and check that all agents
-    can be reached.
+    """Start all servers of the run, and check that every agent can be reached.
 
-    The stack ends them. `keep_span` receives the spans of agents, each a line of JSON; `say` at once what is
-    waited for when it takes long (default: `on_note`), and that a server has died, of which `on_note`
-    receives more; `keep_output` what servers print; `on_end` is called when one has died.
+    The stack stops them. Raises UsageError, also if mocks would not reach an agent's tools.
 
-    Raises UsageError, also where mocks would not reach an agent's tools.
+    Args:
+        keep_span: receives the agents' spans, each a line of JSON.
+        say: receives messages immediately, about long waits and dead servers. Default: `on_note`.
+        keep_output: receives what servers print.
+        on_end: is called when a server has died.
     """
     check_mocks(prepared.plan)
     on_death, say = say or _unsaid, say or on_note
@@ -82,7 +86,7 @@ async def start_servers(
 
 
 def _unsaid(_: str) -> None:
-    """Say nothing: what receives notes says it."""
+    """Discard the text, because `on_note` receives it as well."""
 
 
 def _for_server(own: OwnServer) -> str:
@@ -91,7 +95,7 @@ def _for_server(own: OwnServer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Starting:
-    """What all servers of a run are started with."""
+    """The shared arguments for starting the servers of a run."""
 
     prepared: Prepared
     registry: Registry | None
@@ -103,7 +107,6 @@ class _Starting:
     on_end: Callable[[], object]
 
     def running(self, own: OwnServer) -> AbstractAsyncContextManager[None]:
-        """Have a server running meanwhile."""
         server, untold = _told(own, self.prepared, self.registry)
         return running_server(
             server,
@@ -132,7 +135,7 @@ class _Starting:
 
 
 def _told(own: OwnServer, prepared: Prepared, registry: Registry | None) -> tuple[Server, str | None]:
-    """The server as it is started, and what only this run can tell it."""
+    """Fill the run's addresses into the server's settings. Returns also which addresses it cannot know."""
     for name in own.agents:
         if group := registry.group_of(name) if registry else None:
             from agentest.runner.mock_servers import told_addresses, untold_address
@@ -149,12 +152,12 @@ async def connected_agents(
     on_note: Callable[[str], None],
     on_secret: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> dict[str, Agent]:
-    """The agents of the plan, which are known to be reachable; those that live in this process are started.
+    """Connect to the agents of the plan, which are known to be reachable, and start those in this process.
 
     The stack closes them. Raises ConfigError.
 
     Args:
-        on_secret: receives what this process hides from now on, for others to hide it, too.
+        on_secret: receives secrets that this process redacts from now on, so that others can redact them too.
     """
 
     def hide(secrets: Iterable[str]) -> None:
@@ -168,14 +171,14 @@ async def connected_agents(
 
 
 RAY = "ray"
-"""The engine whose workers may be on other machines."""
+"""The engine whose workers may run on other machines."""
 
 
 @contextmanager
 def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """The run with a port for each server that it starts once for all workers: they must know it, too.
+    """Reserve a port for each server that the run starts once for all workers, which must know the port.
 
-    The ports are nobody else's until the block ends.
+    The ports stay reserved until the block ends.
     """
     with _chosen(prepared, [own for own in _waiting(prepared) if not own.server.per_worker]) as known:
         yield known
@@ -183,9 +186,9 @@ def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
 
 @contextmanager
 def with_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """The run with each server, and each agent, at its port: a free one, unless it is chosen already.
+    """Reserve a free port for each server and agent that needs one and has none.
 
-    The ports are nobody else's until the block ends.
+    The ports stay reserved until the block ends.
     """
     with _chosen(prepared, _waiting(prepared)) as known:
         servers = known.own_servers.servers
@@ -199,39 +202,38 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
 
 
 def known_ports(prepared: Prepared) -> dict[str, int]:
-    """The ports that are chosen, by the server's name: for a process that prepares the run anew."""
+    """Return the chosen ports by server name, for a process that prepares the run again."""
     return {own.name: own.port for own in prepared.own_servers.servers if own.port}
 
 
 def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
-    """The run with ports that another process has chosen."""
+    """Return the run with the ports that another process chose."""
     servers = (replace(own, port=ports.get(own.name, own.port)) for own in prepared.own_servers.servers)
     return replace(prepared, own_servers=OwnServers(tuple(servers)))
 
 
 def in_worker(prepared: Prepared, worker: int) -> Prepared:
-    """The run as a worker (from 1) has it: servers that each worker starts are its own."""
+    """Return the run as a worker (from 1) sees it, with the servers that each worker starts for itself."""
     servers = prepared.own_servers.servers
     own = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
     return replace(prepared, own_servers=OwnServers(tuple(own)))
 
 
 def per_worker_part(prepared: Prepared) -> Prepared:
-    """The run with the agents alone of which each worker opens all that stands beside them, and with their
-    servers."""
+    """Return the run with only the agents, and their servers, that each worker opens for itself."""
     return _part(prepared, per_worker=True)
 
 
 def shared_part(prepared: Prepared) -> Prepared:
-    """The run without the agents that workers look after."""
+    """Return the run without the agents that each worker opens for itself."""
     return _part(prepared, per_worker=False)
 
 
 def has_its_own(agent: AgentConfig, engine: str | None) -> bool:
-    """Whether each worker opens what stands beside the agent.
+    """Return True if each worker opens the agent's servers for itself.
 
-    That of an agent which lives in workers is there, too, where these may be on other machines (Ray). A port
-    that is fixed, or a server that is told of it, is beside the run.
+    With Ray, workers may be on other machines, so an agent that runs in the workers has its servers there.
+    A fixed port, or a `server` that receives the addresses, makes them shared by the run.
     """
     if agent.per_worker or engine != RAY or agent.server or not agent.beside:
         return agent.per_worker
@@ -249,7 +251,7 @@ def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
 
 
 def _waiting(prepared: Prepared) -> list[OwnServer]:
-    """The servers of the plan's agents that need a port and have none."""
+    """Return the servers of the plan's agents that need a port and have none."""
     servers = prepared.own_servers.of_any(prepared.plan.agents)
     return [own for own in servers if own.server.awaits_port and own.port is None]
 
@@ -285,13 +287,13 @@ _PAST_SERVERS = (
 
 
 def sights_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
-    """How the calls of each agent came to be known in the whole run.
+    """Return how the tool calls of each agent were visible in the whole run.
 
-    Reported, too, where every turn showed that the agent tells of its calls though its type does not say so.
-    Partial where mock servers answered calls of which it told none.
+    Reported, if every turn showed that the agent reports its calls although its type does not promise it.
+    Partial, if mock servers answered calls that the agent did not report.
 
     Args:
-        results: by scope of the unit; those that are missing were never begun.
+        results: by scope of the unit; a unit without a result never began.
     """
     return {name: _sight_of_run(_units_of(plan, name), results) for name in plan.agents}
 
@@ -312,9 +314,9 @@ def _sight_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) 
 
 
 def check_mocks(plan: Plan) -> None:
-    """Raise ConfigError where scenarios have mocks for an agent that runs its own tools.
+    """Raise ConfigError if scenarios mock tools that the agent runs itself.
 
-    They would be ignored, and the real tools would run: book, send and pay.
+    The mocks would be ignored and the real tools would run: book, send and pay.
     """
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
@@ -341,11 +343,11 @@ def _named(units: Sequence[Unit]) -> str:
 def silence(
     plan: Plan, results: Mapping[str, ScenarioResult], sights: Mapping[str, Sight]
 ) -> dict[RunWarning, Sequence[Unit]]:
-    """A warning for each agent that was never seen to call a tool, though these scenarios speak of calls.
+    """Warn about each agent that never called a tool although its scenarios mention tool calls.
 
     Args:
-        results: by scope of the unit; those that are missing were never begun.
-        sights: of the whole run (`sights_of_run`).
+        results: by scope of the unit; a unit without a result never began.
+        sights: tool visibility of each agent in the whole run (`sights_of_run`).
     """
     warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, sight in sights.items():
@@ -365,7 +367,7 @@ def _speaks_of_calls(unit: Unit) -> bool:
 
 
 def _replied(result: ScenarioResult | None) -> bool:
-    """Whether the agent has closed any turn: one that only failed is no riddle."""
+    """Return True if the agent closed any turn. If it only failed, its silence is no surprise."""
     return result is not None and bool(result.totals.slowest)
 
 
@@ -374,7 +376,7 @@ def _hidden(sight: Sight) -> str:
 
 
 def _silent(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
-    """`why`: what may hide its calls."""
+    """`why`: what may hide the agent's calls."""
     first = units[0]
     who = ("it" if len(units) == 1 else "they") if vacuous == units else _named(vacuous)
     says = "says" if len(vacuous) == 1 else "say"

@@ -232,7 +232,7 @@ class _Runner:
         self._places.release()
 
     async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
-        """Start an agent's units from the current slot, one conversation at a time until it hands over a call."""
+        """Start an agent's units from the current slot, one conversation at a time while it is on trial."""
         untried, pace = self._untried[agent], Pace(self._settings.debounce_s)
         while untried:
             await pace.wait()

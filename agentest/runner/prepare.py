@@ -319,7 +319,10 @@ def _about_other_runs(folders: Sequence[str], request: Request) -> Iterator[str]
 
 
 def asked_reports(request: Request) -> tuple[WantedReport, ...]:
-    """Return the reports that the command line requests, at paths from the user's folder. Raises ConfigError."""
+    """Return the reports that the command line requests, relative to the user's folder.
+
+    Raises ConfigError.
+    """
     try:
         return wanted_reports(request.reporters, request.here or request.root)
     except ValueError as error:

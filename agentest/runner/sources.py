@@ -76,7 +76,7 @@ class ConversationSource(Protocol):
         ...
 
     def told_to_user(self, unit: Unit) -> str | None:
-        """Return the instructions of the model that plays the user; None if there is none, or no live user."""
+        """Return the instructions of the model that plays the live user; None if there is no such model."""
         ...
 
 
