@@ -1,4 +1,4 @@
-"""A mock's answer with a status and headers of its own, for tools that are requests of an HTTP API."""
+"""HTTP responses of mocks, with their own status and headers, for tools that are HTTP requests."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from agentest.support.json_text import NotJson, json_text
 _FAILING = 400
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = frozenset({"connection", "content-encoding", "content-length", "transfer-encoding"})
-"""Headers that say how a message is sent: the server writes them."""
+"""Transport headers, which the server sets."""
 
 
 class HttpResponse(Exception):
-    """What a tool answers that is a request of an HTTP API: a function may return or raise it.
+    """The answer of a tool that is an HTTP request. A mock function may return or raise it.
 
-    Agents whose tools come to the mocks in another way get its body, those that see failing tools as such a
-    failing one from status 400 on.
+    If the agent's tools reach the mocks in another way, the agent receives the body. From status 400 on it
+    receives a failed tool, if it can tell failures.
 
     Args:
         status: from 200 to 599.
-        body: a JSON value. From status 400 on a text is sent as `{"error": text}`, and None as the status's
-            own words.
-        headers: besides those that say how the body is sent.
+        body: a JSON value. From status 400 on, text is sent as `{"error": text}`, and None as the status's
+            reason phrase.
+        headers: in addition to the transport headers.
 
     Raises ValueError.
     """
