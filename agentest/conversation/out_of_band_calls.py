@@ -56,13 +56,13 @@ class CallsElsewhere:
 
     def __init__(self, agent: str, mocks: MockResolver, served: Served | None, *, mocks_inside: bool) -> None:
         self._agent = agent
-        self._way = _SERVED if served else _IN_PROCESS if mocks_inside else _HANDED_OVER
+        self._remedy = _SERVED if served else _IN_PROCESS if mocks_inside else _HANDED_OVER
         self._mocks = mocks
         self._tools = mocks.specs()
         self._served = served
         self._mocks_inside = mocks_inside or served is not None
         self._gates: list[Gate] = []
-        self._mended: Mapping[int, str] = {}
+        self._late_reasons: Mapping[int, str] = {}
         """Turn → why its calls were hidden when it closed, for turns whose calls are known by now."""
 
     def begin_turn(self, turn_index: int) -> None:
@@ -112,7 +112,7 @@ class CallsElsewhere:
         if not self._mocks_inside:  # only frameworks lengthen the names of tools
             mocked = {tool.name for tool in self._tools}
             calls = tuple(call for call in calls if call.name in mocked)
-        check_no_bypass(self._agent, self._tools, calls, own, way=self._way)
+        check_no_bypass(self._agent, self._tools, calls, own, way=self._remedy)
 
     async def see_spans(self, turn: TurnProgress) -> None:
         """Wait for the spans of an answered turn, and record their calls. Raises MockBypassed."""
@@ -128,7 +128,7 @@ class CallsElsewhere:
         """
         if self._served is None or self._served.traced is None:
             return
-        self._mended = await self._served.traced.see_late()
+        self._late_reasons = await self._served.traced.see_late()
         for turn in turns:
             self._check_no_bypass(turn.turn_index)
 
@@ -139,7 +139,7 @@ class CallsElsewhere:
         return tuple(map(self._with_late_calls, turns))
 
     def _with_late_calls(self, turn: Turn) -> Turn:
-        mended = turn.calls_hidden == self._mended.get(turn.turn_index)
+        mended = turn.calls_hidden == self._late_reasons.get(turn.turn_index)
         return replace(
             turn,
             tool_calls=self._mocks.calls_of(turn.turn_index),
@@ -173,7 +173,7 @@ class Served:
         self._doubts: dict[int, str] = {}
         """Turn → why one of its calls may be missing."""
         self._ended: list[AgentestError] = []
-        self._real: list[tuple[RecordedCall, bool]] = []
+        self._forwarded: list[tuple[RecordedCall, bool]] = []
         """Calls that were forwarded to a real tool, and True if there is one."""
 
     @property
@@ -193,14 +193,14 @@ class Served:
                 call.tool, call.arguments, self.turn_index, call.call_id, call.problem
             )
         except AgentestError as error:
-            self._ended.append(_ends(error, call))
+            self._ended.append(_ending_error(error, call))
             return ServedAnswer(how=How.UNMOCKED, message=str(self._ended[-1]))
         known = recorded.call
         if known.invalid_arguments:
             return ServedAnswer(how=How.INVALID, message=known.invalid_arguments)
         if not known.mocked:
-            self._real.append((recorded, call.caller_runs or call.would_run))
-            return ServedAnswer(how=How.REAL, number=len(self._real) - 1)
+            self._forwarded.append((recorded, call.caller_runs or call.would_run))
+            return ServedAnswer(how=How.REAL, number=len(self._forwarded) - 1)
         if (http := recorded.http) is not None:
             how = How.FAILED if http.failed else How.ANSWERED
             headers = tuple(http.headers.items())
@@ -225,8 +225,8 @@ class Served:
 
     async def answered(self, number: int, result: object, *, failed: bool, status: int | None = None) -> None:
         """Record the real tool's answer to a forwarded call."""
-        if 0 <= number < len(self._real):  # the number may come from another process
-            call, ran = self._real[number]
+        if 0 <= number < len(self._forwarded):  # the number may come from another process
+            call, ran = self._forwarded[number]
             self._mocks.note_real(call, result, failed=failed, status=status, ran=ran)
 
     async def refused(self, why: str) -> None:
@@ -268,7 +268,7 @@ def check_no_bypass(
         raise MockBypassed(_bypassed(agent, names, way), tools=tuple(names))
 
 
-def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
+def _ending_error(error: AgentestError, call: ServedCall) -> AgentestError:
     """Return the error that ends the conversation, with the consequence for the real tool."""
     if isinstance(error, UnmockedToolError) and (call.would_run or call.caller_runs):
         return UnmockedToolError(error.problem, REAL_TOOLS_RUN)
@@ -317,7 +317,7 @@ class Traced:
         """Turn → why its spans were incomplete when it closed."""
         self._stays_open = False
         """True if the spans of all turns end with the conversation."""
-        self._told: set[str] = set()
+        self._recorded_spans: set[str] = set()
         """Spans whose calls are already recorded."""
 
     async def see(self, asked: AskedTurn) -> TurnTraces:
@@ -348,9 +348,9 @@ class Traced:
         return mended
 
     def _observe(self, told: TurnTraces) -> None:
-        new = [each for each in told.calls if not each.spans & self._told]
+        new = [each for each in told.calls if not each.spans & self._recorded_spans]
         self._mocks.observe([each.call for each in new])
-        self._told.update(*(each.spans for each in told.calls))
+        self._recorded_spans.update(*(each.spans for each in told.calls))
 
 
 _FRAMEWORKS_WORDS = re.compile(
@@ -410,5 +410,5 @@ def _text(call: ToolCall) -> str:
 def _fits(args: Any, parameters: Mapping[str, Any]) -> bool:
     try:
         return bool(schema_validator(parameters, lambda *_: True).is_valid(args))
-    except Exception:  # noqa: BLE001 - a schema with errors, of which jsonschema raises many: nothing is known
+    except Exception:  # noqa: BLE001 - jsonschema raises many kinds for an invalid schema
         return True

@@ -93,14 +93,16 @@ class SimulatedUser:
         if out_of_patience(self._patience, turns):
             return Ending.GAVE_UP
         key = replace(self._key, turn=len(turns))
-        answer = await (self._acted(turns, key, self._tools) if self._tools else self._answer(turns, key))
-        return (answer.ending or Said(answer.message)) if turns else _first(answer)
+        answer = await (
+            self._answer_after_tools(turns, key, self._tools) if self._tools else self._answer(turns, key)
+        )
+        return (answer.ending or Said(answer.message)) if turns else _opening(answer)
 
     async def _answer(self, turns: Sequence[Turn], key: CallKey) -> UserMessage:
         shape = UserMessage if turns else OpeningMessage
         return await self._model.ask(self._messages(turns), shape, key)
 
-    async def _acted(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
+    async def _answer_after_tools(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
         """Return the user's message after it has used its tools. Raises ModelError if it never writes one."""
         shape = ActingMessage if turns else ActingOpening
         for used in range(MAX_ROUNDS + 1):
@@ -122,12 +124,12 @@ class SimulatedUser:
             {"role": "user", "content": OPENING},
         ]
         for turn in turns:
-            messages += self._done_before(turn.turn_index)
+            messages += self._tool_messages(turn.turn_index)
             messages.append({"role": "assistant", "content": turn.user_message})
             messages.append({"role": "user", "content": seen(turn)})
-        return messages + self._done_before(len(turns))
+        return messages + self._tool_messages(len(turns))
 
-    def _done_before(self, turn_index: int) -> list[Message]:
+    def _tool_messages(self, turn_index: int) -> list[Message]:
         return self._tools.messages(turn_index) if self._tools else []
 
 
@@ -143,7 +145,7 @@ class UntoldUser:
         return await self._user.next_message(told)
 
 
-def _first(answer: UserMessage) -> Said:
+def _opening(answer: UserMessage) -> Said:
     return Said(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
 
 
@@ -157,11 +159,12 @@ def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
         return False
     last = turns[-patience:]
     return (
-        not any(turn.tool_calls for turn in last) and len({_bare(turn.agent_message) for turn in last}) == 1
+        not any(turn.tool_calls for turn in last)
+        and len({_normalized(turn.agent_message) for turn in last}) == 1
     )
 
 
-def _bare(text: str) -> str:
+def _normalized(text: str) -> str:
     """Return a text without the differences that comparison ignores."""
     return " ".join(_WORD.findall(text.casefold())) or text.strip()
 

@@ -97,7 +97,7 @@ class TurnLoop:
         self._id = conversation_id
         self._scenario = scenario
         self._agent = agent
-        self._partner = agent
+        self._connection = agent
         """The agent, or the connection that it opened for this conversation."""
         self._user = user
         self._mocks = mocks
@@ -107,7 +107,7 @@ class TurnLoop:
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or session_id_of(session, conversation_id)
         self._date = date or today()
-        self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
+        self._out_of_band = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
         self._keeps_state = keeps_state
         self._on_turn = on_turn
         self._redact = redact
@@ -123,30 +123,30 @@ class TurnLoop:
         """Run the conversation to its end. Raises only if it is cancelled."""
         try:
             self._mocks.begin()
-            async with in_conversation(self._agent) as self._partner:
+            async with in_conversation(self._agent) as self._connection:
                 ending = await self._talk()
             await self._see_late_spans()
-            self._elsewhere.check()
+            self._out_of_band.check()
             return self._finished(ending)
-        except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
+        except Exception as error:  # noqa: BLE001 - every error becomes part of the transcript
             failure = failure_of(error, self._redact)
         current = self._current
         try:
             await (self._see_spans(current) if current else self._see_late_spans())
             if current:
-                self._elsewhere.check_told(current.turn_index)
+                self._out_of_band.check_told(current.turn_index)
         except MockBypassed as bypassed:  # the report of a real tool that ran must not be lost
             failure = self._bypassed(failure, bypassed)
         except AgentestError:
             pass  # another error has already ended it
         if current is None:
-            return self._finished(Ending.ERROR, self._in_doubt(failure))
+            return self._finished(Ending.ERROR, self._unless_call_refused(failure))
         calls = self._mocks.calls_of(current.turn_index)
         of_agent = failure.blame is Blame.AGENT
         printed = await self._servers.since(current.printed) if of_agent else ()
-        failure = _with_ended(failure, printed)
+        failure = _with_dead_servers(failure, printed)
         unfinished = current.unfinished(calls, printed, self._waited)
-        return self._finished(Ending.ERROR, self._in_doubt(failure), unfinished)
+        return self._finished(Ending.ERROR, self._unless_call_refused(failure), unfinished)
 
     def _bypassed(self, ended: Failure, bypassed: MockBypassed) -> Failure:
         """Return the failure of a conversation that had ended when a bypass was discovered."""
@@ -155,9 +155,9 @@ class TurnLoop:
             return ended
         return replace(found, message=f"{found.message}. Besides, {ended.message}")
 
-    def _in_doubt(self, failure: Failure) -> Failure:
+    def _unless_call_refused(self, failure: Failure) -> Failure:
         """Do not blame the agent if a refused call may have caused the failure."""
-        why = self._elsewhere.doubt_of(len(self._turns))
+        why = self._out_of_band.doubt_of(len(self._turns))
         if why is None or failure.blame is not Blame.AGENT:
             return failure
         return Failure(Blame.INTERNAL, f"{failure.message} (which may come of what we did: {why})")
@@ -167,7 +167,7 @@ class TurnLoop:
     ) -> Conversation:
         held = Conversation(
             self._id,
-            self._elsewhere.close(self._turns),
+            self._out_of_band.close(self._turns),
             ending,
             failure,
             unfinished,
@@ -180,11 +180,11 @@ class TurnLoop:
 
     async def _see_spans(self, turn: TurnProgress) -> None:
         with self._waiting_for("agent"):
-            await self._elsewhere.see_spans(turn)
+            await self._out_of_band.see_spans(turn)
 
     async def _see_late_spans(self) -> None:
         with self._waiting_for("agent"):
-            await self._elsewhere.see_late_spans(self._turns)
+            await self._out_of_band.see_late_spans(self._turns)
 
     def _time(self) -> TimeSpent:
         waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
@@ -215,7 +215,7 @@ class TurnLoop:
         message = with_mentions(text, attached)
         self._current = TurnProgress(len(self._turns), message, attached, waited=waited)
         self._current.printed = self._servers.positions()
-        self._elsewhere.begin_turn(self._current.turn_index)
+        self._out_of_band.begin_turn(self._current.turn_index)
         if said.attachments and not takes_attachments(self._agent):
             raise CannotSend(
                 f"{said.attachments[0].origin} sends a file along, and agent {self._agent.name!r} is of a "
@@ -226,7 +226,7 @@ class TurnLoop:
         self._messages.append(AgentMessage(reply))
         calls = self._mocks.calls_of(self._current.turn_index)
         closed = self._current.closed(reply, calls, self._waited)
-        doubt = self._elsewhere.doubt_of(closed.turn_index)
+        doubt = self._out_of_band.doubt_of(closed.turn_index)
         self._turns = (*self._turns, replace(closed, call_refused=doubt) if doubt is not None else closed)
         self._current = None
         self._on_turn(self._turns)
@@ -273,30 +273,30 @@ class TurnLoop:
             raise
         finally:
             recording.close()
-        self._elsewhere.check_gates()
+        self._out_of_band.check_gates()
         handed.check()
         self._note(turn, reply, recording.usage)
-        self._elsewhere.check()
+        self._out_of_band.check()
         return reply
 
     async def _reply(self, turn: TurnProgress, handed: HandedCalls, recording: Recording) -> AgentReply:
-        ctx = self._elsewhere.reaching(self._context(turn.turn_index, handed, recording))
-        with self._waiting_for("agent"), self._elsewhere.asking(turn):
-            reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
+        ctx = self._out_of_band.reaching(self._context(turn.turn_index, handed, recording))
+        with self._waiting_for("agent"), self._out_of_band.asking(turn):
+            reply = well_formed_reply(await self._connection.reply(self._messages, ctx))
         turn.asks += 1
         return reply
 
     def _check_cause(self, error: AgentError) -> None:
         """Raise the cause of an agent's error: frameworks wrap errors that a tool raises."""
         try:
-            self._elsewhere.check()
+            self._out_of_band.check()
         except AgentestError as known:
             raise known from error
 
     def _note(self, turn: TurnProgress, reply: AgentReply, recorded: Usage) -> None:
         """Store everything of a reply except its text."""
         self._mocks.observe(turn.in_rounds(reply.observed), retold=reply.retells)
-        self._elsewhere.check_told(turn.turn_index)
+        self._out_of_band.check_told(turn.turn_index)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
@@ -343,7 +343,7 @@ def with_state(conversation: Conversation, end: EndState) -> Conversation:
     return replace(conversation, mock_state=end.told, inexact_state=end.inexact, live_state=end.live)
 
 
-def _with_ended(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
+def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
     """Return the failure of a turn, naming servers that had ended by then."""
     ended = [
         f"server {each.server!r} had exited with status {each.exit_status}"

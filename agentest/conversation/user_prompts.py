@@ -205,7 +205,7 @@ class UserMessage(Answer):
     @classmethod
     def _reason_only_with_stop(cls, data: Any) -> Any:
         """Drop a reason that was given without stopping."""
-        if isinstance(data, dict) and data.get("should_stop") is False and not _has_mark(data):
+        if isinstance(data, dict) and data.get("should_stop") is False and not _has_stop_mark(data):
             return {key: value for key, value in data.items() if key != "ended_by"}
         return data
 
@@ -306,5 +306,5 @@ class ActingOpening(ActingMessage):
         return self
 
 
-def _has_mark(data: dict[str, Any]) -> bool:
+def _has_stop_mark(data: dict[str, Any]) -> bool:
     return STOP_MARK in str(data.get("message"))

@@ -24,16 +24,16 @@ from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
 from agentest.support.replacing import replace
 
-_OF_THE_PROTOCOL = frozenset({SeenBy.CALLER, SeenBy.AGENT})
+_PROTOCOL_SOURCES = frozenset({SeenBy.CALLER, SeenBy.AGENT})
 """Sources whose ids come from one protocol, so that different ids are different calls."""
-_BEST_FIRST = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
+_SOURCE_RANKING = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
 """Sources by how much they know of a call, first those that answer it."""
 
 
 class RecordedCall:
     """A recorded call, which may be answered or reported again later."""
 
-    __slots__ = ("_began", "_told", "call", "http", "status")
+    __slots__ = ("_began", "_reports", "call", "http", "status")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
@@ -41,15 +41,15 @@ class RecordedCall:
         """The status and headers that the mock sets, for servers that answer over HTTP."""
         self.status: int | None = None
         """The real tool's HTTP status, if the call is an HTTP request."""
-        self._told = {call.seen_by: call}
+        self._reports = {call.seen_by: call}
         self._began = perf_counter()
 
     def is_seen_by(self, source: SeenBy) -> bool:
-        return source in self._told or source in self.call.also_seen_by
+        return source in self._reports or source in self.call.also_seen_by
 
     def as_told_by(self, source: SeenBy) -> ToolCall:
         """Return the call as the source reported it, else as recorded."""
-        return self._told.get(source, self.call)
+        return self._reports.get(source, self.call)
 
     def answered(self, **answer: Any) -> None:
         """Note the answer: fields of ToolCall. The first answer determines the duration."""
@@ -60,7 +60,7 @@ class RecordedCall:
     def add(self, told: ToolCall) -> None:
         """Add a report of a further source, or an updated one."""
         self.call = _merged(self.call, told)
-        self._told[told.seen_by] = told
+        self._reports[told.seen_by] = told
 
 
 class CallRecord:
@@ -76,7 +76,7 @@ class CallRecord:
         self._by_id: defaultdict[str, list[RecordedCall]] = defaultdict(list)
         self._by_turn: defaultdict[int, list[RecordedCall]] = defaultdict(list)
         self._sources: defaultdict[int, set[SeenBy]] = defaultdict(set)
-        self._asked: list[ToolCall] = []
+        self._moved_to_later_turn: list[ToolCall] = []
         """Calls that waited for approval and were decided in a later turn, as they were while they waited."""
         self._lock = threading.RLock()
         self.on_change: Callable[[RecordedCall], object] = lambda _: None
@@ -97,7 +97,7 @@ class CallRecord:
 
     def asked_in(self, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls that waited for approval in a turn and moved to a later turn."""
-        return tuple(call for call in self._asked if call.turn_index == turn_index)
+        return tuple(call for call in self._moved_to_later_turn if call.turn_index == turn_index)
 
     def begin(self, call: ToolCall) -> RecordedCall:
         """Record a call that is about to be answered. It is always a new call."""
@@ -139,7 +139,7 @@ class CallRecord:
                 self._by_turn[call.turn_index].remove(recorded)
                 self._by_id[told.call_id or ""].remove(recorded)
                 if call.turn_index != told.turn_index:
-                    self._asked.append(call)
+                    self._moved_to_later_turn.append(call)
 
     def _insert(self, call: ToolCall, before: RecordedCall | None) -> RecordedCall:
         recorded = RecordedCall(call)
@@ -171,7 +171,7 @@ class CallRecord:
             if known[i] is None:
                 known[i] = self._by_its_form(call, taken)
                 taken.add(known[i])
-        self._add_alike(known, calls, taken)
+        self._match_server_calls(known, calls, taken)
         return known
 
     def _by_its_id(
@@ -197,11 +197,11 @@ class CallRecord:
             told = recorded.call
             if recorded in taken or recorded.is_seen_by(call.seen_by) or told.name != call.name:
                 continue
-            if not _told_apart(told, call) and _same_arguments(told.args, call.args):
+            if not _have_different_ids(told, call) and _same_arguments(told.args, call.args):
                 return recorded
         return None
 
-    def _add_alike(
+    def _match_server_calls(
         self,
         known: list[RecordedCall | None],
         calls: Sequence[ToolCall],
@@ -211,12 +211,14 @@ class CallRecord:
 
         Begins with calls that have only one candidate, because the others have a choice.
         """
-        open_ones = {i: self._alike(call, taken) for i, call in enumerate(calls) if known[i] is None}
+        open_ones = {
+            i: self._server_candidates(call, taken) for i, call in enumerate(calls) if known[i] is None
+        }
         for i, candidates in sorted(open_ones.items(), key=lambda each: len(each[1])):
             known[i] = next((one for one in candidates if one not in taken), None)
             taken.add(known[i])
 
-    def _alike(self, call: ToolCall, taken: Container[RecordedCall | None]) -> list[RecordedCall]:
+    def _server_candidates(self, call: ToolCall, taken: Container[RecordedCall | None]) -> list[RecordedCall]:
         """Return the mock server calls of the turn that this call may be, best match first."""
         if SeenBy.MOCK_SERVER not in self._sources[call.turn_index]:
             return []
@@ -247,9 +249,9 @@ def _distance(recorded: ToolCall, call: ToolCall) -> tuple[bool, bool]:
     return recorded.name != call.name, not _same_arguments(recorded.args, call.args)
 
 
-def _told_apart(one: ToolCall, other: ToolCall) -> bool:
+def _have_different_ids(one: ToolCall, other: ToolCall) -> bool:
     """Return True if ids of one protocol show that these are two calls."""
-    of_one_protocol = {one.seen_by, other.seen_by} <= _OF_THE_PROTOCOL
+    of_one_protocol = {one.seen_by, other.seen_by} <= _PROTOCOL_SOURCES
     return of_one_protocol and bool(one.call_id and other.call_id) and one.call_id != other.call_id
 
 
@@ -264,7 +266,7 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
         invalid_arguments=arguments.invalid_arguments,
         turn_index=recorded.turn_index,
         call_id=best.call_id or other.call_id,
-        also_seen_by=tuple(each for each in _BEST_FIRST if each in sources and each is not best.seen_by),
+        also_seen_by=tuple(each for each in _SOURCE_RANKING if each in sources and each is not best.seen_by),
         duration_ms=other.duration_ms if best.duration_ms is None else best.duration_ms,
         round=other.round if best.round is None else best.round,
         approval=best.approval or other.approval,
@@ -276,7 +278,7 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
 
 
 def _rank(call: ToolCall) -> tuple[bool, int]:
-    return not call.mocked, _BEST_FIRST.index(call.seen_by)
+    return not call.mocked, _SOURCE_RANKING.index(call.seen_by)
 
 
 def _same_arguments(one: Any, other: Any) -> bool:
@@ -310,7 +312,7 @@ def same(one: Any, other: Any) -> bool:
 def alike(one: Any, other: Any) -> bool:
     """Return True if two values may be the same: one source may omit what the other fills in."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return _alike_objects(_told(one), _told(other))
+        return _alike_objects(_without_nulls(one), _without_nulls(other))
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, str) is not isinstance(other, str):
@@ -318,7 +320,7 @@ def alike(one: Any, other: Any) -> bool:
     return same(one, other)
 
 
-def _told(values: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -345,11 +347,11 @@ def is_called(told: str, served: str) -> bool:
 
     `mcp__shop__check_stock`, `shop.check_stock` and `shop_check_stock` are names of `check_stock`.
     """
-    long, short = _letters(told), _letters(served)
+    long, short = _normalized_name(told), _normalized_name(served)
     return long == short or long.endswith(f"_{short}")
 
 
-def _letters(name: str) -> str:
+def _normalized_name(name: str) -> str:
     """Return a name with uniform separators, because some models' names have no dots and dashes."""
     return re.sub(r"\W", "_", name)
 

@@ -11,7 +11,7 @@ from agentest.support.json_text import NotJson, json_text
 
 _FAILING = 400
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_OURS = frozenset({"connection", "content-encoding", "content-length", "transfer-encoding"})
+_TRANSPORT_HEADERS = frozenset({"connection", "content-encoding", "content-length", "transfer-encoding"})
 """Transport headers, which the server sets."""
 
 
@@ -49,17 +49,17 @@ class HttpResponse(Exception):
         """The body as it is sent."""
         if not self.failed or not (self.body is None or isinstance(self.body, str)):
             return self.body
-        return {"error": self.body or _words(self.status)}
+        return {"error": self.body or _reason_phrase(self.status)}
 
     def __str__(self) -> str:
         try:
             said = self.body if isinstance(self.body, str) else json_text(self.body)
         except NotJson:
             said = ""
-        return _words(self.status) if self.body is None else f"{_words(self.status)}: {said}"
+        return _reason_phrase(self.status) if self.body is None else f"{_reason_phrase(self.status)}: {said}"
 
 
-def _words(status: int) -> str:
+def _reason_phrase(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -69,5 +69,5 @@ def _words(status: int) -> str:
 def _check_header(name: str, value: str) -> None:
     if not _NAME.fullmatch(name) or any(ord(char) < 32 and char != "\t" for char in value):
         raise ValueError(f"HttpResponse: {name!r}: {value!r} is no header")
-    if name.lower() in _OURS:
+    if name.lower() in _TRANSPORT_HEADERS:
         raise ValueError(f"HttpResponse: the header {name!r} is written by the server; leave it out")

@@ -220,7 +220,7 @@ class MockResolver:
         if not isinstance(args, Mapping):
             return self._refuse(call, f"the arguments are not a JSON object but {shown_args(args)}"), False
         try:
-            outcome = await self._attended(call, await self._outcome(call.call, args))
+            outcome = await self._answer_by_attendant(call, await self._outcome(call.call, args))
         except AgentestError as error:
             self._finish(call, None, error=self._redact(str(error)))
             raise
@@ -234,7 +234,7 @@ class MockResolver:
         )
         return outcome.sent, outcome.as_text
 
-    async def _attended(self, call: RecordedCall, proposed: Outcome | None) -> Outcome:
+    async def _answer_by_attendant(self, call: RecordedCall, proposed: Outcome | None) -> Outcome:
         """Return the attendant's answer, else the mock's, else null."""
         given = await self._attendant.answer(call, proposed) if self._attendant else None
         return given.outcome if given else proposed or Outcome()

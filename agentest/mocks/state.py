@@ -17,7 +17,7 @@ from agentest.support.json_text import BuiltinState, builtin_bytes, json_text, s
 
 _MOST_CHARS = 200_000
 """Maximum characters of a state that is stored completely; of a longer one only changes are stored."""
-_SURELY_LONG = 3 * _MOST_CHARS
+_MAX_PICKLED_BYTES = 3 * _MOST_CHARS
 """Size in bytes above which a state is surely too long: a pickle is less than three times its JSON."""
 _MOST_DEPTH = 50
 _MOST_BITS = 10_000
@@ -66,12 +66,12 @@ def end_state(state: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndS
 
 def _end_of_builtins(live: dict[Any, Any], size: int, begun: Mapping[str, Any] | None) -> EndState:
     """Do the same as `_end_of` with fewer conversions, because each one blocks other conversations."""
-    text = _text(live) if size <= _SURELY_LONG else None
+    text = _text(live) if size <= _MAX_PICKLED_BYTES else None
     if text is not None and len(text) <= _MOST_CHARS and all(isinstance(key, str) for key in live):
         form = json.loads(text)
         inexact = tuple(key for key, value in live.items() if form[key] != value)
         return EndState(live=live, told=form, inexact=inexact)
-    long = size > _SURELY_LONG or (text is not None and len(text) > _MOST_CHARS)
+    long = size > _MAX_PICKLED_BYTES or (text is not None and len(text) > _MOST_CHARS)
     if long and isinstance(begun, BuiltinState):
         try:
             return _end_of_long(live, begun)
@@ -82,22 +82,22 @@ def _end_of_builtins(live: dict[Any, Any], size: int, begun: Mapping[str, Any] |
 
 def _end_of_long(live: Mapping[str, Any], begun: Mapping[str, Any]) -> EndState:
     """Convert only the changes of a state with megabytes."""
-    changed = _changed(live, begun)
+    changed = _changes(live, begun)
     cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
-    told = {_key(key): _told(value) for key, value in changed.items()}
+    told = {_key(key): _exact_or_words(value) for key, value in changed.items()}
     inexact = [key for key, (_, exact) in told.items() if not exact]
     forms = {key: form for key, (form, _) in told.items()}
     return EndState(live=live, told=forms, inexact=tuple(dict.fromkeys((*inexact, *cut))))
 
 
 def _end_of(live: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
-    told = {_key(key): _told(value) for key, value in live.items()}
+    told = {_key(key): _exact_or_words(value) for key, value in live.items()}
     forms = {key: form for key, (form, _) in told.items()}
     inexact = tuple(key for key, (_, exact) in told.items() if not exact)
     if len(json.dumps(forms)) <= _MOST_CHARS:
         return EndState(live=live, told=forms, inexact=inexact)
-    begins = {_key(key): _told(value)[0] for key, value in (begun or {}).items()}
-    changed = _changed(forms, begins)
+    begins = {_key(key): _exact_or_words(value)[0] for key, value in (begun or {}).items()}
+    changed = _changes(forms, begins)
     cut = tuple(key for key in changed if changed[key] != forms.get(key))
     return EndState(live=live, told=changed, inexact=tuple(dict.fromkeys((*inexact, *cut))))
 
@@ -116,14 +116,14 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     return value
 
 
-def _told(value: Any) -> tuple[Any, bool]:
+def _exact_or_words(value: Any) -> tuple[Any, bool]:
     """Return the value in JSON types, and True if the conversion is exact."""
     form = _form(value)
     if form is not None or value is None:
         return form, builtin_bytes(value) is not None and bool(form == value)
     try:
         return _in_words(value, ()), False
-    except Exception:  # noqa: BLE001 - a thread of a mock's still changes what cannot be copied
+    except Exception:  # noqa: BLE001 - a mock's thread may still be changing the value
         return _words(value), False
 
 
@@ -179,14 +179,14 @@ def _words(value: Any) -> str:
     return _ADDRESS.sub("", safe_repr(value))
 
 
-def _changed(now: Mapping[str, Any], begun: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+def _changes(now: Mapping[str, Any], begun: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """Return the parts of the objects that changed, and count the rest."""
     kept: dict[str, Any] = {}
     for key, value in now.items():
         before = begun.get(key, CUT_OFF)
         inside = isinstance(value, dict) and isinstance(before, dict) and depth < _MOST_DEPTH
         if value != before:
-            kept[key] = _changed(value, before, depth + 1) if inside else value
+            kept[key] = _changes(value, before, depth + 1) if inside else value
     more = [f"{len(now) - len(kept)} more, as at the beginning"] if len(kept) < len(now) else []
     if gone := [_key(key) for key in begun if key not in now]:
         more.append(f"gone: {', '.join(gone[:_SHOWN_KEYS])}{', …' if len(gone) > _SHOWN_KEYS else ''}")

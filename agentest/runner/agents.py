@@ -67,7 +67,7 @@ async def start_servers(
         on_end: is called when a server has died.
     """
     check_mocks(prepared.plan)
-    on_death, say = say or _unsaid, say or on_note
+    on_death, say = say or _discard, say or on_note
     client = await stack.enter_async_context(open_client(AddressGuard()))
     registry = None
     if any(agent.beside for agent in prepared.plan.agents.values()):
@@ -75,9 +75,9 @@ async def start_servers(
 
         async with awaited("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
-    starting = _Starting(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
+    starting = _ServerStarter(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
     for own in prepared.own_servers.of_any(prepared.plan.agents):
-        async with awaited(_for_server(own), say):
+        async with awaited(_awaited_server(own), say):
             await stack.enter_async_context(starting.running(own))
     for name, agent in prepared.plan.agents.items():
         async with awaited(f"for agent {name!r} to be reached", say):
@@ -85,16 +85,16 @@ async def start_servers(
     return Started(client, registry)
 
 
-def _unsaid(_: str) -> None:
+def _discard(_: str) -> None:
     """Discard the text, because `on_note` receives it as well."""
 
 
-def _for_server(own: OwnServer) -> str:
+def _awaited_server(own: OwnServer) -> str:
     return f"for {own.called} to answer at {own.server.ready}, at most {own.server.timeout_s:g} s"
 
 
 @dataclass(frozen=True, slots=True)
-class _Starting:
+class _ServerStarter:
     """The shared arguments for starting the servers of a run."""
 
     prepared: Prepared
@@ -107,7 +107,7 @@ class _Starting:
     on_end: Callable[[], object]
 
     def running(self, own: OwnServer) -> AbstractAsyncContextManager[None]:
-        server, untold = _told(own, self.prepared, self.registry)
+        server, untold = _with_addresses(own, self.prepared, self.registry)
         return running_server(
             server,
             self.prepared.request.root,
@@ -117,10 +117,10 @@ class _Starting:
             self.on_note,
             untold=untold,
             called=own.called,
-            heard=self._heard(own),
+            heard=self._output_handlers(own),
         )
 
-    def _heard(self, own: OwnServer) -> Heard:
+    def _output_handlers(self, own: OwnServer) -> Heard:
         def hear(lines: str) -> None:
             own.printed.add(lines)
             if self.keep_output:
@@ -134,7 +134,9 @@ class _Starting:
         return Heard(hear, end)
 
 
-def _told(own: OwnServer, prepared: Prepared, registry: Registry | None) -> tuple[Server, str | None]:
+def _with_addresses(
+    own: OwnServer, prepared: Prepared, registry: Registry | None
+) -> tuple[Server, str | None]:
     """Fill the run's addresses into the server's settings. Returns also which addresses it cannot know."""
     for name in own.agents:
         if group := registry.group_of(name) if registry else None:
@@ -180,7 +182,9 @@ def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
 
     The ports stay reserved until the block ends.
     """
-    with _chosen(prepared, [own for own in _waiting(prepared) if not own.server.per_worker]) as known:
+    with _with_free_ports(
+        prepared, [own for own in _without_port(prepared) if not own.server.per_worker]
+    ) as known:
         yield known
 
 
@@ -190,14 +194,14 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
 
     The ports stay reserved until the block ends.
     """
-    with _chosen(prepared, _waiting(prepared)) as known:
+    with _with_free_ports(prepared, _without_port(prepared)) as known:
         servers = known.own_servers.servers
         port_of = {name: own.port for own in servers if own.port for name in own.agents}
         agents = {
             name: agent.at_port(port_of[name]) if name in port_of else agent
             for name, agent in known.plan.agents.items()
         }
-        told = tuple(own if own.port is None else _at_its_port(own, own.port) for own in servers)
+        told = tuple(own if own.port is None else _at_port(own, own.port) for own in servers)
         yield replace(known, plan=replace(known.plan, agents=agents), own_servers=OwnServers(told))
 
 
@@ -250,14 +254,14 @@ def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
     return replace(prepared, plan=plan, own_servers=OwnServers(tuple(servers)))
 
 
-def _waiting(prepared: Prepared) -> list[OwnServer]:
+def _without_port(prepared: Prepared) -> list[OwnServer]:
     """Return the servers of the plan's agents that need a port and have none."""
     servers = prepared.own_servers.of_any(prepared.plan.agents)
     return [own for own in servers if own.server.awaits_port and own.port is None]
 
 
 @contextmanager
-def _chosen(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
+def _with_free_ports(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
     if not servers:
         yield prepared
         return
@@ -269,7 +273,7 @@ def _chosen(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
         yield with_known_ports(prepared, dict(zip((own.name for own in servers), ports, strict=True)))
 
 
-def _at_its_port(own: OwnServer, port: int) -> OwnServer:
+def _at_port(own: OwnServer, port: int) -> OwnServer:
     return replace(own, server=own.server.at_port(port))
 
 
@@ -321,20 +325,20 @@ def check_mocks(plan: Plan) -> None:
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
         if mocked and not hands_calls_over(agent) and not agent.mock_servers:
-            raise ConfigError(_unreached(name, agent, mocked))
+            raise ConfigError(_unreachable_mocks_error(name, agent, mocked))
 
 
-def _unreached(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
+def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
     may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
     ways = [may_run, *ways_to_mock(agent)]
     return (
-        f"the mocks of {_named(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
+        f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
         f"(type: {agent.type}, tool calls: {mocked[0].about.sight.words}), so the real ones would run. No "
         f"conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
     )
 
 
-def _named(units: Sequence[Unit]) -> str:
+def _listed(units: Sequence[Unit]) -> str:
     shown = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
     more = f" and {len(units) - len(shown)} more" if len(units) > len(shown) else ""
     return f"scenario{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
@@ -351,13 +355,13 @@ def silence(
     """
     warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, sight in sights.items():
-        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _replied(results.get(u.scope))]
+        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
         of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in held)
         if sight is not Sight.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in held if result.totals.held_without_calls]
             why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(sight)
-            warnings[_silent(name, why, of_calls, vacuous)] = of_calls
+            warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
 
 
@@ -366,7 +370,7 @@ def _speaks_of_calls(unit: Unit) -> bool:
     return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
 
 
-def _replied(result: ScenarioResult | None) -> bool:
+def _has_replied(result: ScenarioResult | None) -> bool:
     """Return True if the agent closed any turn. If it only failed, its silence is no surprise."""
     return result is not None and bool(result.totals.slowest)
 
@@ -375,14 +379,14 @@ def _hidden(sight: Sight) -> str:
     return f"{_HIDDEN[sight]} (then tool_visibility: unseen says so)"
 
 
-def _silent(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
+def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
     """`why`: what may hide the agent's calls."""
     first = units[0]
-    who = ("it" if len(units) == 1 else "they") if vacuous == units else _named(vacuous)
+    who = ("it" if len(units) == 1 else "they") if vacuous == units else _listed(vacuous)
     says = "says" if len(vacuous) == 1 else "say"
     held = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
     message = (
-        f"not one tool call of agent {agent!r} was seen in the whole run, though {_named(units)} "
+        f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
         f"none, or {why}{held if vacuous else ''}"
     )

@@ -37,7 +37,7 @@ from agentest.runner.sources import ConversationSource
 from agentest.runner.units import UnitEvaluation
 from agentest.support.replacing import replace
 
-_JUDGED_FOR_EACH_PLACE = 10
+_JUDGED_PER_SLOT = 10
 """How many finished conversations may wait for judges, per slot. More would fill the memory."""
 
 
@@ -90,7 +90,7 @@ class Holder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _TimedConversation:
     """A conversation that has ended, with its times by `perf_counter`."""
 
     conversation: Conversation
@@ -100,7 +100,7 @@ class _Held:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingTime:
     """Measures how long a conversation waits for others, which does not count as its own time."""
 
     ongoing: Ongoing
@@ -128,9 +128,9 @@ class HeldHere:
     ) -> None:
         self._source = source
         self._evaluation = UnitEvaluation(custom, settings, connections)
-        self._check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
+        self._user_check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
         self._redact = connections.redact
-        self._being_judged = anyio.Semaphore(_JUDGED_FOR_EACH_PLACE * settings.concurrency, fast_acquire=True)
+        self._judging_slots = anyio.Semaphore(_JUDGED_PER_SLOT * settings.concurrency, fast_acquire=True)
 
     async def hold(self, unit: Unit, number: int, ongoing: Ongoing, ids_end: str = "") -> Finished:
         """Run the conversation of this number and have it judged.
@@ -138,8 +138,8 @@ class HeldHere:
         Args:
             ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
-        one = _OneConversation(unit, number, ongoing, ids_end)
-        told = self._source.told_to_user(unit) if self._check else None
+        one = _ConversationRequest(unit, number, ongoing, ids_end)
+        told = self._source.told_to_user(unit) if self._user_check else None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         evaluation = self._evaluation.begin(unit, number, at_end=told is not None)
         held_again = ""
@@ -149,10 +149,10 @@ class HeldHere:
                 judging.start_soon(evaluation.add_turn, turns)
 
             if told is None:
-                held = await self._hold(one, judge)
+                held = await self._run(one, judge)
             else:
-                held, held_again = await self._hold_checked(one, told)
-            await until_judged.enter_async_context(self._being_judged)
+                held, held_again = await self._run_checked(one, told)
+            await until_judged.enter_async_context(self._judging_slots)
             ongoing.on_held()
             conversation = held.conversation
             if conversation.invalid is None:
@@ -172,33 +172,33 @@ class HeldHere:
     async def settle(self) -> None:
         """Return at once: cancelled conversations have already ended."""
 
-    async def _hold_checked(self, one: _OneConversation, told: str) -> tuple[_Held, str]:
+    async def _run_checked(self, one: _ConversationRequest, told: str) -> tuple[_TimedConversation, str]:
         """Run a conversation, and run it again if its user broke its role. Returns also why it was run again.
 
         It keeps its slot, so that the second attempt follows the first before another conversation begins.
         """
-        first = await self._hold(one, _nothing)
-        found = await self._look_at(first, one, told)
+        first = await self._run(one, _judge_nothing)
+        found = await self._check_user(first, one, told)
         if found is None or not found.broken:
-            return _marked(first, found), ""
-        second = await self._hold(one, _nothing, attempt=1)
-        return _marked(second, await self._look_at(second, one, told, attempt=1)), found.text
+            return _invalidated(first, found), ""
+        second = await self._run(one, _judge_nothing, attempt=1)
+        return _invalidated(second, await self._check_user(second, one, told, attempt=1)), found.text
 
-    async def _look_at(
-        self, held: _Held, one: _OneConversation, told: str, attempt: int = 0
+    async def _check_user(
+        self, held: _TimedConversation, one: _ConversationRequest, told: str, attempt: int = 0
     ) -> Finding | None:
         """Check the user's behavior. A conversation that ended with an error needs no check."""
         conversation = held.conversation
-        if self._check is None or conversation.failure or not conversation.turns:
+        if self._user_check is None or conversation.failure or not conversation.turns:
             return None
         key = CallKey("judge", one.unit.scope, one.number)
         has_tools = bool(one.unit.scenario.user_tools)
-        found = await self._check.look_at(told, conversation, key, attempt, has_tools=has_tools)
+        found = await self._user_check.look_at(told, conversation, key, attempt, has_tools=has_tools)
         return found and replace(found, text=self._redact.error(found.text))
 
-    async def _hold(self, one: _OneConversation, judge: OnTurn, attempt: int = 0) -> _Held:
+    async def _run(self, one: _ConversationRequest, judge: OnTurn, attempt: int = 0) -> _TimedConversation:
         conversation_id = one.id_of(attempt)
-        waiting = _Waiting(one.ongoing)
+        waiting = _WaitingTime(one.ongoing)
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
             calls = turns[-1].tool_calls
@@ -210,11 +210,11 @@ class HeldHere:
         conversation = await self._source.converse(
             one.unit, one.number, conversation_id, on_turn, waiting.outside, attempt
         )
-        return _Held(conversation, began + waiting.seconds, perf_counter())
+        return _TimedConversation(conversation, began + waiting.seconds, perf_counter())
 
 
 @dataclass(frozen=True, slots=True)
-class _OneConversation:
+class _ConversationRequest:
     """Identifies the conversation to run."""
 
     unit: Unit
@@ -232,14 +232,14 @@ def came_to_nothing(unit: Unit, number: int, problem: str) -> ConversationResult
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _marked(held: _Held, found: Finding | None) -> _Held:
+def _invalidated(held: _TimedConversation, found: Finding | None) -> _TimedConversation:
     """Mark the conversation as invalid if its user broke its role."""
     if found is None:
         return held
     return replace(held, conversation=replace(held.conversation, invalid=found.text))
 
 
-def _nothing(turns: tuple[Turn, ...]) -> None:
+def _judge_nothing(turns: tuple[Turn, ...]) -> None:
     """Leave the turn unjudged."""
 
 
@@ -369,11 +369,11 @@ asked, nor whether the user gave its reason to stop the right name. Write the re
 sentences that point at what decides, with the turn. Then give the value."""
 
 
-_OWN_CALLS = """\
+_USER_CALLS_TEXT = """\
 The user also has tools of its own, which the assistant does not see. Before its message of a turn it made \
 the calls in the blocks user_tool_call of that turn. What they answered is given to the user like its \
 instructions: to state it is no invention. To state that a tool showed something that none showed is one."""
-_MOST_CALLS = 100
+_MAX_CALLS = 100
 _CALL_CHARS = 2_000
 
 
@@ -420,18 +420,18 @@ class UserCheck:
         numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
         messages = check_messages(told, conversation, has_tools=has_tools)
         answers = counted(await sampled(self.model, messages, RoleAnswer, asked, numbers))
-        return _found(answers.usable) if answers.usable else _unknown(answers.problem)
+        return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
 
-def _unknown(why: str) -> Finding:
+def _undetermined(why: str) -> Finding:
     return Finding(f"whether the simulated user kept its role could not be found out: {why}", broken=False)
 
 
-def _found(answers: Sequence[RoleAnswer]) -> Finding | None:
+def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
     """Return the break that most answers report, with a reason; None if most report no break."""
     breaks = [answer for answer in answers if answer.value is not Role.KEPT]
     if 2 * len(breaks) == len(answers):  # the deciding sample was lost
-        return _unknown(f"half of the judge's {len(answers)} answers say that it did")
+        return _undetermined(f"half of the judge's {len(answers)} answers say that it did")
     if 2 * len(breaks) < len(answers):
         return None
     [(role, _)] = Counter(answer.value for answer in breaks).most_common(1)
@@ -448,8 +448,8 @@ def check_messages(told: str, conversation: Conversation, *, has_tools: bool = F
         block("user_instructions", told),
         "The conversation:",
         *spoken(conversation.turns),
-        _end(conversation),
-        *(_own_calls(conversation.user_calls) if has_tools else []),
+        _ending_text(conversation),
+        *(_user_calls(conversation.user_calls) if has_tools else []),
     ]
     return [
         {"role": "system", "content": SYSTEM},
@@ -464,18 +464,18 @@ def shown_question() -> str:
 
 
 def _question() -> str:
-    return QUESTION.replace("{{meanings}}", _meanings())
+    return QUESTION.replace("{{meanings}}", _choices_text())
 
 
-def _own_calls(calls: Sequence[ToolCall]) -> list[str]:
-    shown = calls[:_MOST_CALLS]
+def _user_calls(calls: Sequence[ToolCall]) -> list[str]:
+    shown = calls[:_MAX_CALLS]
     left_out = len(calls) - len(shown)
     more = [f"({left_out} more calls are left out here.)"] if left_out else []
     made = [called("user_tool_call", call, _CALL_CHARS) for call in shown]
-    return [_OWN_CALLS, *(made or ["(It made none.)"]), *more]
+    return [_USER_CALLS_TEXT, *(made or ["(It made none.)"]), *more]
 
 
-def _end(conversation: Conversation) -> str:
+def _ending_text(conversation: Conversation) -> str:
     if conversation.ending in REASONS_TO_STOP:
         said = (
             ""
@@ -486,7 +486,7 @@ def _end(conversation: Conversation) -> str:
     return "After that the conversation was cut off, as it had reached its greatest length."
 
 
-def _meanings() -> str:
+def _choices_text() -> str:
     return "\n".join(f"- {role}: {meaning}" for role, meaning in _MEANINGS.items())
 
 
@@ -495,7 +495,7 @@ def user_check(judge: Model | None, samples: int, *, wanted: bool) -> UserCheck 
     return UserCheck(judge, samples) if wanted and judge else None
 
 
-_MOST = 10_000
+_MAX_PARTS = 10_000
 """Number of parts to remember. Results with more distinct parts gain nothing from sharing."""
 _NONE_USED = Usage()
 _T = TypeVar("_T", bound=object)
@@ -517,22 +517,22 @@ class Sharing:
     def _turn(self, turn: Turn) -> Turn:
         calls = self._calls(turn.tool_calls)
         usage = _NONE_USED if turn.usage == _NONE_USED else turn.usage
-        return replace(turn, tool_calls=calls, usage=usage, started_at=self._one(turn.started_at))
+        return replace(turn, tool_calls=calls, usage=usage, started_at=self._first_equal(turn.started_at))
 
     def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         if any(call.args or call.result is not None for call in calls):
             return calls
         key = tuple((type(call.args), besides_values(call)) for call in calls)
-        return self._one(calls, key)
+        return self._first_equal(calls, key)
 
     def _evaluation(self, evaluation: TurnEvaluation) -> TurnEvaluation:
         if evaluation.judged_ms is not None or evaluation != TurnEvaluation(evaluation.turn_index):
             return evaluation
-        return self._one(evaluation, (TurnEvaluation, evaluation.turn_index))
+        return self._first_equal(evaluation, (TurnEvaluation, evaluation.turn_index))
 
-    def _one(self, part: _T, key: Hashable | None = None) -> _T:
+    def _first_equal(self, part: _T, key: Hashable | None = None) -> _T:
         """Return the first part seen with this key (default: the part itself)."""
-        if len(self._known) >= _MOST:
+        if len(self._known) >= _MAX_PARTS:
             self._known.clear()
         found: _T = self._known.setdefault(part if key is None else key, part)
         return found

@@ -110,14 +110,14 @@ def unreachable(prepared: Prepared, nodes: Sequence[str]) -> tuple[str, ...]:
     """
     if not nodes:
         return ()
-    elsewhere = _named(nodes)
+    elsewhere = _node_list(nodes)
     found = [*_agents(prepared), *_servers(prepared), *_models(prepared)]
     return tuple(
         prepared.loaded.redact(f"{what} cannot be reached from {elsewhere}: {why}") for what, why in found
     )
 
 
-def _named(nodes: Sequence[str]) -> str:
+def _node_list(nodes: Sequence[str]) -> str:
     shown = ", ".join(nodes[:_SHOWN])
     more = len(nodes) - _SHOWN
     others = f" and {count(more, 'other')}" if more > 0 else ""
@@ -126,14 +126,14 @@ def _named(nodes: Sequence[str]) -> str:
 
 Problem = tuple[str, str]
 """What cannot be reached, and the reason with a remedy."""
-_EACH_ITS_OWN = "on loopback each machine reaches itself alone"
-_ELSEWHERE = "write an address that all nodes reach"
+_LOOPBACK_IS_LOCAL = "on loopback each machine reaches itself alone"
+_REMEDY = "write an address that all nodes reach"
 
 
 def _agents(prepared: Prepared) -> Iterator[Problem]:
     for name, agent in prepared.plan.agents.items():
         if not is_over_network(agent):
-            yield from _beside(name, agent)
+            yield from _unopened_servers(name, agent)
         elif not agent.per_worker:
             yield from _endpoints(name, agent)
         if has_its_own(agent, RAY):
@@ -149,10 +149,10 @@ def _endpoints(name: str, agent: AgentConfig) -> Iterator[Problem]:
     for key, url in agent.urls.items():
         if is_loopback(sample(url)):
             own = "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
-            yield f"agent {name!r} (`{key}`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}, or {own}"
+            yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {own}"
 
 
-def _beside(name: str, agent: AgentConfig) -> Iterator[Problem]:
+def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[Problem]:
     """Yield servers that an agent in workers calls but that are not started there."""
     for key, server in agent.beside.items() if not has_its_own(agent, RAY) else ():
         what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
@@ -163,7 +163,7 @@ def _beside(name: str, agent: AgentConfig) -> Iterator[Problem]:
         )
     if agent.server and is_loopback(agent.server.ready):
         where = f"`server` of agent {name!r} (`ready`: {agent.server.ready})"
-        yield where, f"it is started beside the run, and this agent runs on each node; {_ELSEWHERE}"
+        yield where, f"it is started beside the run, and this agent runs on each node; {_REMEDY}"
 
 
 def _real_tools(name: str, agent: AgentConfig) -> Iterator[Problem]:
@@ -174,7 +174,10 @@ def _real_tools(name: str, agent: AgentConfig) -> Iterator[Problem]:
     }
     for key, url in upstream.items():
         if url and is_loopback(url):
-            yield f"the real tools of agent {name!r} (`{key}`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}"
+            yield (
+                f"the real tools of agent {name!r} (`{key}`: {url})",
+                f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}",
+            )
 
 
 def _servers(prepared: Prepared) -> Iterator[Problem]:
@@ -185,7 +188,7 @@ def _servers(prepared: Prepared) -> Iterator[Problem]:
         if not own.agents and is_loopback(own.server.ready):
             yield (
                 f"{own.called} (`servers`, `ready`: {own.server.ready})",
-                f"it is started beside the run, and agent {there[0]!r} runs on each node; {_ELSEWHERE}, or "
+                f"it is started beside the run, and agent {there[0]!r} runs on each node; {_REMEDY}, or "
                 "start it with the agent, by `server.command`",
             )
 
@@ -198,13 +201,16 @@ def _models(prepared: Prepared) -> Iterator[Problem]:
     at = {spec.name: spec.base_url or str(spec.body.get("api_base") or "") for spec in specs if spec}
     for name, url in at.items():
         if is_loopback(url):
-            yield f"model {name!r} (`provider_options.base_url`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}"
+            yield (
+                f"model {name!r} (`provider_options.base_url`: {url})",
+                f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}",
+            )
 
 
 RESERVE = 32
 """File descriptors a process needs besides connections: streams, reports, event loop, the agent's server."""
 
-_MOST_OF_ONE = 10
+_MAX_REQUESTS_PER_CONVERSATION = 10
 """Maximum number of requests of one conversation to one model, if each metric has its own request."""
 
 
@@ -232,7 +238,7 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
         processes: number of processes that share the work.
         allow: raises the limit to this many file descriptors and returns the resulting limit.
     """
-    conversations, calls, taken = _taken(prepared)
+    conversations, calls, taken = _demand(prepared)
     needed = RESERVE + -(-taken // processes)
     # A busy process may exceed its share, and the survivors take over when other processes die.
     allowed = allow(RESERVE + taken)
@@ -242,7 +248,9 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
     fewer = max(processes, int(conversations * part))
 
     def lower(spec: ModelSpec) -> ModelSpec:
-        return replace(spec, max_concurrency=max(processes, int(_most(spec, conversations) * part)))
+        return replace(
+            spec, max_concurrency=max(processes, int(_max_model_calls(spec, conversations) * part))
+        )
 
     lowered = replace(
         prepared,
@@ -255,7 +263,7 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
     where = f" in each of {processes} processes" if processes > 1 else ""
     note = (
         f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
-        f"are allowed: there will be {_shown(fewer, _calls(lowered, fewer))} at once. "
+        f"are allowed: there will be {_shown(fewer, _connections(lowered, fewer))} at once. "
         f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
     )
     return replace(lowered, notes=(*lowered.notes, note))
@@ -263,18 +271,18 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
 
 def make_room(prepared: Prepared, allow: Callable[[int], int] = allow) -> None:
     """Raise this process's limit of file descriptors as far as the run needs and the system allows."""
-    allow(RESERVE + _taken(prepared)[2])
+    allow(RESERVE + _demand(prepared)[2])
 
 
-def _taken(prepared: Prepared) -> tuple[int, int, int]:
+def _demand(prepared: Prepared) -> tuple[int, int, int]:
     """Return the maximum number of conversations, of model calls, and of file descriptors for both."""
     conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
-    calls = _calls(prepared, conversations)
+    calls = _connections(prepared, conversations)
     each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)
     return conversations, calls, conversations * each + calls
 
 
-def _calls(prepared: Prepared, conversations: int) -> int:
+def _connections(prepared: Prepared, conversations: int) -> int:
     """Return the maximum number of connections to models. Roles with the same model share its limit."""
     if prepared.request.options.tape == "replay":
         return 0
@@ -285,11 +293,11 @@ def _calls(prepared: Prepared, conversations: int) -> int:
     known = {(spec.base_url, spec.model) for spec in specs}
     more = (*prepared.named.values(), *([prepared.confirm] if prepared.confirm else []))
     others = {(s.base_url, s.model): s for s in more if (s.base_url, s.model) not in known}
-    return sum(_most(spec, conversations) for spec in (*specs, *others.values()))
+    return sum(_max_model_calls(spec, conversations) for spec in (*specs, *others.values()))
 
 
-def _most(spec: ModelSpec, conversations: int) -> int:
-    return min(_MOST_OF_ONE * conversations, spec.requests_at_once(conversations))
+def _max_model_calls(spec: ModelSpec, conversations: int) -> int:
+    return min(_MAX_REQUESTS_PER_CONVERSATION * conversations, spec.requests_at_once(conversations))
 
 
 def _shown(conversations: int, calls: int) -> str:

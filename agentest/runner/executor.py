@@ -63,19 +63,19 @@ class Pace:
             self._next_start = anyio.current_time() + self._debounce_s
 
 
-def _one_at_a_time() -> anyio.Semaphore:
+def _single_slot() -> anyio.Semaphore:
     return anyio.Semaphore(1)
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _Queue:
     """Units of an exclusive agent, which run one conversation at a time in one slot."""
 
     waiting: deque[Unit]
     free: anyio.Semaphore
 
 
-class _Ongoing:
+class _RunningConversation:
     """One conversation that is running.
 
     Args:
@@ -88,13 +88,13 @@ class _Ongoing:
     ) -> None:
         self._unit = unit
         self._number = number
-        self._place = place
-        self._places = places
+        self._slot = place
+        self._slots = places
         self._runner = runner
-        self._has_place = True
-        self._has_another = False
+        self._has_slot = True
+        self._has_shared_slot = False
         """True if it also occupies a slot among all conversations, besides the one of its queue."""
-        self._told = False
+        self._has_reported_end = False
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         unit = self._unit
@@ -104,36 +104,36 @@ class _Ongoing:
 
     def on_held(self) -> None:
         self.leave()
-        if not self._told:  # a lost conversation is run twice but counts once
-            self._told = True
+        if not self._has_reported_end:  # a lost conversation is run twice but counts once
+            self._has_reported_end = True
             self._runner.report_held(self._unit, self._number)
 
     def leave(self) -> None:
         """Release the slot for others, unless that has happened already."""
-        if self._has_place:
-            self._has_place = False
-            self._place.release()
-        if self._has_another:
-            self._has_another = False
-            self._places.release()
+        if self._has_slot:
+            self._has_slot = False
+            self._slot.release()
+        if self._has_shared_slot:
+            self._has_shared_slot = False
+            self._slots.release()
 
     @asynccontextmanager
     async def outside(self) -> AsyncIterator[None]:
-        self._places.release()
+        self._slots.release()
         try:
             yield
         finally:
-            await self._places.acquire()
+            await self._slots.acquire()
 
     async def again(self) -> None:
-        if self._has_place:
+        if self._has_slot:
             return
-        if self._place is self._places:
-            await self._places.acquire()
+        if self._slot is self._slots:
+            await self._slots.acquire()
         else:
-            await self._runner.stand_in_line(self._place)
-            self._has_another = True
-        self._has_place = True
+            await self._runner.rejoin_queue(self._slot)
+            self._has_shared_slot = True
+        self._has_slot = True
 
 
 async def run_units(
@@ -178,22 +178,22 @@ class _Runner:
         self._allowance = connections.allowance
         self.report = emit
         self._stop = stop
-        self._places = anyio.Semaphore(settings.concurrency)
-        self._into_line = anyio.Lock()
+        self._slots = anyio.Semaphore(settings.concurrency)
+        self._rejoining = anyio.Lock()
         """Serializes re-queueing: two conversations that alternate could block each other forever."""
-        self._free: defaultdict[str, anyio.Semaphore] = defaultdict(_one_at_a_time)
+        self._queue_slots: defaultdict[str, anyio.Semaphore] = defaultdict(_single_slot)
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _Queue] = {}
         """By exclusive agent that is running now: the units in its queue."""
         self.trials = trials
-        self._trying = anyio.Lock()
+        self._trial_lock = anyio.Lock()
         """Allows one trial at a time."""
-        self._untried: dict[str, deque[Unit]] = {}
+        self._units_on_trial: dict[str, deque[Unit]] = {}
         """By agent that is on trial: the units that wait for it to hand over a call."""
         self._reached = reached
         self._unreached: list[UnitProgress] = []
         """Finished units whose agent's mock servers no client has connected to so far."""
-        self._begun: dict[str, UnitProgress] = {}
+        self._in_progress: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
         self._sharing = Sharing()
 
@@ -203,45 +203,45 @@ class _Runner:
                 await self._start(units, tasks)
             for progress in self._unreached:
                 await self._decide(progress)
-        if self._begun:
+        if self._in_progress:
             await self._holder.settle()
-        for progress in list(self._begun.values()):
+        for progress in list(self._in_progress.values()):
             self._finish(progress, self._decision.decide_early(progress, self._stop))
         return self._results
 
     async def _start(self, units: Iterable[Unit], tasks: TaskGroup) -> None:
         """Start conversations as slots become free: a waiting task for each would fill the memory."""
         pace = Pace(self._settings.debounce_s)
-        await self._places.acquire()
+        await self._slots.acquire()
         for unit in units:
             await pace.wait()
-            if unit.about.line in self._lines:
-                self._lines[unit.about.line].waiting.append(unit)
+            if unit.about.line in self._queues:
+                self._queues[unit.about.line].waiting.append(unit)
             elif unit.about.line is not None:
-                self._lines[unit.about.line] = _Line(deque([unit]), self._free[unit.about.line])
-                tasks.start_soon(self._run_line, unit.about.line, tasks)
-                await self._places.acquire()
-            elif unit.agent in self._untried and self.trials.are_needed(unit):
-                self._untried[unit.agent].append(unit)
+                self._queues[unit.about.line] = _Queue(deque([unit]), self._queue_slots[unit.about.line])
+                tasks.start_soon(self._run_queue, unit.about.line, tasks)
+                await self._slots.acquire()
+            elif unit.agent in self._units_on_trial and self.trials.are_needed(unit):
+                self._units_on_trial[unit.agent].append(unit)
             elif self.trials.are_needed(unit):
-                self._untried[unit.agent] = deque([unit])
+                self._units_on_trial[unit.agent] = deque([unit])
                 tasks.start_soon(self._run_trials, unit.agent, tasks)
-                await self._places.acquire()
+                await self._slots.acquire()
             else:
                 await self._start_conversations(self._begin(unit), tasks)
-        self._places.release()
+        self._slots.release()
 
     async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
         """Start an agent's units from the current slot, one conversation at a time while it is on trial."""
-        untried, pace = self._untried[agent], Pace(self._settings.debounce_s)
+        untried, pace = self._units_on_trial[agent], Pace(self._settings.debounce_s)
         while untried:
             await pace.wait()
             progress = self._begin(untried.popleft())
-            await self._start_conversations(progress, tasks, await self._try(progress, tasks))
-        del self._untried[agent]
-        self._places.release()
+            await self._start_conversations(progress, tasks, await self._run_unit_trials(progress, tasks))
+        del self._units_on_trial[agent]
+        self._slots.release()
 
-    async def _try(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
+    async def _run_unit_trials(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
         """Run a unit's conversations alone from the current slot; return holding the slot of the next one.
 
         Returns the numbers of the conversations that began.
@@ -250,10 +250,10 @@ class _Runner:
         unit, number = progress.unit, 1
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
             if number not in progress.results:
-                await self._allowed(unit, number, self._places)
+                await self._wait_for_budget(unit, number, self._slots)
                 begun.add(number)
-                await self._run_trial(progress, number, self._places, tasks)
-                await self._places.acquire()
+                await self._run_trial(progress, number, self._slots, tasks)
+                await self._slots.acquire()
             number += 1
         return begun
 
@@ -266,51 +266,51 @@ class _Runner:
         """
         unit = progress.unit
         try:
-            self._trying.acquire_nowait()
+            self._trial_lock.acquire_nowait()
         except anyio.WouldBlock:
-            self._places.release()  # who goes alone now may come to need it
-            await self._trying.acquire()
-            await self._places.acquire()
+            self._slots.release()  # the conversation on trial may need this slot
+            await self._trial_lock.acquire()
+            await self._slots.acquire()
         try:
             trial = self.trials.begin(unit.agent)
             tasks.start_soon(self._run_conversation, progress, number, place, trial)
             in_turn = unit.about.line is not None or not unit.is_parallel(self._settings.parallel)
             await (trial.ended if in_turn else trial.decided).wait()
         finally:
-            self._trying.release()
+            self._trial_lock.release()
 
     def _begin(self, unit: Unit) -> UnitProgress:
-        progress = self._begun[unit.scope] = UnitProgress(
+        progress = self._in_progress[unit.scope] = UnitProgress(
             unit, perf_counter(), results=dict(unit.kept.conversations)
         )
-        to_hold = unit.conversations - len(unit.kept.conversations)
-        self.report(ScenarioStarted(unit.scenario.name, unit.agent, to_hold))
+        to_run = unit.conversations - len(unit.kept.conversations)
+        self.report(ScenarioStarted(unit.scenario.name, unit.agent, to_run))
         return progress
 
-    async def _run_line(self, name: str, tasks: TaskGroup) -> None:
-        line, pace = self._lines[name], Pace(self._settings.debounce_s)
+    async def _run_queue(self, name: str, tasks: TaskGroup) -> None:
+        line, pace = self._queues[name], Pace(self._settings.debounce_s)
         if not line.free.value:  # a lost conversation is running again and may need this slot
-            self._places.release()
-            await self.stand_in_line(line.free)
+            self._slots.release()
+            await self.rejoin_queue(line.free)
             line.free.release()
         while line.waiting:
             await pace.wait()
-            await self._hold_in_turn(self._begin(line.waiting.popleft()), line.free, tasks)
-        del self._lines[name]
-        self._places.release()
+            await self._run_one_by_one(self._begin(line.waiting.popleft()), line.free, tasks)
+        del self._queues[name]
+        self._slots.release()
 
-    async def stand_in_line(self, line: anyio.Semaphore) -> None:
+    async def rejoin_queue(self, line: anyio.Semaphore) -> None:
         """Acquire the queue's slot and one among all conversations.
 
         Others in the queue may have released theirs, so both must be available at the same time.
         """
-        async with self._into_line:
+        async with self._rejoining:
             while True:
-                await self._places.acquire()
+                await self._slots.acquire()
                 try:
                     line.acquire_nowait()
                 except anyio.WouldBlock:
-                    self._places.release()  # who is before us may want one
+                    self._slots.release()  # a conversation ahead in the queue may need it
                     async with line:
                         pass
                 else:
@@ -326,41 +326,41 @@ class _Runner:
         """
         if progress.is_complete():
             if begun:  # the last of them concludes the unit and may find that more are needed
-                tasks.start_soon(self._run_further, progress, progress.wanted + 1, tasks)
+                tasks.start_soon(self._run_additional, progress, progress.wanted + 1, tasks)
             else:
                 tasks.start_soon(self._conclude_or_go_on, progress, tasks)
             return
         if not progress.unit.is_parallel(self._settings.parallel):
-            tasks.start_soon(self._run_in_turn, progress, tasks)
-            await self._places.acquire()
+            tasks.start_soon(self._run_one_by_one_in_slot, progress, tasks)
+            await self._slots.acquire()
             return
         first = progress.wanted + 1
         for number in [left for left in progress.left if left not in begun]:
-            await self._allowed(progress.unit, number, self._places)
-            tasks.start_soon(self._run_conversation, progress, number, self._places)
-            await self._places.acquire()
-        tasks.start_soon(self._run_further, progress, first, tasks)
+            await self._wait_for_budget(progress.unit, number, self._slots)
+            tasks.start_soon(self._run_conversation, progress, number, self._slots)
+            await self._slots.acquire()
+        tasks.start_soon(self._run_additional, progress, first, tasks)
 
     async def _conclude_or_go_on(self, progress: UnitProgress, tasks: TaskGroup) -> None:
         """Conclude a unit that an earlier run finished, or run the conversations that are still needed."""
         if not await self._conclude(progress):
-            await self._places.acquire()
+            await self._slots.acquire()
             await self._start_conversations(progress, tasks)
-            self._places.release()
+            self._slots.release()
 
-    async def _run_further(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
+    async def _run_additional(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
         """Start conversations from this number on, as long as more are needed."""
         while await progress.wants(number):
-            await self._places.acquire()
-            await self._allowed(progress.unit, number, self._places)
-            tasks.start_soon(self._run_conversation, progress, number, self._places)
+            await self._slots.acquire()
+            await self._wait_for_budget(progress.unit, number, self._slots)
+            tasks.start_soon(self._run_conversation, progress, number, self._slots)
             number += 1
 
-    async def _run_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        await self._hold_in_turn(progress, _one_at_a_time(), tasks)
-        self._places.release()
+    async def _run_one_by_one_in_slot(self, progress: UnitProgress, tasks: TaskGroup) -> None:
+        await self._run_one_by_one(progress, _single_slot(), tasks)
+        self._slots.release()
 
-    async def _hold_in_turn(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
+    async def _run_one_by_one(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
         """Start each conversation of a unit when the previous one has ended; return when all have ended."""
         if progress.is_complete() and await self._conclude(progress):
             return
@@ -368,7 +368,7 @@ class _Runner:
         while await progress.wants(number):
             if number not in kept:
                 await free.acquire()
-                await self._allowed(progress.unit, number, free)
+                await self._wait_for_budget(progress.unit, number, free)
                 if self.trials.are_needed(progress.unit):
                     await self._run_trial(progress, number, free, tasks)
                 else:
@@ -377,21 +377,21 @@ class _Runner:
         async with free:  # wait for the last conversation
             pass
 
-    async def _allowed(self, unit: Unit, number: int, place: anyio.Semaphore) -> None:
+    async def _wait_for_budget(self, unit: Unit, number: int, place: anyio.Semaphore) -> None:
         """Wait until the budget, if there is one, covers this conversation.
 
         Releases the slot meanwhile: conversations that released theirs may need one again.
         """
         if self._allowance is None or self._allowance.starts(unit, number):
             return
-        self._places.release()
-        if place is self._places:
+        self._slots.release()
+        if place is self._slots:
             await self._allowance.wait(unit, number)
-            await self._places.acquire()
+            await self._slots.acquire()
         else:
             place.release()
             await self._allowance.wait(unit, number)
-            await self.stand_in_line(place)
+            await self.rejoin_queue(place)
 
     async def _run_conversation(
         self, progress: UnitProgress, number: int, place: anyio.Semaphore, trial: Trial | None = None
@@ -399,12 +399,12 @@ class _Runner:
         """Run one conversation from its slot; decide the unit after the last one."""
         unit = progress.unit
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
-        ongoing = _Ongoing(unit, number, place, self._places, self)
+        ongoing = _RunningConversation(unit, number, place, self._slots, self)
         try:
             finished = await self._holder.hold(unit, number, ongoing)
         finally:
             ongoing.leave()
-        progress.results[number] = self._kept(unit, finished)
+        progress.results[number] = self._retained(unit, finished)
         if finished.held_again:
             progress.held_again[number] = finished.held_again
         self._report_finished(unit, number, finished)
@@ -428,19 +428,19 @@ class _Runner:
                 case=unit.scenario.case,
                 thresholds=unit.thresholds,
                 failed=conversation_failed(finished.result),
-                used=self._used(unit),
+                used=self._usage(unit),
             )
         )
 
     def report_held(self, unit: Unit, number: int) -> None:
         """Report that a conversation has ended; its judges may still be running."""
-        self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._used(unit)))
+        self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._usage(unit)))
 
-    def _used(self, unit: Unit) -> ModelUsage:
+    def _usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
         return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
-    def _kept(self, unit: Unit, finished: Finished) -> ConversationResult:
+    def _retained(self, unit: Unit, finished: Finished) -> ConversationResult:
         """Return the part of a reported conversation that is needed until its scenario ends."""
         # The console shows a case's scores together with its messages.
         if self._settings.keep_conversations or unit.scenario.case is not None:
@@ -477,7 +477,7 @@ class _Runner:
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope
-        del self._begun[scope]
+        del self._in_progress[scope]
         self._holder.end(progress.unit)
         self.report(ScenarioFinished(result))
         kept = self._settings.keep_conversations
@@ -549,7 +549,7 @@ def in_order(
         origin: the source of the conversations; None: live conversations without mock servers.
     """
     trials = Trials(live=origin is None or origin.held is None)
-    reached = origin.is_reached if origin else _anyone
+    reached = origin.is_reached if origin else _always_reached
 
     async def run() -> Concluded:
         plan, settings, stop = session.prepared.plan, session.settings, session.stop
@@ -562,6 +562,6 @@ def in_order(
     return run
 
 
-def _anyone(agent: str, key: str) -> bool:
+def _always_reached(agent: str, key: str) -> bool:
     del agent, key
     return True

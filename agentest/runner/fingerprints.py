@@ -24,7 +24,7 @@ from agentest.version import __version__
 _CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")
 _OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided")}
 _OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
-_OF_A_FILE = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
+_FILE_MODULE_NAME = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
 """The generated module name of a file (`importing.module_name`), which depends on the file's path."""
 
 
@@ -32,12 +32,12 @@ def with_fingerprints(prepared: Prepared) -> Prepared:
     """Return the run with a fingerprint for each unit."""
     files = _Files(prepared)
     redact = prepared.loaded.redact
-    common = _common(prepared, files)
+    common = _shared_digest(prepared, files)
     # An agent's settings are long and the same for all of its units.
     agents = {name: redact(canonical(agent)) for name, agent in prepared.plan.agents.items()}
 
     def marked(unit: Unit) -> Unit:
-        own = redact(canonical(_of_unit(unit, prepared)))
+        own = redact(canonical(_unit_values(unit, prepared)))
         parts = (common, own, agents[unit.agent], files.digest(files.of(unit)))
         return replace(unit, fingerprint=_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 
@@ -81,7 +81,7 @@ def _is_scenarios(file: Path) -> bool:
     return file.name.endswith(".sim.py")
 
 
-def _common(prepared: Prepared, files: _Files) -> str:
+def _shared_digest(prepared: Prepared, files: _Files) -> str:
     """Return the part that is the same for all units."""
     config = prepared.loaded.config
     settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | _roles(config))
@@ -111,7 +111,7 @@ def _named_files(prepared: Prepared) -> set[Path]:
     return found
 
 
-def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
+def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
     scenario = unit.scenario
     unmocked = wished_unmocked_tools(prepared.loaded.config, prepared.request.options)
     judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
@@ -120,4 +120,4 @@ def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
 
 
 def _hash(content: bytes) -> str:
-    return hashlib.sha256(_OF_A_FILE.sub(rb"\1", content)).hexdigest()[:32]
+    return hashlib.sha256(_FILE_MODULE_NAME.sub(rb"\1", content)).hexdigest()[:32]

@@ -84,29 +84,29 @@ def named_models(
     of API keys in the environment. Raises ConfigError with file and key for names that cannot be models.
     """
     if not (configured.user or configured.judge):
-        return {}, tuple(_about_offline(wishes))
+        return {}, tuple(_offline_notes(wishes))
     specs: dict[ModelWish, ModelSpec] = {}
     problems: dict[tuple[str, str | None, str], list[ModelWish]] = {}
     for wish in wishes:
-        spec, problem = _met(wish, configured)
+        spec, problem = _resolve(wish, configured)
         if spec and spec != configured.of(wish):
             specs[wish] = spec
         if problem:
             problems.setdefault((wish.role, wish.model, problem), []).append(wish)
-    notes = [_about(missed, problem, configured) for (*_, problem), missed in problems.items()]
-    return specs, (*notes, *_about_not_sent(wishes))
+    notes = [_unmet_note(missed, problem, configured) for (*_, problem), missed in problems.items()]
+    return specs, (*notes, *_ignored_setting_notes(wishes))
 
 
-def _met(wish: ModelWish, configured: Configured) -> tuple[ModelSpec | None, str]:
+def _resolve(wish: ModelWish, configured: Configured) -> tuple[ModelSpec | None, str]:
     """Return the model to use (None if there is none), and why it is not the requested one."""
     own = configured.of(wish)
     if wish.model is None:
         return own and sampled(own, wish.sampling), ""
-    spec, problem = _named(wish, wish.model, configured)
+    spec, problem = _resolve_name(wish, wish.model, configured)
     return spec and sampled(spec, wish.sampling), problem
 
 
-def _named(wish: ModelWish, written: str, configured: Configured) -> tuple[ModelSpec | None, str]:
+def _resolve_name(wish: ModelWish, written: str, configured: Configured) -> tuple[ModelSpec | None, str]:
     own = configured.of(wish)
     if own and written == own.name:
         return own, ""
@@ -124,15 +124,15 @@ def _named(wish: ModelWish, written: str, configured: Configured) -> tuple[Model
         raise ConfigError(f"{wish.place}: {error}") from None
 
 
-def _about(missed: Sequence[ModelWish], problem: str, configured: Configured) -> str:
+def _unmet_note(missed: Sequence[ModelWish], problem: str, configured: Configured) -> str:
     """Describe which models are not used, why, and which model replaces them."""
     wish = missed[0]
     own = configured.of(wish)
     instead = f"the configured model {own.name} is asked in its place" if own else _NOBODY[wish.role]
-    return f"{_named_by(missed)}, which {problem}: {instead}"
+    return f"{_request_places(missed)}, which {problem}: {instead}"
 
 
-def _about_offline(wishes: Sequence[ModelWish]) -> Iterator[str]:
+def _offline_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
     """Note that no model is called, and how to enable the requested one."""
     by_model: dict[tuple[str, str], list[ModelWish]] = {}
     for wish in wishes:
@@ -140,12 +140,12 @@ def _about_offline(wishes: Sequence[ModelWish]) -> Iterator[str]:
             by_model.setdefault((wish.role, wish.model), []).append(wish)
     for (_, model), named in by_model.items():
         yield (
-            f"{_named_by(named)}, but no model is configured and none is asked: "
+            f"{_request_places(named)}, but no model is configured and none is asked: "
             f"set AGENTEST_MODEL={_suggested(model)}, or `model` in the configuration"
         )
 
 
-def _about_not_sent(wishes: Sequence[ModelWish]) -> Iterator[str]:
+def _ignored_setting_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
     """Note the settings of a model that have no effect."""
     for wish in wishes:
         if wish.not_sent:
@@ -154,7 +154,7 @@ def _about_not_sent(wishes: Sequence[ModelWish]) -> Iterator[str]:
             yield f"{wish.place}: {keys} of the model's configuration is not sent to it; what is: {sent}"
 
 
-def _named_by(wishes: Sequence[ModelWish]) -> str:
+def _request_places(wishes: Sequence[ModelWish]) -> str:
     """Return where a model is requested, and for which purpose."""
     by_file: dict[str, list[str]] = {}
     for wish in wishes[:_SHOWN]:
@@ -230,13 +230,13 @@ def read_calibrations(path: Path) -> list[Calibrated]:
     if not isinstance(document, dict) or document.get("version") != _VERSION:
         raise ValueError(f"it is not of version {_VERSION} of this file")
     try:
-        return [_line(data) for data in document.get("calibrations", ())]
+        return [_parsed_line(data) for data in document.get("calibrations", ())]
     except (ValidationError, TypeError, KeyError, AttributeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ValueError(f"it holds what agentest calibrate does not write ({what:.100})") from None
 
 
-def _line(data: Mapping[str, Any]) -> Calibrated:
+def _parsed_line(data: Mapping[str, Any]) -> Calibrated:
     own = {key: value for key, value in data.items() if key not in ("metric", "prompts")}
     calibration = _ADAPTER.validate_python(own)
     if not (isinstance(data["metric"], str) and isinstance(data["prompts"], str)):
@@ -263,17 +263,17 @@ _ADAPTER = TypeAdapter(JudgeCalibration)
 
 def write_calibrations(path: Path, lines: Iterable[Calibrated]) -> None:
     """Write lines to the file and retain those of other models and metrics. Raises OSError, ValueError."""
-    kept = {(each.calibration.model, each.metric): each for each in _there(path)}
+    kept = {(each.calibration.model, each.metric): each for each in _existing_lines(path)}
     kept |= {(each.calibration.model, each.metric): each for each in lines}
-    document = {"version": _VERSION, "calibrations": [_json(kept[key]) for key in sorted(kept)]}
+    document = {"version": _VERSION, "calibrations": [_line_json(kept[key]) for key in sorted(kept)]}
     write_atomically(path, json_document(document).encode())
 
 
-def _there(path: Path) -> list[Calibrated]:
+def _existing_lines(path: Path) -> list[Calibrated]:
     return read_calibrations(path) if path.exists() else []
 
 
-def _json(line: Calibrated) -> dict[str, Any]:
+def _line_json(line: Calibrated) -> dict[str, Any]:
     known = _ADAPTER.dump_python(line.calibration)
     rounded = {k: round(v, _DIGITS) if isinstance(v, float) else v for k, v in known.items()}
     return {"model": rounded.pop("model"), "metric": line.metric, "prompts": line.prompts, **rounded}

@@ -71,7 +71,7 @@ async def open_servers(
         opening = Opening(
             registry=registry,
             group=group,
-            tools=_tools_of(plan, group.agents),
+            tools=_mocked_tools(plan, group.agents),
             only_way=_is_only_way(agents),
             passthrough=wished_unmocked_tools(config, options) == "passthrough",
             root=prepared.request.root,
@@ -79,12 +79,12 @@ async def open_servers(
             stack=stack,
             on_note=on_note,
             redact=prepared.loaded.redact,
-            spoken=_spoken_of(plan, group.agents),
+            spoken=_tools_in_trajectories(plan, group.agents),
             mocked_in=_places_of_mocks(plan, group.agents),
             keep_span=keep_span,
             left_out=plan.left_out,
         )
-        group.addresses = await _opened(agents[0], opening)
+        group.addresses = await _open(agents[0], opening)
         _check_mocks_are_served(opening, agents)
     return registry
 
@@ -124,7 +124,7 @@ def _is_only_way(agents: Sequence[AgentConfig]) -> bool:
     return not handed_to_us and len(agents[0].mock_servers) == 1
 
 
-async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
+async def _open(agent: AgentConfig, opening: Opening) -> Addresses:
     """Open an agent's servers. Imports a server's module only if it is needed."""
     mcp = rest = otlp = None
     if agent.mcp_mock:
@@ -217,7 +217,7 @@ def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:
                 taken[server.port] = place
 
 
-def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
+def _mocked_tools(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
     """Return the mocks of all scenarios with these agents, the most detailed one of each tool."""
     tools: dict[str, ToolSpec] = {}
     for unit in plan.units:
@@ -228,7 +228,7 @@ def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
     return tuple(tools.values())
 
 
-def _spoken_of(plan: Plan, agents: Sequence[str]) -> frozenset[str]:
+def _tools_in_trajectories(plan: Plan, agents: Sequence[str]) -> frozenset[str]:
     """Return the tools that trajectories of these agents' scenarios name."""
     units = [unit for unit in plan.units if unit.agent in agents]
     return frozenset(name for unit in units for name in unit.scenario.named_tools)
@@ -296,13 +296,13 @@ async def look_at_real_tools(
     try:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(open_client(AddressGuard()))
-            found = _to_look_at(agents, agent)
-            return [await _looked_at(*one, root, client, stack, write=write) for one in found]
+            found = _servers_to_compare(agents, agent)
+            return [await _compare(*one, root, client, stack, write=write) for one in found]
     except ConfigError as error:
         raise ConfigError(loaded.redact(str(error))) from None
 
 
-def _to_look_at(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
+def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
     """Return the settings of each server once, with the name of an agent. Raises ConfigError."""
     chosen = {wanted: agents[wanted]} if wanted else agents
     if not any(agent.mcp_mock and agent.mcp_mock.upstream for agent in chosen.values()):
@@ -310,10 +310,10 @@ def _to_look_at(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[t
         raise ConfigError(
             f"{who} has {'no' if wanted else 'a'} real MCP server in its settings: write {_KEYS}"
         )
-    return list(_each_once(chosen))
+    return list(_distinct_servers(chosen))
 
 
-def _each_once(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock]]:
+def _distinct_servers(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock]]:
     seen: list[McpMock] = []
     for name, agent in agents.items():
         settings = agent.mcp_mock
@@ -327,7 +327,7 @@ def _each_once(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock
         yield name, settings
 
 
-async def _looked_at(
+async def _compare(
     agent: str, settings: McpMock, root: Path, client: Client, stack: AsyncExitStack, *, write: bool
 ) -> RealTools:
     def place(key: str) -> str:
@@ -350,7 +350,7 @@ async def _looked_at(
 
 
 _NAME = "recorded conversation"
-_HANDS_ALL_OVER = ("chat_completions", "asgi", "anthropic_messages")
+_TYPES_WITHOUT_OWN_TOOLS = ("chat_completions", "asgi", "anthropic_messages")
 """Agent types that run no tool themselves."""
 _MOST_TURNS = 1000
 _OTHER_WAYS = (
@@ -455,7 +455,7 @@ def _notes(plan: Plan) -> Iterator[str]:
 def check_recordable(name: str, agent: AgentConfig) -> None:
     """Raise ConfigError if no real tool of the agent can be observed."""
     for key, server in (("mcp_mock", agent.mcp_mock), ("rest_mock", agent.rest_mock)):
-        if server and not server.upstream and not (server is agent.mcp_mock and _asked_by_a_plugin(agent)):
+        if server and not server.upstream and not (server is agent.mcp_mock and _has_plugin_tools(agent)):
             raise ConfigError(
                 f"{key}.upstream of agent {name!r} is missing, so there is no real tool that could answer: "
                 f"write there {_UPSTREAM[key]}"
@@ -469,7 +469,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
             "{{mcp_url}}, rest_mock.upstream and {{rest_url}}). Else "
             f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"
         )
-    if agent.type in _HANDS_ALL_OVER:
+    if agent.type in _TYPES_WITHOUT_OWN_TOOLS:
         raise ConfigError(
             f"agent {name!r} (type: {agent.type}) hands its tool calls to Agentest, which has no real tools "
             "to call: there is nothing to record. Write the mocks yourself (`tools` of a scenario); or, "
@@ -477,7 +477,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
         )
 
 
-def _asked_by_a_plugin(agent: AgentConfig) -> bool:
+def _has_plugin_tools(agent: AgentConfig) -> bool:
     """Return True if the agent owns its real tools and a plugin in its server lets them run."""
     return agent.type == "adk"
 

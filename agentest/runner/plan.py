@@ -155,7 +155,7 @@ class Unit:
         """Return True if its conversations may run at once: the scenario's setting, or else `usual`."""
         return usual if self.scenario.parallel is None else self.scenario.parallel
 
-    about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
+    about: AboutAgent = AboutAgent()  # noqa: RUF009 - immutable
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
     """Metrics whose scores are shown but decide nothing."""
@@ -216,14 +216,14 @@ def make_plan(
     check_metrics(config.metrics or (), names)
     check_metrics(options.metrics, names)
     check_thresholds(config.thresholds, names)
-    _check_judged(config)
+    _check_thresholds_are_judged(config)
     default, agents = agents_under_test(config, options.agent)
-    entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in discovered.broken]
+    entries: list[Unit | ScenarioResult] = [_broken_file_result(b, root) for b in discovered.broken]
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = placed(with_date(sorted(entries, key=_position), config.date), agents, root)
+    entries = placed(with_date(sorted(entries, key=_sort_key), config.date), agents, root)
     unknown = _unknown_tools(entries, (*discovered.scenarios, *others))
-    entries = [_spelt(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
+    entries = [_refuse_misspelled(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units, unknown_tools=unknown)
@@ -242,17 +242,17 @@ def _unknown_tools(
     return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
 
 
-def _spelt(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | ScenarioResult:
+def _refuse_misspelled(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | ScenarioResult:
     """Return the unit, or an errored result if it misspells a tool."""
     if unit.scope not in unknown:
         return unit
     from agentest.runner.tools import misspelt_tool
 
     problem = misspelt_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
-    return unit if problem is None else _refused(unit, f"{_place(unit)}: {problem}")
+    return unit if problem is None else _errored_result(unit, f"{_location(unit)}: {problem}")
 
 
-def _place(unit: Unit) -> str:
+def _location(unit: Unit) -> str:
     return f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
 
 
@@ -298,14 +298,14 @@ def _entries(
 ) -> list[Unit | ScenarioResult]:
     file = shown_path(scenario.file, root)
     if scenario.refused is not None:
-        return [_errored(scenario.name, file, scenario.line, scenario.refused, scenario.tags)]
+        return [_unreadable_result(scenario.name, file, scenario.line, scenario.refused, scenario.tags)]
     if scenario.skip is not None:
-        return [_not_run(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
+        return [_unrun_result(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
     try:
         _check_scenario(scenario, agents, custom)
     except ConfigError as error:
         message = f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}"
-        return [_not_run(scenario, default[0], file, Status.ERRORED, message)]
+        return [_unrun_result(scenario, default[0], file, Status.ERRORED, message)]
     names = (scenario.agent,) if scenario.agent else default
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
@@ -353,13 +353,13 @@ def _check_scenario(scenario: Scenario, agents: Mapping[str, AgentConfig], custo
     check_thresholds(scenario.thresholds, custom)
 
 
-def _check_judged(config: Config) -> None:
+def _check_thresholds_are_judged(config: Config) -> None:
     for name in config.thresholds:
         if config.metrics is not None and name in BUILTIN and name not in config.metrics:
             raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
 
 
-def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
+def _sort_key(entry: Unit | ScenarioResult) -> tuple[str, int]:
     """Sort by file and line. Scenarios on one line (from a loop) and agents keep their order."""
     return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
 
@@ -418,10 +418,10 @@ def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
     if session is None or not session.state or ways is None:
         return unit
     who = f"agent {unit.agent!r} (type: {agent.type})"
-    return _refused(unit, f"the session begins with a state, which {who} cannot be given: {ways}")
+    return _errored_result(unit, f"the session begins with a state, which {who} cannot be given: {ways}")
 
 
-def _refused(unit: Unit, message: str) -> ScenarioResult:
+def _errored_result(unit: Unit, message: str) -> ScenarioResult:
     reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
     return ScenarioResult(
         unit.scenario.name,
@@ -454,18 +454,20 @@ def slugify(name: str) -> str:
     return "-".join(words)[:48].strip("-") or "scenario"
 
 
-def _broken(file: BrokenFile, root: Path) -> ScenarioResult:
+def _broken_file_result(file: BrokenFile, root: Path) -> ScenarioResult:
     shown = shown_path(file.file, root)
-    return _errored(shown, shown, file.line, file.message)
+    return _unreadable_result(shown, shown, file.line, file.message)
 
 
-def _errored(name: str, file: str, line: int, message: str, tags: tuple[str, ...] = ()) -> ScenarioResult:
+def _unreadable_result(
+    name: str, file: str, line: int, message: str, tags: tuple[str, ...] = ()
+) -> ScenarioResult:
     """Return the result of a file or scenario that could not be read, whose agent is therefore unknown."""
     verdict = Verdict(Status.ERRORED, (Reason(Status.ERRORED, ReasonKind.FILE, message),))
     return ScenarioResult(name, "", file, line, verdict, tags=tags)
 
 
-def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:
+def _unrun_result(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:
     reason = Reason(status, ReasonKind.FILE, why)
     return ScenarioResult(
         scenario.name,

@@ -98,7 +98,7 @@ def own_servers(
     return OwnServers(
         tuple(
             _own_server(server, whose, _free_name(_name_of(server, redact), names))
-            for server, whose in _servers(config, agents)
+            for server, whose in _servers_with_agents(config, agents)
         )
     )
 
@@ -107,7 +107,9 @@ def _own_server(server: Server, whose: tuple[str, ...], name: str) -> OwnServer:
     return OwnServer(name=name, server=server, agents=whose, printed=Printed(name))
 
 
-def _servers(config: Config, agents: Mapping[str, AnyAgent]) -> Iterator[tuple[Server, tuple[str, ...]]]:
+def _servers_with_agents(
+    config: Config, agents: Mapping[str, AnyAgent]
+) -> Iterator[tuple[Server, tuple[str, ...]]]:
     for server in config.servers:
         yield server, ()
     owned: list[tuple[Server, list[str]]] = []
@@ -124,12 +126,12 @@ def _servers(config: Config, agents: Mapping[str, AnyAgent]) -> Iterator[tuple[S
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:
     """Return its name, or its program and argument, such as `uvicorn-app-app` or `python-agent`."""
-    words = [server.name] if server.name else _telling(server.command)
+    words = [server.name] if server.name else _command_words(server.command)
     slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
     return slug.strip("-.")[:_NAME_CHARS] or "server"
 
 
-def _telling(command: str | list[str]) -> list[str]:
+def _command_words(command: str | list[str]) -> list[str]:
     """Return the first two words of a command that are neither options nor settings, without folders."""
     try:
         words = shlex.split(command) if isinstance(command, str) else command
@@ -305,10 +307,10 @@ def _check_paths(problem: str | None) -> None:
 def _notes(discovered: Discovered, request: Request) -> Iterator[str]:
     """Note files without a scenario, and folders that were skipped."""
     yield from (f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty)
-    yield from _about_other_runs(discovered.left_out, request)
+    yield from _skipped_folder_notes(discovered.left_out, request)
 
 
-def _about_other_runs(folders: Sequence[str], request: Request) -> Iterator[str]:
+def _skipped_folder_notes(folders: Sequence[str], request: Request) -> Iterator[str]:
     if folders:
         first = path_from(request.here or request.root, request.root / folders[0])
         which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
@@ -361,7 +363,7 @@ def prepared_for(
         judge=judge,
         named=named,
         confirm=confirm,
-        notes=(*notes, *named_notes, *_about_confirm(loaded, judge, confirm, options), *calibration_notes),
+        notes=(*notes, *named_notes, *_confirm_notes(loaded, judge, confirm, options), *calibration_notes),
         calibrations=calibrations,
         files=files,
         own_servers=own_servers(loaded.config, plan.agents, loaded.redact),
@@ -435,7 +437,7 @@ def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, 
         raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
 
 
-def _about_confirm(
+def _confirm_notes(
     loaded: LoadedConfig, judge: ModelSpec | None, confirm: ModelSpec | None, options: Options
 ) -> Iterator[str]:
     """Note that a confirming model has no effect."""

@@ -77,7 +77,7 @@ class Need:
         return Need(calls, self.cost * calls / self.calls)
 
 
-class _Begun:
+class _StartedUnit:
     """A unit with at least one started conversation."""
 
     def __init__(self, unit: Unit) -> None:
@@ -122,9 +122,9 @@ class Allowance:
         self._resumed_by = resumed_by
         self._under_way: dict[Key, tuple[Unit, ModelUsage]] = {}
         """Started, unfinished conversations, with the usage that an earlier attempt already paid for."""
-        self._moving: Counter[Key] = Counter()
+        self._in_progress: Counter[Key] = Counter()
         """The conversations and groupings in progress."""
-        self._begun: dict[str, _Begun] = {}
+        self._started: dict[str, _StartedUnit] = {}
         """By scope: units with a started conversation that are not decided yet."""
         self._finished: dict[str, list[Need]] = {}
         """Scope → need of each finished conversation."""
@@ -132,13 +132,13 @@ class Allowance:
         self._turn = anyio.Lock()
         """Lets units that have not begun wait one after another."""
         self._changed = anyio.Event()
-        budget.others_go_on = self._others_go_on
+        budget.others_go_on = self._others_progress
         budget.on_exhausted = self._exhausted
         ledger.on_paid = self._wake
 
     def starts(self, unit: Unit, number: int) -> bool:
         """Start the conversation and return True if the budget covers it now and no other one waits."""
-        if (self._waiting and unit.scope not in self._begun) or not self._fits(unit, number):
+        if (self._waiting and unit.scope not in self._started) or not self._fits(unit, number):
             return False
         self._start(unit, number)
         return True
@@ -147,10 +147,10 @@ class Allowance:
         """Start the conversation as soon as the budget covers it. Stops the run if it never will."""
         self._waiting += 1
         try:
-            async with nullcontext() if unit.scope in self._begun else self._turn:
+            async with nullcontext() if unit.scope in self._started else self._turn:
                 while not self._fits(unit, number):
-                    if not self._moving and (unit.scope in self._begun or not self._has_more()):
-                        self._stop(self._too_little(unit, number))
+                    if not self._in_progress and (unit.scope in self._started or not self._has_more()):
+                        self._stop(self._shortfall_text(unit, number))
                         await anyio.sleep_forever()
                     await self._changed.wait()
                 self._start(unit, number)
@@ -159,7 +159,7 @@ class Allowance:
 
     def _has_more(self) -> bool:
         """Return True if a unit that has begun will start another conversation."""
-        return any(each.left for each in self._begun.values())
+        return any(each.left for each in self._started.values())
 
     def finished(self, unit: Unit, number: int, *, has_failures: bool) -> None:
         """Note that the conversation has finished; its usage improves the estimates.
@@ -169,10 +169,10 @@ class Allowance:
         """
         key = unit.scope, number
         _, before = self._under_way.pop(key)
-        self._moving.pop(key)
+        self._in_progress.pop(key)
         took = self._ledger.paid.pop(key, ModelUsage()) + before
         self._finished.setdefault(unit.scope, []).append(_need(took))
-        self._begun[unit.scope].has_failures |= has_failures
+        self._started[unit.scope].has_failures |= has_failures
         self._done(unit.scope, number)
         self._wake()
         self._budget.look_again()
@@ -181,17 +181,17 @@ class Allowance:
     def deciding(self, unit: Unit) -> Iterator[None]:
         """Mark a block that decides a unit and may group its failures."""
         key = unit.scope, 0
-        self._moving[key] += 1
+        self._in_progress[key] += 1
         try:
             yield
         finally:
-            self._moving -= Counter([key])
+            self._in_progress -= Counter([key])
             self._wake()
             self._budget.look_again()
 
     def decided(self, unit: Unit) -> None:
         """Note that the unit is decided and needs no more model calls."""
-        self._begun.pop(unit.scope, None)
+        self._started.pop(unit.scope, None)
         self._ledger.paid.pop((unit.scope, 0), None)
         self._done(unit.scope, 0)
 
@@ -201,9 +201,9 @@ class Allowance:
 
     def _start(self, unit: Unit, number: int) -> None:
         key = unit.scope, number
-        self._under_way[key] = unit, self._answered(unit, number)
-        self._moving[key] += 1
-        begun = self._begun.setdefault(unit.scope, _Begun(unit))
+        self._under_way[key] = unit, self._already_paid(unit, number)
+        self._in_progress[key] += 1
+        begun = self._started.setdefault(unit.scope, _StartedUnit(unit))
         begun.left = max(0, begun.left - 1)
 
     def _wake(self) -> None:
@@ -211,7 +211,7 @@ class Allowance:
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
 
-    def _answered(self, unit: Unit, number: int) -> ModelUsage:
+    def _already_paid(self, unit: Unit, number: int) -> ModelUsage:
         """Return the usage of the conversation that an earlier run already paid for."""
         if self._answers is None:
             return ModelUsage()
@@ -219,21 +219,21 @@ class Allowance:
         return sum((entry.used for entry in (*page.salvaged, *page.recorded)), ModelUsage())
 
     def _fits(self, unit: Unit, number: int) -> bool:
-        if not self._moving and not self._finished:
+        if not self._in_progress and not self._finished:
             return True  # its responses are stored, so starting wastes nothing
-        need = self._needed(unit) if self._moving else self._least(unit)
-        need = need.less(self._answered(unit, number)) + self._grouping(unit)
-        if not self._moving and not self._within(need, self._budget.max_calls, self._budget.max_cost):
+        need = self._estimated_need(unit) if self._in_progress else self._min_need(unit)
+        need = need.less(self._already_paid(unit, number)) + self._grouping(unit)
+        if not self._in_progress and not self._within(need, self._budget.max_calls, self._budget.max_cost):
             return True  # no run with this budget could cover it at once, so it may begin here
         for key, (other, before) in self._under_way.items():
             is_first = not self._finished and key == next(iter(self._under_way))
-            whole = self._at_most(other) if is_first else self._needed(other)
+            whole = self._max_need(other) if is_first else self._estimated_need(other)
             need += whole.less(before + self._ledger.paid.get(key, ModelUsage()))
-        for begun in self._begun.values():
+        for begun in self._started.values():
             if begun.unit.scope != unit.scope:
                 need += self._grouping(begun.unit)
-                if unit.scope not in self._begun:  # finish one scenario before the next begins
-                    need += self._needed(begun.unit).times(begun.left)
+                if unit.scope not in self._started:  # finish one scenario before the next begins
+                    need += self._estimated_need(begun.unit).times(begun.left)
         return self._within(need, self._budget.left_calls, self._budget.left_cost)
 
     @staticmethod
@@ -245,28 +245,28 @@ class Allowance:
 
         A conversation that runs alone does not reserve it, because there may be no failures.
         """
-        begun = self._begun.get(unit.scope) or _Begun(unit)
-        may_be_needed = begun.has_failures or self._moving
+        begun = self._started.get(unit.scope) or _StartedUnit(unit)
+        may_be_needed = begun.has_failures or self._in_progress
         if not self._most[unit.scope].dedup or not may_be_needed or self._ledger.paid.get((unit.scope, 0)):
             return Need()
         return Need(1, self._per_call())
 
-    def _needed(self, unit: Unit) -> Need:
+    def _estimated_need(self, unit: Unit) -> Need:
         """Return the estimated need of a conversation: the maximum of its scenario so far."""
         if own := self._finished.get(unit.scope):
-            return _each(max, own)
+            return _choose_each(max, own)
         if earlier := self._earlier(unit):
             return earlier
-        most = self._at_most(unit)
+        most = self._max_need(unit)
         if not (known := self._known()):
             return most
-        found = _each(max, known)
+        found = _choose_each(max, known)
         return Need(min(most.calls, found.calls), found.cost)
 
-    def _least(self, unit: Unit) -> Need:
+    def _min_need(self, unit: Unit) -> Need:
         """Return the minimum need of a conversation, which suffices if it runs alone."""
         own = self._finished.get(unit.scope)
-        return (None if own else self._earlier(unit)) or _each(min, own or self._known())
+        return (None if own else self._earlier(unit)) or _choose_each(min, own or self._known())
 
     def _known(self) -> list[Need]:
         return [each for several in self._finished.values() for each in several]
@@ -278,7 +278,7 @@ class Allowance:
         calls = ceil(took.calls / took.conversations)
         return Need(calls, self._priced(calls) if took.cost is None else took.cost / took.conversations)
 
-    def _at_most(self, unit: Unit) -> Need:
+    def _max_need(self, unit: Unit) -> Need:
         """Return the maximum number of calls of a conversation, at the price so far."""
         most = self._most[unit.scope]
         calls = ceil((most.user + most.judge) / max(1, unit.conversations))
@@ -297,9 +297,9 @@ class Allowance:
         calls = sum(took.calls for took in known)
         return sum(took.cost or 0.0 for took in known) / calls if calls else _NEVER
 
-    def _others_go_on(self) -> bool:
+    def _others_progress(self) -> bool:
         """Return True if a running conversation is not waiting for an attempt that the budget denies."""
-        return any(not self._budget.refused[key] for key in self._moving)
+        return any(not self._budget.refused[key] for key in self._in_progress)
 
     def _exhausted(self, why: str) -> None:
         if self._finished or not self._under_way:
@@ -310,7 +310,7 @@ class Allowance:
         paid = self._ledger.paid.get(key, ModelUsage()) + before
         earlier = self._earlier(unit)
         takes = f"about {earlier.calls}" if earlier and earlier.calls > paid.calls else ""
-        takes = takes or f"up to {max(paid.calls + 1, self._at_most(unit).calls)}"
+        takes = takes or f"up to {max(paid.calls + 1, self._max_need(unit).calls)}"
         kept = (
             f"; its {paid.calls} answers are stored, and {self._resumed_by} goes on from there"
             if self._answers and self._resumed_by
@@ -319,8 +319,8 @@ class Allowance:
         one = f"one of scenario {unit.scenario.name!r} takes {takes} calls"
         self._stop(f"{why}; that finished no conversation: {one}{kept}")
 
-    def _too_little(self, unit: Unit, number: int) -> str:
-        need = self._least(unit).less(self._answered(unit, number)) + self._grouping(unit)
+    def _shortfall_text(self, unit: Unit, number: int) -> str:
+        need = self._min_need(unit).less(self._already_paid(unit, number)) + self._grouping(unit)
         takes = [f"about {need.calls} calls"] if self._budget.left_calls is not None else []
         takes += [f"about {need.cost:.2g} USD"] if self._budget.left_cost is not None else []
         rest = f"; {self._resumed_by} runs the rest" if self._resumed_by else ""
@@ -331,7 +331,7 @@ class Allowance:
         )
 
 
-def _each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
+def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
     """Choose calls and cost separately, by maximum or minimum."""
     return Need(int(choose(each.calls for each in needs)), choose(each.cost for each in needs))
 
@@ -388,24 +388,24 @@ def estimate(
         check: True if users are checked: each conversation may run, and be checked, twice.
         confirm: True if a second model confirms the judges' answers.
     """
-    found = [_of(unit, user, judge, samples, batch) for unit in units]
+    found = [_estimate_of_unit(unit, user, judge, samples, batch) for unit in units]
     if judge and confirm:
-        found = [_confirmed(*each, batch) for each in zip(found, units, strict=True)]
+        found = [_with_confirmation(*each, batch) for each in zip(found, units, strict=True)]
     if check:
-        found = [_checked(*each, samples) for each in zip(found, units, strict=True)]
-    return [*found, *_joining(units, found)]
+        found = [_with_user_check(*each, samples) for each in zip(found, units, strict=True)]
+    return [*found, *_joining_calls(units, found)]
 
 
-def _joining(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
+def _joining_calls(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
     """Yield the calls that join root causes across scenarios."""
     grouped = [unit for unit, each in zip(units, estimates, strict=True) if each.dedup and unit.conversations]
     if len(grouped) < 2:
         return
-    groups = min(MOST_GROUPS, sum(map(_most_labels, grouped)))
+    groups = min(MOST_GROUPS, sum(map(_max_labels, grouped)))
     yield Estimate(_ACROSS, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
 
 
-def _most_labels(unit: Unit) -> int:
+def _max_labels(unit: Unit) -> int:
     """Return how many failures judges can label."""
     labels = [BUILTIN[metric] for metric in unit.metrics if BUILTIN[metric].kind is Kind.LABEL]
     turns = len(unit.scenario.turns) or unit.max_turns
@@ -413,12 +413,12 @@ def _most_labels(unit: Unit) -> int:
     return unit.conversations * places
 
 
-def _checked(found: Estimate, unit: Unit, samples: int) -> Estimate:
+def _with_user_check(found: Estimate, unit: Unit, samples: int) -> Estimate:
     looks = 2 * samples * unit.conversations if found.user else 0
     return replace(found, user=2 * found.user, judge=found.judge + looks)
 
 
-def _confirmed(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
+def _with_confirmation(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
     """Add a call for each turn, and one for the whole, with a question that can fail the scenario."""
     scenario = unit.scenario
     can_fail = [m for m in unit.metrics if m in unit.thresholds or BUILTIN[m].kind is not Kind.SCALE]
@@ -429,15 +429,15 @@ def _confirmed(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
     return replace(found, judge=found.judge + unit.conversations * calls)
 
 
-def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:
+def _estimate_of_unit(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:
     scenario = unit.scenario
     turns = len(scenario.turns) or unit.max_turns
     # A user with a plan opens with the plan's own text, without a model call.
     spoken = max(0, turns - 1) if scenario.plan else turns
     if scenario.user_tools:  # it may call tools before each message, and each time the model is called again
         spoken *= 1 + MAX_ROUNDS
-    of_turn = _asked(unit, MetricLevel.TURN)
-    of_whole = _asked(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
+    of_turn = _question_count(unit, MetricLevel.TURN)
+    of_whole = _question_count(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
     per_conversation = _calls(turns, of_turn, of_whole, batch) if judge else 0
     graded = sum(grader.most_calls(turns) for grader in unit.graders)
     return Estimate(
@@ -450,7 +450,7 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Esti
     )
 
 
-def _asked(unit: Unit, level: MetricLevel) -> int:
+def _question_count(unit: Unit, level: MetricLevel) -> int:
     return sum(BUILTIN[metric].level is level for metric in unit.metrics)
 
 

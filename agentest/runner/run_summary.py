@@ -116,7 +116,7 @@ async def joined_causes(
             tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
             try:
                 await joining.run()
-            except Exception as error:  # noqa: BLE001 - the boundary of the step: no group is lost by it
+            except Exception as error:  # noqa: BLE001 - any error only leaves groups separate
                 known = isinstance(error, ModelError)
                 why = connections.redact.error(str(error) if known else f"{type(error).__name__}: {error}")
                 session.on_note(f"judged failures of different scenarios were not all compared: {why}")
@@ -180,11 +180,13 @@ class Frame:
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
-                fingerprints={_place(unit): unit.fingerprint for unit in self._plan.units},
-                used={_place(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage},
+                fingerprints={_scenario_and_agent(unit): unit.fingerprint for unit in self._plan.units},
+                used={
+                    _scenario_and_agent(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage
+                },
                 kept=self._kept.conversations if self._kept else (),
                 sights=self._sights,
-                servers=_servers(self._plan, self._sights),
+                servers=_observing_servers(self._plan, self._sights),
                 calibrations=self._calibrations,
             )
         )
@@ -209,9 +211,11 @@ class Frame:
         """
         sights = sights_of_run(self._plan, results)
         silent = silence(self._plan, results, sights)
-        results = self._amended(results, run_warnings(self._plan, results, sights, silent))
+        results = self._with_late_warnings(results, run_warnings(self._plan, results, sights, silent))
         scenarios = tuple(
-            entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
+            entry
+            if isinstance(entry, ScenarioResult)
+            else results.get(entry.scope) or self._unstarted_result(entry)
             for entry in self._plan.entries
         )
         result = RunResult(
@@ -238,7 +242,7 @@ class Frame:
         self._emit(RunFinished(result))
         return result
 
-    def _amended(
+    def _with_late_warnings(
         self, results: Mapping[str, ScenarioResult], late: Mapping[str, Sequence[VerdictWarning]]
     ) -> dict[str, ScenarioResult]:
         """Add the warnings that only the whole run shows, and report the results that they change."""
@@ -251,7 +255,7 @@ class Frame:
                 self._emit(ScenarioAmended(result, results[scope].verdict.status))
         return now
 
-    def _unbegun(self, unit: Unit) -> ScenarioResult:
+    def _unstarted_result(self, unit: Unit) -> ScenarioResult:
         reason = stop_reason(self._stop, 0, unit)
         result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
         result = with_wishes(result, unit, self._redact)
@@ -259,7 +263,7 @@ class Frame:
         return result
 
 
-def _place(unit: Unit) -> tuple[str, str]:
+def _scenario_and_agent(unit: Unit) -> tuple[str, str]:
     return unit.scenario.name, unit.agent
 
 
@@ -295,13 +299,13 @@ def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
 
 
-def _servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
+def _observing_servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
     """Return the servers that see an agent's calls if it does not hand them over."""
     by_servers = (Sight.REPORTED, Sight.PARTIAL)
     seen = {name: agent for name, agent in plan.agents.items() if sights[name] in by_servers}
-    return {name: _watching(name, agent) for name, agent in seen.items() if agent.beside}
+    return {name: _observing_keys(name, agent) for name, agent in seen.items() if agent.beside}
 
 
-def _watching(name: str, agent: AgentConfig) -> tuple[str, ...]:
+def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:
     by_traces = about_agent(name, agent).seen_by_spans_alone
     return tuple(key for key in agent.beside if key != "traces" or by_traces)

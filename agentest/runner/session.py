@@ -209,7 +209,7 @@ async def open_models(
     )
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
-    stack.callback(_close, tape, session.stop)
+    stack.callback(_close_tape, tape, session.stop)
     models = await stack.enter_async_context(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
@@ -275,7 +275,7 @@ def open_recordings(session: Session) -> Cassettes | None:
     if prepared.tape_mode is None:
         return None
     if options.tape is None:
-        folder = _folder_of_answers(session)
+        folder = _responses_folder(session)
     else:
         folder = cassette_folder(config, options, prepared.request.root)
     if folder is None:
@@ -287,12 +287,12 @@ def open_recordings(session: Session) -> Cassettes | None:
         prepared.loaded.redact,
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
-        named={role: _names(prepared, role) for role in models},
+        named={role: _named_model_names(prepared, role) for role in models},
         on_failure=stopping(session),
     )
 
 
-def _folder_of_answers(session: Session) -> Path | None:
+def _responses_folder(session: Session) -> Path | None:
     """Return the folder for responses of unfinished conversations, with those of the resumed run."""
     spending = session.spending
     if spending.answers and spending.earlier_answers and spending.earlier_answers.is_dir():
@@ -310,7 +310,7 @@ def scenario_names(prepared: Prepared) -> dict[str, str]:
     return {unit.scope: unit.scenario.name for unit in prepared.plan.units}
 
 
-def _names(prepared: Prepared, role: str) -> set[str]:
+def _named_model_names(prepared: Prepared, role: str) -> set[str]:
     names = {spec.name for wish, spec in prepared.named.items() if wish.role == role}
     return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
 
@@ -325,7 +325,7 @@ def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
         raise ConfigError(str(error)) from None
 
 
-def _close(tape: Tape | None, stop: Stop) -> None:
+def _close_tape(tape: Tape | None, stop: Stop) -> None:
     if tape:
         with suppress(CassetteError):  # `on_failure` has already reported it
             tape.close(finished=stop.reason is None)
@@ -340,7 +340,7 @@ async def ticking(emit: Emit, every_s: float = EVERY_S) -> AsyncIterator[None]:
             await anyio.sleep(every_s)
             emit(TimePassed())
 
-    async with _beside(tick):
+    async with _background(tick):
         yield
 
 
@@ -357,12 +357,12 @@ async def awaited(what: str, say: Callable[[str], object]) -> AsyncIterator[None
             await anyio.sleep(pause)
             say(f"waiting {what}: {passed:.0f} s so far")
 
-    async with _beside(remind):
+    async with _background(remind):
         yield
 
 
 @asynccontextmanager
-async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+async def _background(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Run `work` in the background of the block. A task group would wrap the block's exceptions."""
     task = asyncio.create_task(work())
     try:

@@ -144,7 +144,7 @@ class LiveAgents:
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
             if models.judge:
-                _tools_beside(prepared)
+                _read_mock_server_tools(prepared)
             return live_conversations(
                 prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
             )
@@ -152,7 +152,7 @@ class LiveAgents:
         return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
 
 
-def _tools_beside(prepared: Prepared) -> list[str]:
+def _read_mock_server_tools(prepared: Prepared) -> list[str]:
     """Read the tools of mock servers for judges. Returns notes about files that cannot be read."""
     return list(read_beside({unit.agent: unit.about.tools for unit in prepared.plan.units}))
 
@@ -169,15 +169,15 @@ class EarlierRun:
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         del opened, tasks  # nothing to open
         if session.model_names.get("judge"):
-            for note in _tools_beside(session.prepared):
+            for note in _read_mock_server_tools(session.prepared):
                 session.on_note(note)
-        return Origin(self._make, unclaimed=self.unclaimed, held=self._held)
+        return Origin(self._make, unclaimed=self.unclaimed, held=self._conversation)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
         del models, stack
-        return FinishedConversations(self._held)
+        return FinishedConversations(self._conversation)
 
-    def _held(self, unit: Unit, number: int) -> Conversation:
+    def _conversation(self, unit: Unit, number: int) -> Conversation:
         return self.conversations[unit.scope][number - 1]
 
 
@@ -186,7 +186,7 @@ class LiveConversations:
     """Runs live conversations with the agents."""
 
     agents: Mapping[str, Agent]
-    models: Models = Models()  # noqa: RUF009 - it holds nothing that could change
+    models: Models = Models()  # noqa: RUF009 - immutable
     unmocked_tools: UnmockedTools | None = None
     """How to treat calls that nothing answers. None: null in cases of evaluation sets, else an error."""
     request_timeout_s: float = 30.0
@@ -196,7 +196,7 @@ class LiveConversations:
     registry: Conversations | None = None
     """The conversations in progress, to which servers assign calls; None: no agent has such servers."""
     on_mocks: OnMocks | None = None
-    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - it holds nothing that could change
+    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - immutable
 
     async def converse(
         self,
@@ -232,7 +232,7 @@ class LiveConversations:
                 served.traced = Traced(mocks, stay.traces, alone=_needs_spans(unit))
             conversation = await loop(served=served).run()
             stay.failed = conversation.failure is not None
-            if stay.failed and _waited_in_vain_s(conversation) >= self.request_timeout_s:
+            if stay.failed and _unanswered_wait_s(conversation) >= self.request_timeout_s:
                 stay.at_work_s = self.request_timeout_s
             return conversation
 
@@ -331,7 +331,7 @@ def _identity(unit: Unit, conversation_id: str, session_id: str) -> Identity:
     )
 
 
-def _waited_in_vain_s(conversation: Conversation) -> float:
+def _unanswered_wait_s(conversation: Conversation) -> float:
     """Return how long the agent was waited for in the turn that never closed."""
     return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
 
@@ -379,7 +379,7 @@ class FinishedConversations:
         held = self.held(unit, number)
         # A conversation without its end cannot be judged: a check might pass or fail only because of that.
         unusable = held.shortened or held.invalid is not None
-        conversation = held if unusable or held.failure else _of_this_script(held, unit)
+        conversation = held if unusable or held.failure else _check_script_length(held, unit)
         unusable = unusable or conversation is not held
         closed_turns = 0 if unusable else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
@@ -391,7 +391,7 @@ class FinishedConversations:
         return None
 
 
-def _of_this_script(conversation: Conversation, unit: Unit) -> Conversation:
+def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation:
     """Return the conversation, marked as failed if the script now has a different number of turns.
 
     Checks of missing turns would be dropped silently, or applied to other turns.

@@ -145,15 +145,15 @@ class Talking:
                 self._tasks.cancel_scope.cancel()
             try:
                 async with AsyncExitStack() as stack:
-                    held = await self._held(stack, self._tasks)
+                    held = await self._converse(stack, self._tasks)
             except UsageError as error:  # raised below: the task group would wrap it in an exception group
                 problem = error
             self._tasks.cancel_scope.cancel()
         if problem and not self._stopped:
             raise type(problem)(self._prepared.loaded.redact(str(problem)))
-        return held or Held(conversation=self._broken_off())
+        return held or Held(conversation=self._partial_transcript())
 
-    async def _held(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Held:
+    async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Held:
         prepared = stack.enter_context(with_ports(self._prepared))
         started = await start_servers(prepared, stack, tasks, self._note)
         agents = await connected_agents(prepared, started.client, stack, self._note)
@@ -164,11 +164,11 @@ class Talking:
             prepared,
             agents,
             Models(),
-            pick_user=lambda *_: _Heard(self._user, self._spoke),
+            pick_user=lambda *_: _ReportingUser(self._user, self._on_message),
             registry=started.registry,
             on_mocks=self._begin,
         )
-        conversation = await source.converse(self._unit, 1, self._id, self._closed)
+        conversation = await source.converse(self._unit, 1, self._id, self._on_turn)
         return Held(conversation=conversation, unclaimed=unclaimed_calls(self._prepared, started.registry))
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
@@ -178,15 +178,15 @@ class Talking:
     def _note(self, text: str) -> None:
         self._tell(Noted(text=self._prepared.loaded.redact(text)))
 
-    def _spoke(self, said: Spoke) -> None:
+    def _on_message(self, said: Spoke) -> None:
         self._said = said
         self._tell(said)
 
-    def _closed(self, turns: tuple[Turn, ...]) -> None:
+    def _on_turn(self, turns: tuple[Turn, ...]) -> None:
         self._turns, self._said = turns, None
         self._tell(Replied(turn=without_secrets(turns[-1], self._prepared.loaded.redact)))
 
-    def _broken_off(self) -> Conversation | None:
+    def _partial_transcript(self) -> Conversation | None:
         """Return the transcript of a conversation that was stopped."""
         if self._mocks is None:
             return None
@@ -203,7 +203,7 @@ class Talking:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _ReportingUser:
     """A user whose messages are reported as events."""
 
     user: User
@@ -327,10 +327,10 @@ def chosen_talk(
     paths = _paths(request.root, choice, loaded)
     options = replace(request.options, paths=paths, agent=choice.agent, offline=True)
     request = replace(request, options=options)
-    discovered = discover_scenarios(request, loaded) if paths else _free(request, choice, loaded)
+    discovered = discover_scenarios(request, loaded) if paths else _without_scenario(request, choice, loaded)
     plan = make_plan(loaded.config, discovered, options, request.root)
     prepared = prepared_for(request, loaded, plan, (), environ)
-    return ChosenTalk(prepared=prepared, unit=replace(_one(plan.entries, choice), max_turns=MOST_TURNS))
+    return ChosenTalk(prepared=prepared, unit=replace(_only_unit(plan.entries, choice), max_turns=MOST_TURNS))
 
 
 def _paths(root: Path, choice: Choice, loaded: LoadedConfig) -> tuple[PathChoice, ...]:
@@ -344,13 +344,13 @@ def _paths(root: Path, choice: Choice, loaded: LoadedConfig) -> tuple[PathChoice
     return (PathChoice(given=given, path=path, name=choice.scenario),)
 
 
-def _free(request: Request, choice: Choice, loaded: LoadedConfig) -> Discovered:
+def _without_scenario(request: Request, choice: Choice, loaded: LoadedConfig) -> Discovered:
     under_test, _ = agents_under_test(loaded.config, choice.agent)
     nowhere = str(request.root / FREE)
     return Discovered(scenarios=(Scenario(name=FREE, file=nowhere, line=0, agent=under_test[0]),))
 
 
-def _one(entries: tuple[Unit | ScenarioResult, ...], choice: Choice) -> Unit:
+def _only_unit(entries: tuple[Unit | ScenarioResult, ...], choice: Choice) -> Unit:
     """Return the one matching unit. Raises UsageError."""
     units = [entry for entry in entries if isinstance(entry, Unit)]
     if not units:
@@ -430,7 +430,7 @@ class CallSeen:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingCall:
     """A call that waits for a person."""
 
     proposed: Outcome | None
@@ -438,7 +438,7 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CallDetails:
     """What is known of a call in addition to its record."""
 
     number: int
@@ -457,8 +457,8 @@ class Desk:
     holds: bool = False
     """True if every call waits for the person. Calls without a mock always wait."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _calls: dict[RecordedCall, _Known] = field(default_factory=dict)
-    _waiting: dict[int, _Waiting] = field(default_factory=dict)
+    _calls: dict[RecordedCall, _CallDetails] = field(default_factory=dict)
+    _waiting: dict[int, _WaitingCall] = field(default_factory=dict)
 
     def noticed(self, call: RecordedCall) -> None:
         """Report a new or changed call. Agents in this process may call it from any thread."""
@@ -467,18 +467,18 @@ class Desk:
         except RuntimeError:
             here = False
         if here:
-            self._told(call)
+            self._report(call)
         else:
-            self._loop.call_soon_threadsafe(self._told, call)
+            self._loop.call_soon_threadsafe(self._report, call)
 
     async def answer(self, call: RecordedCall, proposed: Outcome | None) -> Given | None:
         """Wait for the person's answer; None: use the mock's."""
         known = self._known(call)
         if proposed is not None and not self.holds:
             return None
-        waiting = _Waiting(proposed, self._loop.create_future())
+        waiting = _WaitingCall(proposed, self._loop.create_future())
         self._waiting[known.number] = waiting
-        self._told(call)
+        self._report(call)
         try:
             given = await waiting.answer
         finally:
@@ -502,10 +502,10 @@ class Desk:
             if not calls and waiting.proposed is not None and not waiting.answer.done():
                 waiting.answer.set_result(None)
 
-    def _known(self, call: RecordedCall) -> _Known:
-        return self._calls.setdefault(call, _Known(len(self._calls)))
+    def _known(self, call: RecordedCall) -> _CallDetails:
+        return self._calls.setdefault(call, _CallDetails(len(self._calls)))
 
-    def _told(self, call: RecordedCall) -> None:
+    def _report(self, call: RecordedCall) -> None:
         known = self._known(call)
         waiting = self._waiting.get(known.number)
         self.tell(

@@ -112,7 +112,7 @@ class Schedule:
     def more(self, results: Sequence[ConversationResult]) -> int:
         """Return how many conversations to run after all of these have finished; 0: they are enough."""
         left = self.repeat.max - len(results)
-        found = self._look(results)
+        found = self._assess(results)
         if found.standing is not Standing.OPEN:
             return 0
         # Without a pass rate, the next failed conversation decides.
@@ -121,14 +121,14 @@ class Schedule:
 
     def decided_after(self, results: Sequence[ConversationResult], verdict: Verdict) -> int | None:
         """Return after how many conversations the verdict was decided; None: it is undecided."""
-        standing = self._look(results).standing
+        standing = self._assess(results).standing
         decided = {
             Status.PASSED: standing is Standing.HOLDS,
             Status.FAILED: standing is Standing.MISSED,
         }
         return len(results) if decided.get(verdict.status) else None
 
-    def _look(self, results: Sequence[ConversationResult]) -> Look:
+    def _assess(self, results: Sequence[ConversationResult]) -> Look:
         if PASS_RATE not in self.thresholds and any(
             fails_scenario(each, self.thresholds) for each in results
         ):

@@ -523,7 +523,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         blind=_why_hidden(name, agent),
         untold=_why_untold(name, agent),
         told_counts=agent.tool_visibility is None,
-        line=_about_line(name, agent) if agent.exclusive else None,
+        line=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
@@ -576,7 +576,7 @@ def _spans_count(agent: AnyAgent) -> bool:
     return bool(agent.traces and not tells and agent.tool_visibility is not Sight.RETURNED)
 
 
-def _about_line(name: str, agent: AnyAgent) -> str:
+def _queue_name(name: str, agent: AnyAgent) -> str:
     """Return the queue of an exclusive agent.
 
     Agents at one address share it, because the limit applies to the server at that address. A free port does

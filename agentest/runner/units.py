@@ -71,7 +71,7 @@ class UnitProgress:
     """How many conversations to run, as far as known now."""
     _schedule: Schedule | None = field(init=False)
     """Decides how many more conversations are needed; None: the number is fixed."""
-    _looked: anyio.Event = field(default_factory=anyio.Event)
+    _wanted_changed: anyio.Event = field(default_factory=anyio.Event)
     results: dict[int, ConversationResult] = field(default_factory=dict)
     """Number → result of each finished conversation."""
     held_again: dict[int, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class UnitProgress:
     async def wants(self, number: int) -> bool:
         """Return True if a conversation of this number is needed. Waits until that is known."""
         while number > self.wanted and self._schedule:
-            await self._looked.wait()
+            await self._wanted_changed.wait()
         return number <= self.wanted
 
     def is_complete(self) -> bool:
@@ -119,7 +119,7 @@ class UnitProgress:
         return more > 0
 
     def _wake(self) -> None:
-        looked, self._looked = self._looked, anyio.Event()
+        looked, self._wanted_changed = self._wanted_changed, anyio.Event()
         looked.set()
 
     @property
@@ -217,7 +217,7 @@ class UnitDecision:
         deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
         if not progress.close(_graded(progress.ordered, deduplication)):
             return None
-        return self._result(progress, deduplication, problem or _missing(progress.unit))
+        return self._result(progress, deduplication, problem or _incomplete_reason(progress.unit))
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
         """Return the result of an interrupted unit from the conversations that finished."""
@@ -244,7 +244,7 @@ class UnitDecision:
         self, progress: UnitProgress, deduplication: Deduplication, stopped: Reason | None
     ) -> ScenarioResult:
         unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
-        thresholds = _thresholds_of_a_part(unit.thresholds) if stopped else unit.thresholds
+        thresholds = _thresholds_if_incomplete(unit.thresholds) if stopped else unit.thresholds
         exact = unit.scenario.case is not None
         deduplication = with_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
@@ -259,8 +259,8 @@ class UnitDecision:
         questions = unit_warnings(unit, conversations, complete=stopped is None)
         result = scenario_result(
             unit,
-            _cut_short(verdict, stopped) if stopped else verdict,
-            **({} if stopped else _decided(unit, conversations, verdict)),
+            _incomplete_verdict(verdict, stopped) if stopped else verdict,
+            **({} if stopped else _repeat_fields(unit, conversations, verdict)),
             conversations=conversations,
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
@@ -286,7 +286,7 @@ def _graded(
     return with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
 
 
-def _decided(
+def _repeat_fields(
     unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
 ) -> dict[str, int | None]:
     """Return the result fields that only a unit with `repeat` has."""
@@ -299,7 +299,7 @@ def _decided(
     }
 
 
-def _missing(unit: Unit) -> Reason | None:
+def _incomplete_reason(unit: Unit) -> Reason | None:
     """Return why the unit cannot pass if an earlier run ended before all of its conversations."""
     if unit.conversations >= unit.planned:
         return None
@@ -307,7 +307,7 @@ def _missing(unit: Unit) -> Reason | None:
     return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
 
 
-def _thresholds_of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:
+def _thresholds_if_incomplete(thresholds: Mapping[str, float]) -> dict[str, float]:
     """Drop thresholds for an incomplete scenario: the missing conversations might have met them.
 
     For the same reason one failed conversation does not decide where some may fail.
@@ -315,7 +315,7 @@ def _thresholds_of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:
     return {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
 
 
-def _cut_short(verdict: Verdict, stopped: Reason) -> Verdict:
+def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
     """Return the verdict on an incomplete scenario: it may have failed already, but it cannot pass."""
     status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
     kept = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
@@ -368,7 +368,7 @@ def partial_visibility(
         return ()
     if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
         return ()
-    unproven = [*_mocks_never_called(unit, conversations), *_judged_calls(conversations)]
+    unproven = [*_uncalled_mocks(unit, conversations), *_metrics_of_seen_calls(conversations)]
     if not unproven:
         return ()
     return (
@@ -383,7 +383,7 @@ def partial_visibility(
     )
 
 
-def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult]) -> list[str]:
+def _uncalled_mocks(unit: Unit, conversations: Sequence[ConversationResult]) -> list[str]:
     called = {call.name for each in conversations for call in each.conversation.tool_calls}
     lost = [name for name in unit.scenario.tools if name not in called | unit.about.tools.listed]
     if not lost:
@@ -391,7 +391,7 @@ def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult])
     return [f"the agent may have run tools of its own in place of these mocks: {', '.join(lost)}"]
 
 
-def _judged_calls(conversations: Sequence[ConversationResult]) -> list[str]:
+def _metrics_of_seen_calls(conversations: Sequence[ConversationResult]) -> list[str]:
     """Name the tool call metrics that were judged by the visible calls only."""
     found = dict.fromkeys(
         name
@@ -405,7 +405,7 @@ def _judged_calls(conversations: Sequence[ConversationResult]) -> list[str]:
 def report_finished(session: Session) -> dict[str, ScenarioResult]:
     """Report units that an earlier run finished. Returns their results by scope."""
     finished = ((unit.scope, unit.kept.result) for unit in session.prepared.plan.units)
-    return {scope: _reported(session, result) for scope, result in finished if result}
+    return {scope: _report(session, result) for scope, result in finished if result}
 
 
 def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, ScenarioResult]:
@@ -416,16 +416,18 @@ def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, Sc
     """
     left = [unit for unit in session.prepared.plan.units if unit.scope not in begun]
     return {
-        unit.scope: _reported(session, _so_far(session, unit)) for unit in left if unit.kept.conversations
+        unit.scope: _report(session, _partial_result(session, unit))
+        for unit in left
+        if unit.kept.conversations
     }
 
 
-def _so_far(session: Session, unit: Unit) -> ScenarioResult:
+def _partial_result(session: Session, unit: Unit) -> ScenarioResult:
     connections = Connections(redact=session.prepared.loaded.redact)
     progress = UnitProgress(unit, perf_counter(), results=dict(unit.kept.conversations))
     return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
 
 
-def _reported(session: Session, result: ScenarioResult) -> ScenarioResult:
+def _report(session: Session, result: ScenarioResult) -> ScenarioResult:
     session.emit(ScenarioFinished(result))
     return result if session.settings.keep_conversations else replace(result, conversations=())

@@ -92,8 +92,8 @@ def run_warnings(
         for tool in plan.unknown_tools.get(unit.scope, ()) if seen else ():
             if not is_known(tool.name, called):
                 found.setdefault(unit.scope, []).append(_unknown_tool(unit, tool))
-        if seen and _is_doubted(unit, results[unit.scope], sights[unit.agent]):
-            found.setdefault(unit.scope, []).append(_kept_back(unit))
+        if seen and _may_hide_calls(unit, results[unit.scope], sights[unit.agent]):
+            found.setdefault(unit.scope, []).append(_hidden_calls_warning(unit))
     for warning, units in silent.items():
         for unit in units:
             no_call = _warning(unit, WarningCode.NO_CALL_SEEN, warning.message)
@@ -147,13 +147,13 @@ def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str] =
     )
 
 
-def _is_doubted(unit: Unit, result: ScenarioResult, sight: Sight) -> bool:
+def _may_hide_calls(unit: Unit, result: ScenarioResult, sight: Sight) -> bool:
     """Return True if the unit's calls may be hidden because other conversations showed that some are."""
     shown = result.totals.keeps_calls_back or unit.about.sight is Sight.PARTIAL
     return sight is Sight.PARTIAL and not shown and unit.scenario.speaks_of_calls
 
 
-def _kept_back(unit: Unit) -> VerdictWarning:
+def _hidden_calls_warning(unit: Unit) -> VerdictWarning:
     message = f"in another scenario, {unit.about.untold}"
     return _warning(unit, WarningCode.PARTIAL_VISIBILITY, message)
 
@@ -260,26 +260,26 @@ def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult])
 def _may_be_idle(scenario: Scenario, tool: str) -> bool:
     """Return True if the scenario itself says that the tool may, or must, stay unused."""
     return any(_forbids(each, tool) for each in scenario.trajectories) or any(
-        _leaves_out(each, tool) for each in scenario.trajectory
+        _is_optional(each, tool) for each in scenario.trajectory
     )
 
 
 def _forbids(trajectory: Trajectory, tool: str) -> bool:
     bans = [each.name for each in trajectory.forbidden]
     bans += [name for o in trajectory.orders if o.kind == "never_after" for name in names_in(o.first)]
-    return trajectory.limit_of(tool) == 0 or trajectory.max_calls == 0 or _any_is(bans, tool)
+    return trajectory.limit_of(tool) == 0 or trajectory.max_calls == 0 or _any_matches(bans, tool)
 
 
-def _leaves_out(trajectory: Trajectory, tool: str) -> bool:
+def _is_optional(trajectory: Trajectory, tool: str) -> bool:
     """Return True if no call is expected at all, or one of the tool only as an alternative."""
     if not trajectory.expected:
         return trajectory.expected is not None and trajectory.match_mode in _EXACT_MODES
     named = [name for step in trajectory.expected for name in names_in(step)]
     required = [step.name for step in trajectory.expected if not isinstance(step, AnyOf)]
-    return _any_is(named, tool) and not _any_is(required, tool)
+    return _any_matches(named, tool) and not _any_matches(required, tool)
 
 
-def _any_is(names: Iterable[ToolName], tool: str) -> bool:
+def _any_matches(names: Iterable[ToolName], tool: str) -> bool:
     return any(is_known(name, (tool,)) for name in names)
 
 
@@ -536,14 +536,14 @@ def _unanswered_warning(tool: str, held: Sequence[Held]) -> RunWarning:
     of_cases = units[0].scenario.case is not None
     message = (
         f"{calls} call{'s' * (calls != 1)} of tool {tool!r} {'was' if calls == 1 else 'were'} answered with "
-        f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_named(units, of_cases)})"
-        f"{_other_arguments(tool, units)}. {_ways(tool, of_cases)}"
+        f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_scenario_list(units, of_cases)})"
+        f"{_other_arguments(tool, units)}. {_remedy(tool, of_cases)}"
     )
     first = units[0]
     return RunWarning(message, first.agent, first.file, first.scenario.line)
 
 
-def _named(units: Iterable[Unit], of_cases: bool) -> str:
+def _scenario_list(units: Iterable[Unit], of_cases: bool) -> str:
     names = list(dict.fromkeys(unit.scenario.name for unit in units))
     what = ("case" if of_cases else "scenario") + "s" * (len(names) != 1)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -556,7 +556,7 @@ def _other_arguments(tool: str, units: Iterable[Unit]) -> str:
     return ": what the set recorded answers calls with other arguments" if recorded else ""
 
 
-def _ways(tool: str, of_cases: bool) -> str:
+def _remedy(tool: str, of_cases: bool) -> str:
     mocks = f'tools = {{"{tool}": …}}'
     if of_cases:
         return (
