@@ -165,7 +165,7 @@ class TurnLoop:
     def _finished(
         self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
     ) -> Conversation:
-        held = Conversation(
+        conversation = Conversation(
             self._id,
             self._out_of_band.close(self._turns),
             ending,
@@ -176,7 +176,7 @@ class TurnLoop:
             initial_state=self._initial_state,
             user_calls=self._user_tools.calls if self._user_tools else (),
         )
-        return with_state(held, self._mocks.end_state()) if self._keeps_state else held
+        return with_state(conversation, self._mocks.end_state()) if self._keeps_state else conversation
 
     async def _see_spans(self, turn: TurnProgress) -> None:
         with self._waiting_for("agent"):

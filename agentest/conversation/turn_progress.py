@@ -73,8 +73,8 @@ class TurnProgress:
 
     def in_rounds(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """Make the rounds of calls, which each reply counts from 0, count from the start of the turn."""
-        told = [call.round for call in calls if call.round is not None]
-        begin, self.messages = self.messages, self.messages + max(told, default=-1) + 1
+        rounds = [call.round for call in calls if call.round is not None]
+        begin, self.messages = self.messages, self.messages + max(rounds, default=-1) + 1
         return tuple(
             call if call.round is None else replace(call, round=begin + call.round) for call in calls
         )
@@ -109,11 +109,11 @@ class TurnProgress:
             wait=bool(self.asks or self.named),  # an agent that was never reached sends no spans
         )
 
-    def note_traces(self, told: TurnTraces) -> None:
+    def note_traces(self, traces: TurnTraces) -> None:
         """Store what the spans report, unless the agent's own protocol reports it."""
-        self.calls_hidden = self.calls_hidden or told.missing
-        self.usage = self.usage if self.usage.total_tokens else told.usage
-        self.model_calls = told.model_calls if self.model_calls is None else self.model_calls
+        self.calls_hidden = self.calls_hidden or traces.missing
+        self.usage = self.usage if self.usage.total_tokens else traces.usage
+        self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
 
     def _waited_ms(self, who: str, waited: Mapping[str, float]) -> float:
         """Return how long the turn has waited for a participant, including the user before its message."""

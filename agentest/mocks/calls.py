@@ -57,10 +57,10 @@ class RecordedCall:
         took = (perf_counter() - self._began) * 1000 if took is None else took
         self.call = replace(self.call, **answer, duration_ms=took)
 
-    def add(self, told: ToolCall) -> None:
+    def add(self, reported: ToolCall) -> None:
         """Add a report of a further source, or an updated one."""
-        self.call = _merged(self.call, told)
-        self._reports[told.seen_by] = told
+        self.call = _merged(self.call, reported)
+        self._reports[reported.seen_by] = reported
 
 
 class CallRecord:
@@ -130,15 +130,18 @@ class CallRecord:
                     self._merge(recorded, call)
                 following = recorded
 
-    def _drop_waiting(self, told: ToolCall) -> None:
+    def _drop_waiting(self, reported: ToolCall) -> None:
         """Remove a call that waited for approval in an earlier turn and is decided in this one."""
-        for recorded in list(self._by_id.get(told.call_id or "", ())):
+        for recorded in list(self._by_id.get(reported.call_id or "", ())):
             call = recorded.call
-            if call.approval is Approval.PENDING and (call.name, call.seen_by) == (told.name, told.seen_by):
+            if call.approval is Approval.PENDING and (call.name, call.seen_by) == (
+                reported.name,
+                reported.seen_by,
+            ):
                 self._calls.remove(recorded)
                 self._by_turn[call.turn_index].remove(recorded)
-                self._by_id[told.call_id or ""].remove(recorded)
-                if call.turn_index != told.turn_index:
+                self._by_id[reported.call_id or ""].remove(recorded)
+                if call.turn_index != reported.turn_index:
                     self._moved_to_later_turn.append(call)
 
     def _insert(self, call: ToolCall, before: RecordedCall | None) -> RecordedCall:
@@ -153,11 +156,11 @@ class CallRecord:
         self.on_change(recorded)
         return recorded
 
-    def _merge(self, recorded: RecordedCall, told: ToolCall) -> None:
-        if told.call_id and recorded not in self._by_id[told.call_id]:
-            self._by_id[told.call_id].append(recorded)
-        recorded.add(told)
-        self._sources[recorded.call.turn_index].add(told.seen_by)
+    def _merge(self, recorded: RecordedCall, reported: ToolCall) -> None:
+        if reported.call_id and recorded not in self._by_id[reported.call_id]:
+            self._by_id[reported.call_id].append(recorded)
+        recorded.add(reported)
+        self._sources[recorded.call.turn_index].add(reported.seen_by)
         self.on_change(recorded)
 
     def _known(self, calls: Sequence[ToolCall], retold: bool) -> list[RecordedCall | None]:
@@ -181,12 +184,12 @@ class CallRecord:
             again = recorded.is_seen_by(call.seen_by)
             if recorded in taken or (again and not retold):
                 continue
-            told = recorded.as_told_by(call.seen_by)
-            if again and told.name == call.name and _same_arguments(told.args, call.args):
+            reported = recorded.as_told_by(call.seen_by)
+            if again and reported.name == call.name and _same_arguments(reported.args, call.args):
                 return recorded
             if not again and self._may_be(recorded, call):
-                same_turn = told.turn_index == call.turn_index
-                if same_turn or _same_arguments(told.args, call.args):
+                same_turn = reported.turn_index == call.turn_index
+                if same_turn or _same_arguments(reported.args, call.args):
                     return recorded
         return None
 
@@ -194,10 +197,10 @@ class CallRecord:
         if self._sources[call.turn_index] <= {call.seen_by}:
             return None
         for recorded in self._by_turn[call.turn_index]:
-            told = recorded.call
-            if recorded in taken or recorded.is_seen_by(call.seen_by) or told.name != call.name:
+            reported = recorded.call
+            if recorded in taken or recorded.is_seen_by(call.seen_by) or reported.name != call.name:
                 continue
-            if not _have_different_ids(told, call) and _same_arguments(told.args, call.args):
+            if not _have_different_ids(reported, call) and _same_arguments(reported.args, call.args):
                 return recorded
         return None
 
@@ -255,10 +258,10 @@ def _have_different_ids(one: ToolCall, other: ToolCall) -> bool:
     return of_one_protocol and bool(one.call_id and other.call_id) and one.call_id != other.call_id
 
 
-def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
+def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
     """Merge two reports of a call: the source that answered it takes precedence."""
-    best, other = sorted((recorded, told), key=_rank)
-    sources = {recorded.seen_by, *recorded.also_seen_by, told.seen_by}
+    best, other = sorted((recorded, reported), key=_rank)
+    sources = {recorded.seen_by, *recorded.also_seen_by, reported.seen_by}
     arguments = best if best.args or not other.args else other
     made = replace(
         best,

@@ -84,16 +84,16 @@ def _end_of_long(live: Mapping[str, Any], begun: Mapping[str, Any]) -> EndState:
     """Convert only the changes of a state with megabytes."""
     changed = _changes(live, begun)
     cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
-    told = {_key(key): _exact_or_words(value) for key, value in changed.items()}
-    inexact = [key for key, (_, exact) in told.items() if not exact]
-    forms = {key: form for key, (form, _) in told.items()}
+    converted = {_key(key): _exact_or_words(value) for key, value in changed.items()}
+    inexact = [key for key, (_, exact) in converted.items() if not exact]
+    forms = {key: form for key, (form, _) in converted.items()}
     return EndState(live=live, told=forms, inexact=tuple(dict.fromkeys((*inexact, *cut))))
 
 
 def _end_of(live: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
-    told = {_key(key): _exact_or_words(value) for key, value in live.items()}
-    forms = {key: form for key, (form, _) in told.items()}
-    inexact = tuple(key for key, (_, exact) in told.items() if not exact)
+    converted = {_key(key): _exact_or_words(value) for key, value in live.items()}
+    forms = {key: form for key, (form, _) in converted.items()}
+    inexact = tuple(key for key, (_, exact) in converted.items() if not exact)
     if len(json.dumps(forms)) <= _MOST_CHARS:
         return EndState(live=live, told=forms, inexact=inexact)
     begins = {_key(key): _exact_or_words(value)[0] for key, value in (begun or {}).items()}

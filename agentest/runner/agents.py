@@ -76,9 +76,9 @@ async def start_servers(
         async with awaited("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
     starting = _ServerStarter(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
-    for own in prepared.own_servers.of_any(prepared.plan.agents):
-        async with awaited(_awaited_server(own), say):
-            await stack.enter_async_context(starting.running(own))
+    for managed in prepared.own_servers.of_any(prepared.plan.agents):
+        async with awaited(_awaited_server(managed), say):
+            await stack.enter_async_context(starting.running(managed))
     for name, agent in prepared.plan.agents.items():
         async with awaited(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
@@ -89,8 +89,8 @@ def _discard(_: str) -> None:
     """Discard the text, because `on_note` receives it as well."""
 
 
-def _awaited_server(own: OwnServer) -> str:
-    return f"for {own.called} to answer at {own.server.ready}, at most {own.server.timeout_s:g} s"
+def _awaited_server(managed: OwnServer) -> str:
+    return f"for {managed.called} to answer at {managed.server.ready}, at most {managed.server.timeout_s:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class _ServerStarter:
     keep_output: KeepOutput | None
     on_end: Callable[[], object]
 
-    def running(self, own: OwnServer) -> AbstractAsyncContextManager[None]:
-        server, untold = _with_addresses(own, self.prepared, self.registry)
+    def running(self, managed: OwnServer) -> AbstractAsyncContextManager[None]:
+        server, untold = _with_addresses(managed, self.prepared, self.registry)
         return running_server(
             server,
             self.prepared.request.root,
@@ -116,35 +116,35 @@ class _ServerStarter:
             self.prepared.loaded.redact,
             self.on_note,
             untold=untold,
-            called=own.called,
-            heard=self._output_handlers(own),
+            called=managed.called,
+            heard=self._output_handlers(managed),
         )
 
-    def _output_handlers(self, own: OwnServer) -> Heard:
+    def _output_handlers(self, managed: OwnServer) -> Heard:
         def hear(lines: str) -> None:
-            own.printed.add(lines)
+            managed.printed.add(lines)
             if self.keep_output:
-                self.keep_output(own.log, lines)
+                self.keep_output(managed.log, lines)
 
         def end(status: int) -> None:
-            own.printed.end(status)
+            managed.printed.end(status)
             self.on_end()
-            self.on_death(f"{own.called} exited with status {status}")
+            self.on_death(f"{managed.called} exited with status {status}")
 
         return Heard(hear, end)
 
 
 def _with_addresses(
-    own: OwnServer, prepared: Prepared, registry: Registry | None
+    managed: OwnServer, prepared: Prepared, registry: Registry | None
 ) -> tuple[Server, str | None]:
     """Fill the run's addresses into the server's settings. Returns also which addresses it cannot know."""
-    for name in own.agents:
+    for name in managed.agents:
         if group := registry.group_of(name) if registry else None:
             from agentest.runner.mock_servers import told_addresses, untold_address
 
             agent = prepared.plan.agents[name]
-            return told_addresses(own.server, group.addresses), untold_address(name, agent)
-    return own.server, None
+            return told_addresses(managed.server, group.addresses), untold_address(name, agent)
+    return managed.server, None
 
 
 async def connected_agents(
@@ -183,7 +183,7 @@ def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
     The ports stay reserved until the block ends.
     """
     with _with_free_ports(
-        prepared, [own for own in _without_port(prepared) if not own.server.per_worker]
+        prepared, [managed for managed in _without_port(prepared) if not managed.server.per_worker]
     ) as known:
         yield known
 
@@ -196,31 +196,36 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
     """
     with _with_free_ports(prepared, _without_port(prepared)) as known:
         servers = known.own_servers.servers
-        port_of = {name: own.port for own in servers if own.port for name in own.agents}
+        port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
         agents = {
             name: agent.at_port(port_of[name]) if name in port_of else agent
             for name, agent in known.plan.agents.items()
         }
-        told = tuple(own if own.port is None else _at_port(own, own.port) for own in servers)
-        yield replace(known, plan=replace(known.plan, agents=agents), own_servers=OwnServers(told))
+        placed_servers = tuple(
+            managed if managed.port is None else _at_port(managed, managed.port) for managed in servers
+        )
+        yield replace(known, plan=replace(known.plan, agents=agents), own_servers=OwnServers(placed_servers))
 
 
 def known_ports(prepared: Prepared) -> dict[str, int]:
     """Return the chosen ports by server name, for a process that prepares the run again."""
-    return {own.name: own.port for own in prepared.own_servers.servers if own.port}
+    return {managed.name: managed.port for managed in prepared.own_servers.servers if managed.port}
 
 
 def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
     """Return the run with the ports that another process chose."""
-    servers = (replace(own, port=ports.get(own.name, own.port)) for own in prepared.own_servers.servers)
+    servers = (
+        replace(managed, port=ports.get(managed.name, managed.port))
+        for managed in prepared.own_servers.servers
+    )
     return replace(prepared, own_servers=OwnServers(tuple(servers)))
 
 
 def in_worker(prepared: Prepared, worker: int) -> Prepared:
     """Return the run as a worker (from 1) sees it, with the servers that each worker starts for itself."""
     servers = prepared.own_servers.servers
-    own = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
-    return replace(prepared, own_servers=OwnServers(tuple(own)))
+    servers_of_worker = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
+    return replace(prepared, own_servers=OwnServers(tuple(servers_of_worker)))
 
 
 def per_worker_part(prepared: Prepared) -> Prepared:
@@ -257,7 +262,7 @@ def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
 def _without_port(prepared: Prepared) -> list[OwnServer]:
     """Return the servers of the plan's agents that need a port and have none."""
     servers = prepared.own_servers.of_any(prepared.plan.agents)
-    return [own for own in servers if own.server.awaits_port and own.port is None]
+    return [managed for managed in servers if managed.server.awaits_port and managed.port is None]
 
 
 @contextmanager
@@ -270,11 +275,11 @@ def _with_free_ports(prepared: Prepared, servers: list[OwnServer]) -> Iterator[P
             ports = stack.enter_context(free_ports(len(servers)))
         except OSError as error:
             raise ServerError(f"no free port can be had for {servers[0].called}: {error}") from None
-        yield with_known_ports(prepared, dict(zip((own.name for own in servers), ports, strict=True)))
+        yield with_known_ports(prepared, dict(zip((managed.name for managed in servers), ports, strict=True)))
 
 
-def _at_port(own: OwnServer, port: int) -> OwnServer:
-    return replace(own, server=own.server.at_port(port))
+def _at_port(managed: OwnServer, port: int) -> OwnServer:
+    return replace(managed, server=managed.server.at_port(port))
 
 
 _SHOWN_SCENARIOS = 3

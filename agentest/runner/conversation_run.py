@@ -138,28 +138,28 @@ class HeldHere:
         Args:
             ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
-        one = _ConversationRequest(unit, number, ongoing, ids_end)
-        told = self._source.told_to_user(unit) if self._user_check else None
+        request = _ConversationRequest(unit, number, ongoing, ids_end)
+        instructions = self._source.told_to_user(unit) if self._user_check else None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
-        evaluation = self._evaluation.begin(unit, number, at_end=told is not None)
+        evaluation = self._evaluation.begin(unit, number, at_end=instructions is not None)
         held_again = ""
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
                 judging.start_soon(evaluation.add_turn, turns)
 
-            if told is None:
-                held = await self._run(one, judge)
+            if instructions is None:
+                timed = await self._run(request, judge)
             else:
-                held, held_again = await self._run_checked(one, told)
+                timed, held_again = await self._run_checked(request, instructions)
             await until_judged.enter_async_context(self._judging_slots)
             ongoing.on_held()
-            conversation = held.conversation
+            conversation = timed.conversation
             if conversation.invalid is None:
                 await evaluation.add_conversation(conversation)
         now = perf_counter()
-        judges_ms = (now - held.ended) * 1000 if self._evaluation.asks_judge else 0.0
-        time = replace(conversation.time, total_ms=(now - held.began) * 1000, judges_ms=judges_ms)
+        judges_ms = (now - timed.ended) * 1000 if self._evaluation.asks_judge else 0.0
+        time = replace(conversation.time, total_ms=(now - timed.began) * 1000, judges_ms=judges_ms)
         if conversation.invalid is not None:
             result = ConversationResult(conversation, time=time, invalid=conversation.invalid)
         else:
@@ -172,43 +172,48 @@ class HeldHere:
     async def settle(self) -> None:
         """Return at once: cancelled conversations have already ended."""
 
-    async def _run_checked(self, one: _ConversationRequest, told: str) -> tuple[_TimedConversation, str]:
+    async def _run_checked(
+        self, request: _ConversationRequest, instructions: str
+    ) -> tuple[_TimedConversation, str]:
         """Run a conversation, and run it again if its user broke its role. Returns also why it was run again.
 
         It keeps its slot, so that the second attempt follows the first before another conversation begins.
         """
-        first = await self._run(one, _judge_nothing)
-        found = await self._check_user(first, one, told)
+        first = await self._run(request, _judge_nothing)
+        found = await self._check_user(first, request, instructions)
         if found is None or not found.broken:
             return _invalidated(first, found), ""
-        second = await self._run(one, _judge_nothing, attempt=1)
-        return _invalidated(second, await self._check_user(second, one, told, attempt=1)), found.text
+        second = await self._run(request, _judge_nothing, attempt=1)
+        checked = await self._check_user(second, request, instructions, attempt=1)
+        return _invalidated(second, checked), found.text
 
     async def _check_user(
-        self, held: _TimedConversation, one: _ConversationRequest, told: str, attempt: int = 0
+        self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
     ) -> Finding | None:
         """Check the user's behavior. A conversation that ended with an error needs no check."""
-        conversation = held.conversation
+        conversation = timed.conversation
         if self._user_check is None or conversation.failure or not conversation.turns:
             return None
-        key = CallKey("judge", one.unit.scope, one.number)
-        has_tools = bool(one.unit.scenario.user_tools)
-        found = await self._user_check.look_at(told, conversation, key, attempt, has_tools=has_tools)
+        key = CallKey("judge", request.unit.scope, request.number)
+        has_tools = bool(request.unit.scenario.user_tools)
+        found = await self._user_check.look_at(instructions, conversation, key, attempt, has_tools=has_tools)
         return found and replace(found, text=self._redact.error(found.text))
 
-    async def _run(self, one: _ConversationRequest, judge: OnTurn, attempt: int = 0) -> _TimedConversation:
-        conversation_id = one.id_of(attempt)
-        waiting = _WaitingTime(one.ongoing)
+    async def _run(
+        self, request: _ConversationRequest, judge: OnTurn, attempt: int = 0
+    ) -> _TimedConversation:
+        conversation_id = request.id_of(attempt)
+        waiting = _WaitingTime(request.ongoing)
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
             calls = turns[-1].tool_calls
-            handed_over = one.unit.about.tools_on_either_side and is_handed_over(calls)
-            one.ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
+            handed_over = request.unit.about.tools_on_either_side and is_handed_over(calls)
+            request.ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
             judge(turns)
 
         began = perf_counter()
         conversation = await self._source.converse(
-            one.unit, one.number, conversation_id, on_turn, waiting.outside, attempt
+            request.unit, request.number, conversation_id, on_turn, waiting.outside, attempt
         )
         return _TimedConversation(conversation, began + waiting.seconds, perf_counter())
 
@@ -232,11 +237,11 @@ def came_to_nothing(unit: Unit, number: int, problem: str) -> ConversationResult
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _invalidated(held: _TimedConversation, found: Finding | None) -> _TimedConversation:
+def _invalidated(timed: _TimedConversation, found: Finding | None) -> _TimedConversation:
     """Mark the conversation as invalid if its user broke its role."""
     if found is None:
-        return held
-    return replace(held, conversation=replace(held.conversation, invalid=found.text))
+        return timed
+    return replace(timed, conversation=replace(timed.conversation, invalid=found.text))
 
 
 def _judge_nothing(turns: tuple[Turn, ...]) -> None:

@@ -50,90 +50,84 @@ from agentest.runner.units import UnitDecision, UnitProgress, never_connected, u
 from agentest.runner.warnings import slimmed
 
 
-class Pace:
-    """Delays each unit so that it begins at least `debounce_s` after the previous one."""
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """The outcome of all units: their results by scope, and the root causes that a model joined."""
 
-    def __init__(self, debounce_s: float) -> None:
-        self._debounce_s = debounce_s
-        self._next_start = 0.0
-
-    async def wait(self) -> None:
-        if self._debounce_s:
-            await anyio.sleep_until(self._next_start)
-            self._next_start = anyio.current_time() + self._debounce_s
+    results: Mapping[str, ScenarioResult]
+    joined: JoinedCauses = NOT_JOINED
 
 
-def _single_slot() -> anyio.Semaphore:
-    return anyio.Semaphore(1)
+RunUnits = Callable[[], Awaitable[Concluded]]
+"""Runs all units of the plan: converses, judges, decides and reports."""
 
 
-@dataclass(slots=True, eq=False)
-class _Queue:
-    """Units of an exclusive agent, which run one conversation at a time in one slot."""
+class Engine(Protocol):
+    """Runs the units of a plan."""
 
-    waiting: deque[Unit]
-    free: anyio.Semaphore
+    @property
+    def has_workers(self) -> bool:
+        """True if conversations run in other processes than the run's own."""
+        ...
+
+    @property
+    def opens(self) -> str:
+        """What the user waits for until the run can begin, such as "agents and models to be opened"."""
+        ...
+
+    def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
+        """Open everything that the units need, and close it after the run. Raises UsageError."""
+        ...
 
 
-class _RunningConversation:
-    """One conversation that is running.
+class InProcess:
+    """Runs all units in this process."""
 
-    Args:
-        place: the semaphore that it acquired: the one of all conversations, or the one of its queue.
-        places: the semaphore of all conversations.
-    """
-
-    def __init__(
-        self, unit: Unit, number: int, place: anyio.Semaphore, places: anyio.Semaphore, runner: _Runner
-    ) -> None:
-        self._unit = unit
-        self._number = number
-        self._slot = place
-        self._slots = places
-        self._runner = runner
-        self._has_slot = True
-        self._has_shared_slot = False
-        """True if it also occupies a slot among all conversations, besides the one of its queue."""
-        self._has_reported_end = False
-
-    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
-        unit = self._unit
-        if handed_over:
-            self._runner.trials.hand_over(unit.agent)
-        self._runner.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))
-
-    def on_held(self) -> None:
-        self.leave()
-        if not self._has_reported_end:  # a lost conversation is run twice but counts once
-            self._has_reported_end = True
-            self._runner.report_held(self._unit, self._number)
-
-    def leave(self) -> None:
-        """Release the slot for others, unless that has happened already."""
-        if self._has_slot:
-            self._has_slot = False
-            self._slot.release()
-        if self._has_shared_slot:
-            self._has_shared_slot = False
-            self._slots.release()
+    has_workers = False
+    opens = "agents and models to be opened"
 
     @asynccontextmanager
-    async def outside(self) -> AsyncIterator[None]:
-        self._slots.release()
-        try:
-            yield
-        finally:
-            await self._slots.acquire()
+    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
+        prepared = session.prepared
+        async with AsyncExitStack() as stack:
+            recordings = open_recordings(session)
+            check_recordings(recordings, prepared.plan)
+            gates = local_gates(session)
+            models, ledger = await open_models(session, recordings, stack, gates)
+            source = await origin.make(models, stack)
+            allowance = allowance_of(session, gates.budget, ledger, recordings)
+            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
+            holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
+            yield in_order(session, holder, connections, origin)
 
-    async def again(self) -> None:
-        if self._has_slot:
-            return
-        if self._slot is self._slots:
-            await self._slots.acquire()
-        else:
-            await self._runner.rejoin_queue(self._slot)
-            self._has_shared_slot = True
-        self._has_slot = True
+
+def in_order(
+    session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
+) -> RunUnits:
+    """Return a function that runs the remaining units in order, in any process.
+
+    Args:
+        origin: the source of the conversations; None: live conversations without mock servers.
+    """
+    trials = Trials(live=origin is None or origin.held is None)
+    reached = origin.is_reached if origin else _always_reached
+
+    async def run() -> Concluded:
+        plan, settings, stop = session.prepared.plan, session.settings, session.stop
+        results = await run_units(
+            plan.left, holder, settings, connections, session.emit, stop, trials, reached
+        )
+        finished_earlier = [unit.kept.result for unit in plan.units if unit.kept.result]
+        return Concluded(
+            results, await joined_causes([*finished_earlier, *results.values()], session, connections)
+        )
+
+    return run
+
+
+def _always_reached(agent: str, key: str) -> bool:
+    del agent, key
+    return True
 
 
 async def run_units(
@@ -156,11 +150,11 @@ async def run_units(
         trials: decides which agents must first run one conversation alone.
         reached: returns True if a client ever connected to the mock server of an agent (agent, key).
     """
-    runner = _Runner(holder, settings, connections, emit, stop, trials or Trials(), reached)
-    return await runner.run(units)
+    scheduler = _Scheduler(holder, settings, connections, emit, stop, trials or Trials(), reached)
+    return await scheduler.run(units)
 
 
-class _Runner:
+class _Scheduler:
     def __init__(
         self,
         holder: Holder,
@@ -211,10 +205,10 @@ class _Runner:
 
     async def _start(self, units: Iterable[Unit], tasks: TaskGroup) -> None:
         """Start conversations as slots become free: a waiting task for each would fill the memory."""
-        pace = Pace(self._settings.debounce_s)
+        delay = Pace(self._settings.debounce_s)
         await self._slots.acquire()
         for unit in units:
-            await pace.wait()
+            await delay.wait()
             if unit.about.line in self._queues:
                 self._queues[unit.about.line].waiting.append(unit)
             elif unit.about.line is not None:
@@ -233,10 +227,10 @@ class _Runner:
 
     async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
         """Start an agent's units from the current slot, one conversation at a time while it is on trial."""
-        untried, pace = self._units_on_trial[agent], Pace(self._settings.debounce_s)
-        while untried:
-            await pace.wait()
-            progress = self._begin(untried.popleft())
+        waiting, delay = self._units_on_trial[agent], Pace(self._settings.debounce_s)
+        while waiting:
+            await delay.wait()
+            progress = self._begin(waiting.popleft())
             await self._start_conversations(progress, tasks, await self._run_unit_trials(progress, tasks))
         del self._units_on_trial[agent]
         self._slots.release()
@@ -258,7 +252,7 @@ class _Runner:
         return begun
 
     async def _run_trial(
-        self, progress: UnitProgress, number: int, place: anyio.Semaphore, tasks: TaskGroup
+        self, progress: UnitProgress, number: int, slot: anyio.Semaphore, tasks: TaskGroup
     ) -> None:
         """Run one conversation alone from the current slot, and return when the next one may begin.
 
@@ -273,7 +267,7 @@ class _Runner:
             await self._slots.acquire()
         try:
             trial = self.trials.begin(unit.agent)
-            tasks.start_soon(self._run_conversation, progress, number, place, trial)
+            tasks.start_soon(self._run_conversation, progress, number, slot, trial)
             in_turn = unit.about.line is not None or not unit.is_parallel(self._settings.parallel)
             await (trial.ended if in_turn else trial.decided).wait()
         finally:
@@ -288,18 +282,18 @@ class _Runner:
         return progress
 
     async def _run_queue(self, name: str, tasks: TaskGroup) -> None:
-        line, pace = self._queues[name], Pace(self._settings.debounce_s)
-        if not line.free.value:  # a lost conversation is running again and may need this slot
+        queue, delay = self._queues[name], Pace(self._settings.debounce_s)
+        if not queue.free.value:  # a lost conversation is running again and may need this slot
             self._slots.release()
-            await self.rejoin_queue(line.free)
-            line.free.release()
-        while line.waiting:
-            await pace.wait()
-            await self._run_one_by_one(self._begin(line.waiting.popleft()), line.free, tasks)
+            await self.rejoin_queue(queue.free)
+            queue.free.release()
+        while queue.waiting:
+            await delay.wait()
+            await self._run_one_by_one(self._begin(queue.waiting.popleft()), queue.free, tasks)
         del self._queues[name]
         self._slots.release()
 
-    async def rejoin_queue(self, line: anyio.Semaphore) -> None:
+    async def rejoin_queue(self, queue: anyio.Semaphore) -> None:
         """Acquire the queue's slot and one among all conversations.
 
         Others in the queue may have released theirs, so both must be available at the same time.
@@ -308,10 +302,10 @@ class _Runner:
             while True:
                 await self._slots.acquire()
                 try:
-                    line.acquire_nowait()
+                    queue.acquire_nowait()
                 except anyio.WouldBlock:
                     self._slots.release()  # a conversation ahead in the queue may need it
-                    async with line:
+                    async with queue:
                         pass
                 else:
                     return
@@ -364,9 +358,9 @@ class _Runner:
         """Start each conversation of a unit when the previous one has ended; return when all have ended."""
         if progress.is_complete() and await self._conclude(progress):
             return
-        kept, number = frozenset(progress.results), 1
+        finished_earlier, number = frozenset(progress.results), 1
         while await progress.wants(number):
-            if number not in kept:
+            if number not in finished_earlier:
                 await free.acquire()
                 await self._wait_for_budget(progress.unit, number, free)
                 if self.trials.are_needed(progress.unit):
@@ -377,7 +371,7 @@ class _Runner:
         async with free:  # wait for the last conversation
             pass
 
-    async def _wait_for_budget(self, unit: Unit, number: int, place: anyio.Semaphore) -> None:
+    async def _wait_for_budget(self, unit: Unit, number: int, slot: anyio.Semaphore) -> None:
         """Wait until the budget, if there is one, covers this conversation.
 
         Releases the slot meanwhile: conversations that released theirs may need one again.
@@ -385,21 +379,21 @@ class _Runner:
         if self._allowance is None or self._allowance.starts(unit, number):
             return
         self._slots.release()
-        if place is self._slots:
+        if slot is self._slots:
             await self._allowance.wait(unit, number)
             await self._slots.acquire()
         else:
-            place.release()
+            slot.release()
             await self._allowance.wait(unit, number)
-            await self.rejoin_queue(place)
+            await self.rejoin_queue(slot)
 
     async def _run_conversation(
-        self, progress: UnitProgress, number: int, place: anyio.Semaphore, trial: Trial | None = None
+        self, progress: UnitProgress, number: int, slot: anyio.Semaphore, trial: Trial | None = None
     ) -> None:
         """Run one conversation from its slot; decide the unit after the last one."""
         unit = progress.unit
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
-        ongoing = _RunningConversation(unit, number, place, self._slots, self)
+        ongoing = _RunningConversation(unit, number, slot, self._slots, self)
         try:
             finished = await self._holder.hold(unit, number, ongoing)
         finally:
@@ -480,8 +474,8 @@ class _Runner:
         del self._in_progress[scope]
         self._holder.end(progress.unit)
         self.report(ScenarioFinished(result))
-        kept = self._settings.keep_conversations
-        self._results[scope] = result if kept else replace(result, conversations=())
+        keeps_conversations = self._settings.keep_conversations
+        self._results[scope] = result if keeps_conversations else replace(result, conversations=())
 
     def _stop_after_failure(self, unit: Unit) -> None:
         failed = self._results[unit.scope].verdict.status is Status.FAILED
@@ -489,79 +483,87 @@ class _Runner:
             self._stop("stopped by --fail-fast", Status.SKIPPED)
 
 
-@dataclass(frozen=True, slots=True)
-class Concluded:
-    """The outcome of all units: their results by scope, and the root causes that a model joined."""
-
-    results: Mapping[str, ScenarioResult]
-    joined: JoinedCauses = NOT_JOINED
-
-
-RunUnits = Callable[[], Awaitable[Concluded]]
-"""Runs all units of the plan: converses, judges, decides and reports."""
-
-
-class Engine(Protocol):
-    """Runs the units of a plan."""
-
-    @property
-    def has_workers(self) -> bool:
-        """True if conversations run in other processes than the run's own."""
-        ...
-
-    @property
-    def opens(self) -> str:
-        """What the user waits for until the run can begin, such as "agents and models to be opened"."""
-        ...
-
-    def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
-        """Open everything that the units need, and close it after the run. Raises UsageError."""
-        ...
-
-
-class InProcess:
-    """Runs all units in this process."""
-
-    has_workers = False
-    opens = "agents and models to be opened"
-
-    @asynccontextmanager
-    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
-        prepared = session.prepared
-        async with AsyncExitStack() as stack:
-            recordings = open_recordings(session)
-            check_recordings(recordings, prepared.plan)
-            gates = local_gates(session)
-            models, ledger = await open_models(session, recordings, stack, gates)
-            source = await origin.make(models, stack)
-            allowance = allowance_of(session, gates.budget, ledger, recordings)
-            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
-            holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
-            yield in_order(session, holder, connections, origin)
-
-
-def in_order(
-    session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
-) -> RunUnits:
-    """Return a function that runs the remaining units in order, in any process.
+class _RunningConversation:
+    """One conversation that is running.
 
     Args:
-        origin: the source of the conversations; None: live conversations without mock servers.
+        slot: the semaphore that it acquired: the one of all conversations, or the one of its queue.
+        slots: the semaphore of all conversations.
     """
-    trials = Trials(live=origin is None or origin.held is None)
-    reached = origin.is_reached if origin else _always_reached
 
-    async def run() -> Concluded:
-        plan, settings, stop = session.prepared.plan, session.settings, session.stop
-        results = await run_units(
-            plan.left, holder, settings, connections, session.emit, stop, trials, reached
-        )
-        kept = [unit.kept.result for unit in plan.units if unit.kept.result]
-        return Concluded(results, await joined_causes([*kept, *results.values()], session, connections))
+    def __init__(
+        self, unit: Unit, number: int, slot: anyio.Semaphore, slots: anyio.Semaphore, scheduler: _Scheduler
+    ) -> None:
+        self._unit = unit
+        self._number = number
+        self._slot = slot
+        self._slots = slots
+        self._scheduler = scheduler
+        self._has_slot = True
+        self._has_shared_slot = False
+        """True if it also occupies a slot among all conversations, besides the one of its queue."""
+        self._has_reported_end = False
 
-    return run
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        unit = self._unit
+        if handed_over:
+            self._scheduler.trials.hand_over(unit.agent)
+        self._scheduler.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))
+
+    def on_held(self) -> None:
+        self.leave()
+        if not self._has_reported_end:  # a lost conversation is run twice but counts once
+            self._has_reported_end = True
+            self._scheduler.report_held(self._unit, self._number)
+
+    def leave(self) -> None:
+        """Release the slot for others, unless that has happened already."""
+        if self._has_slot:
+            self._has_slot = False
+            self._slot.release()
+        if self._has_shared_slot:
+            self._has_shared_slot = False
+            self._slots.release()
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncIterator[None]:
+        self._slots.release()
+        try:
+            yield
+        finally:
+            await self._slots.acquire()
+
+    async def again(self) -> None:
+        if self._has_slot:
+            return
+        if self._slot is self._slots:
+            await self._slots.acquire()
+        else:
+            await self._scheduler.rejoin_queue(self._slot)
+            self._has_shared_slot = True
+        self._has_slot = True
 
 
-def _always_reached(agent: str, key: str) -> bool:
-    del agent, key
-    return True
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """Units of an exclusive agent, which run one conversation at a time in one slot."""
+
+    waiting: deque[Unit]
+    free: anyio.Semaphore
+
+
+def _single_slot() -> anyio.Semaphore:
+    return anyio.Semaphore(1)
+
+
+class Pace:
+    """Delays each unit so that it begins at least `debounce_s` after the previous one."""
+
+    def __init__(self, debounce_s: float) -> None:
+        self._debounce_s = debounce_s
+        self._next_start = 0.0
+
+    async def wait(self) -> None:
+        if self._debounce_s:
+            await anyio.sleep_until(self._next_start)
+            self._next_start = anyio.current_time() + self._debounce_s

@@ -59,7 +59,7 @@ class _Files:
         }
 
     def of(self, unit: Unit) -> set[Path]:
-        """Return the file of a unit; for a case of an evaluation set, also the files next to it."""
+        """Return the file of a unit; for a case of an evaluation set, also its `test_config.json`."""
         file = Path(unit.scenario.file)
         return {file, file.with_name("test_config.json")} if unit.scenario.case else {file}
 

@@ -97,14 +97,14 @@ def own_servers(
     names: set[str] = set()
     return OwnServers(
         tuple(
-            _own_server(server, whose, _free_name(_name_of(server, redact), names))
-            for server, whose in _servers_with_agents(config, agents)
+            _own_server(server, agent_names, _free_name(_name_of(server, redact), names))
+            for server, agent_names in _servers_with_agents(config, agents)
         )
     )
 
 
-def _own_server(server: Server, whose: tuple[str, ...], name: str) -> OwnServer:
-    return OwnServer(name=name, server=server, agents=whose, printed=Printed(name))
+def _own_server(server: Server, agent_names: tuple[str, ...], name: str) -> OwnServer:
+    return OwnServer(name=name, server=server, agents=agent_names, printed=Printed(name))
 
 
 def _servers_with_agents(
@@ -116,12 +116,12 @@ def _servers_with_agents(
     for name, agent in agents.items():
         if agent.server is None:
             continue
-        whose = next((whose for server, whose in owned if server == agent.server), None)
-        if whose is None:
+        agent_names = next((agent_names for server, agent_names in owned if server == agent.server), None)
+        if agent_names is None:
             owned.append((agent.server, [name]))
         else:
-            whose.append(name)
-    yield from ((server, tuple(whose)) for server, whose in owned)
+            agent_names.append(name)
+    yield from ((server, tuple(agent_names)) for server, agent_names in owned)
 
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:

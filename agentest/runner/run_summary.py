@@ -1,4 +1,8 @@
-"""The start and the end of a run as it is reported, and the result of the whole run."""
+"""The summary of a run: reports its start and end, and makes the result of the whole run.
+
+`Frame` does both. `joined_causes` lets a model join root causes across scenarios, `scenario_result` makes the
+result of one unit, and `known_agent` describes an agent for judges.
+"""
 
 from __future__ import annotations
 
@@ -48,38 +52,6 @@ from agentest.support.redaction import Redactor
 from agentest.version import __version__
 
 
-def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
-    """Return what judges may know of the unit's agent and its tools, without secrets."""
-    scenario, about = unit.scenario, unit.about
-    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
-    return KnownAgent(
-        instructions=redact(about.instructions), tools=redact(tools.text), sight=_sight(unit, tools)
-    )
-
-
-def agent_without_judge(unit: Unit) -> KnownAgent:
-    """Return what is known of the unit's agent if no model judges, without reading its tools."""
-    return KnownAgent(sight=_sight(unit, NOTHING_KNOWN))
-
-
-def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
-    return SightOfCalls(
-        agent=unit.agent,
-        blind=unit.about.blind,
-        told_counts=unit.about.told_counts,
-        has_tools=tools.some or unit.scenario.speaks_of_calls,
-        has_none=bool(tools.text) and not tools.some,
-        reports_calls=unit.about.sight is Sight.REPORTED,
-        partial=unit.about.sight is Sight.PARTIAL,
-        untold=unit.about.untold,
-        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
-    )
-
-
-JOINING_SCOPE = "root causes of the run"
-"""The scope of these calls in the ledger and in recordings. Scopes of scenarios begin with a quote."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCauses:
     """The root causes that a model joined, and the model usage by role."""
@@ -89,46 +61,6 @@ class JoinedCauses:
 
 
 NOT_JOINED = JoinedCauses()
-
-
-async def joined_causes(
-    scenarios: Iterable[ScenarioResult], session: Session, connections: Connections
-) -> JoinedCauses:
-    """Join the judged failure groups of all scenarios. Never raises for model errors.
-
-    A stopped run joins nothing. If a call fails, its groups stay separate and a note says why.
-    """
-    model, stop = connections.models.judge, session.stop
-    if model is None or stop.reason is not None:
-        return NOT_JOINED
-    # Sort for replays, which find a recorded response by its prompt.
-    causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
-    if not worth_joining(causes):
-        return NOT_JOINED
-    if len(causes) > MOST_GROUPS:
-        session.on_note(
-            f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
-        )
-    joining = Joining(causes, model, JOINING_SCOPE)
-    stop.over = True  # an exhausted budget or a missing recording stops nothing here
-    try:
-        async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
-            tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
-            try:
-                await joining.run()
-            except Exception as error:  # noqa: BLE001 - any error only leaves groups separate
-                known = isinstance(error, ModelError)
-                why = connections.redact.error(str(error) if known else f"{type(error).__name__}: {error}")
-                session.on_note(f"judged failures of different scenarios were not all compared: {why}")
-            tasks.cancel_scope.cancel()
-    finally:
-        stop.over = False
-    return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
-
-
-async def _cancel_when_stopped(session: Session, scope: anyio.CancelScope) -> None:
-    await session.stop.called.wait()
-    scope.cancel()
 
 
 class Frame:
@@ -261,6 +193,78 @@ class Frame:
         result = with_wishes(result, unit, self._redact)
         self._emit(ScenarioFinished(result))
         return result
+
+
+def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
+    """Return what judges may know of the unit's agent and its tools, without secrets."""
+    scenario, about = unit.scenario, unit.about
+    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
+    return KnownAgent(
+        instructions=redact(about.instructions), tools=redact(tools.text), sight=_sight(unit, tools)
+    )
+
+
+def agent_without_judge(unit: Unit) -> KnownAgent:
+    """Return what is known of the unit's agent if no model judges, without reading its tools."""
+    return KnownAgent(sight=_sight(unit, NOTHING_KNOWN))
+
+
+def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
+    return SightOfCalls(
+        agent=unit.agent,
+        blind=unit.about.blind,
+        told_counts=unit.about.told_counts,
+        has_tools=tools.some or unit.scenario.speaks_of_calls,
+        has_none=bool(tools.text) and not tools.some,
+        reports_calls=unit.about.sight is Sight.REPORTED,
+        partial=unit.about.sight is Sight.PARTIAL,
+        untold=unit.about.untold,
+        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
+    )
+
+
+JOINING_SCOPE = "root causes of the run"
+"""The scope of these calls in the ledger and in recordings. Scopes of scenarios begin with a quote."""
+
+
+async def joined_causes(
+    scenarios: Iterable[ScenarioResult], session: Session, connections: Connections
+) -> JoinedCauses:
+    """Join the judged failure groups of all scenarios. Never raises for model errors.
+
+    A stopped run joins nothing. If a call fails, its groups stay separate and a note says why.
+    """
+    model, stop = connections.models.judge, session.stop
+    if model is None or stop.reason is not None:
+        return NOT_JOINED
+    # Sort for replays, which find a recorded response by its prompt.
+    causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
+    if not worth_joining(causes):
+        return NOT_JOINED
+    if len(causes) > MOST_GROUPS:
+        session.on_note(
+            f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
+        )
+    joining = Joining(causes, model, JOINING_SCOPE)
+    stop.over = True  # an exhausted budget or a missing recording stops nothing here
+    try:
+        async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
+            tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
+            try:
+                await joining.run()
+            except Exception as error:  # noqa: BLE001 - any error only leaves groups separate
+                known = isinstance(error, ModelError)
+                why = connections.redact.error(str(error) if known else f"{type(error).__name__}: {error}")
+                session.on_note(f"judged failures of different scenarios were not all compared: {why}")
+            tasks.cancel_scope.cancel()
+    finally:
+        stop.over = False
+    return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
+
+
+async def _cancel_when_stopped(session: Session, scope: anyio.CancelScope) -> None:
+    await session.stop.called.wait()
+    scope.cancel()
 
 
 def _scenario_and_agent(unit: Unit) -> tuple[str, str]:

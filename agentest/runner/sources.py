@@ -376,11 +376,11 @@ class FinishedConversations:
         attempt: int = 0,
     ) -> Conversation:
         del conversation_id, outside, attempt  # a finished conversation needs none of these
-        held = self.held(unit, number)
+        stored = self.held(unit, number)
         # A conversation without its end cannot be judged: a check might pass or fail only because of that.
-        unusable = held.shortened or held.invalid is not None
-        conversation = held if unusable or held.failure else _check_script_length(held, unit)
-        unusable = unusable or conversation is not held
+        unusable = stored.shortened or stored.invalid is not None
+        conversation = stored if unusable or stored.failure else _check_script_length(stored, unit)
+        unusable = unusable or conversation is not stored
         closed_turns = 0 if unusable else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
             on_turn(conversation.turns[:closed])
@@ -396,9 +396,9 @@ def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation
 
     Checks of missing turns would be dropped silently, or applied to other turns.
     """
-    held, wanted = len(conversation.turns), len(unit.scenario.turns)
-    if not wanted or held == wanted:
+    actual, expected = len(conversation.turns), len(unit.scenario.turns)
+    if not expected or actual == expected:
         return conversation
-    turns = count(held, "turn")
-    why = f"it was held with {turns}, and the script has {wanted} now: run the scenario again"
+    turns = count(actual, "turn")
+    why = f"it was held with {turns}, and the script has {expected} now: run the scenario again"
     return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, why))

@@ -138,20 +138,20 @@ class Talking:
 
     async def run(self) -> Held:
         """Run the conversation to its end. Raises UsageError if it cannot begin."""
-        held: Held | None = None
+        result: Held | None = None
         problem: UsageError | None = None
         async with anyio.create_task_group() as self._tasks:
             if self._stopped:
                 self._tasks.cancel_scope.cancel()
             try:
                 async with AsyncExitStack() as stack:
-                    held = await self._converse(stack, self._tasks)
+                    result = await self._converse(stack, self._tasks)
             except UsageError as error:  # raised below: the task group would wrap it in an exception group
                 problem = error
             self._tasks.cancel_scope.cancel()
         if problem and not self._stopped:
             raise type(problem)(self._prepared.loaded.redact(str(problem)))
-        return held or Held(conversation=self._partial_transcript())
+        return result or Held(conversation=self._partial_transcript())
 
     async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Held:
         prepared = stack.enter_context(with_ports(self._prepared))
