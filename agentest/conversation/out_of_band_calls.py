@@ -368,7 +368,7 @@ _OPENS_WRONG = re.compile(
     r"error|invalid|unknown tool|no such tool|not found|not a valid|not match|unexpected", re.IGNORECASE
 )
 _OPENING_CHARS = 100
-"""A rejection says so within this many characters; a tool's result may contain the same words later."""
+"""A rejection appears within this many characters; later text may belong to a tool's result."""
 _SOUNDS_WRONG = re.compile(r"error|invalid|required|missing|expected|fail|not allowed", re.IGNORECASE)
 _SHOWN_CHARS = 4000
 

@@ -106,7 +106,7 @@ OPENING = "(The chat window is open. Write your first message.)"
 MAX_ROUNDS = 10
 """How often a user may use its tools before it must write a message."""
 SILENCE = "(The assistant has written nothing.)"
-"""What the user sees of a turn in which the agent only called tools."""
+"""Shown to the user for a turn in which the agent only called tools."""
 
 
 def user_prompt(scenario: Scenario) -> str:

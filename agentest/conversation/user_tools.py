@@ -94,7 +94,7 @@ def _parsed(arguments: str) -> Any:
 
 
 def _block(use: ToolUse, result: str) -> str:
-    """Format the result of a call. JSON keeps foreign text from starting a line."""
+    """Format the result of a call. JSON prevents foreign text from starting a line."""
     name = json.dumps(shortened(use.name, _NAME_CHARS), ensure_ascii=False)
     lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(_in_json(result), _RESULT_CHARS)}")
     return data_block("tool_result", "\n".join(lines))

@@ -207,7 +207,7 @@ def tool_specs(
 
 
 def any_tool(name: str) -> ToolSpec:
-    """Describe a tool of which only the name is known."""
+    """Describe a tool by its name alone."""
     return ToolSpec(name=name, description="", parameters=ANY_ARGUMENTS)
 
 

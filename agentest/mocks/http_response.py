@@ -18,8 +18,8 @@ _TRANSPORT_HEADERS = frozenset({"connection", "content-encoding", "content-lengt
 class HttpResponse(Exception):
     """The answer of a tool that is an HTTP request. A mock function may return or raise it.
 
-    If the agent's tools reach the mocks in another way, the agent receives the body. From status 400 on it
-    receives a failed tool, if it can tell failures.
+    If the agent's tools do not call the mocks over HTTP, the agent receives the body. From status 400 on, it
+    receives the body as a failed tool call, if its protocol can express that.
 
     Args:
         status: from 200 to 599.

@@ -376,7 +376,7 @@ def _speaks_of_calls(unit: Unit) -> bool:
 
 
 def _has_replied(result: ScenarioResult | None) -> bool:
-    """Return True if the agent closed any turn. If it only failed, its silence is no surprise."""
+    """Return True if the agent closed any turn. Failures alone already explain missing calls."""
     return result is not None and bool(result.totals.slowest)
 
 

@@ -125,7 +125,7 @@ def _node_list(nodes: Sequence[str]) -> str:
 
 
 Problem = tuple[str, str]
-"""What cannot be reached, and the reason with a remedy."""
+"""A resource that cannot be reached, and the reason with a remedy."""
 _LOOPBACK_IS_LOCAL = "on loopback each machine reaches itself alone"
 _REMEDY = "write an address that all nodes reach"
 
@@ -208,7 +208,7 @@ def _models(prepared: Prepared) -> Iterator[Problem]:
 
 
 RESERVE = 32
-"""File descriptors a process needs besides connections: streams, reports, event loop, the agent's server."""
+"""File descriptors for everything except connections: streams, reports, event loop, agent server."""
 
 _MAX_REQUESTS_PER_CONVERSATION = 10
 """Maximum number of requests of one conversation to one model, if each metric has its own request."""

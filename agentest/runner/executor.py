@@ -72,7 +72,7 @@ class Engine(Protocol):
 
     @property
     def opens(self) -> str:
-        """What the user waits for until the run can begin, such as "agents and models to be opened"."""
+        """The work before the run begins, for progress messages: "agents and models to be opened"."""
         ...
 
     def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
@@ -501,7 +501,7 @@ class _RunningConversation:
         self._scheduler = scheduler
         self._has_slot = True
         self._has_shared_slot = False
-        """True if it also occupies a slot among all conversations, besides the one of its queue."""
+        """True if it occupies a slot of all conversations in addition to the one of its queue."""
         self._has_reported_end = False
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:

@@ -273,7 +273,7 @@ def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ..
 
 
 def wished_unmocked_tools(config: Config, options: Options) -> UnmockedTools | None:
-    """Return how to treat calls that nothing answers, if command line or configuration say; else None."""
+    """Return the explicit setting for calls that nothing answers, from command line or configuration."""
     configured = config.unmocked_tools if "unmocked_tools" in config.model_fields_set else None
     return options.unmocked_tools or configured
 
@@ -360,7 +360,7 @@ def _check_thresholds_are_judged(config: Config) -> None:
 
 
 def _sort_key(entry: Unit | ScenarioResult) -> tuple[str, int]:
-    """Sort by file and line. Scenarios on one line (from a loop) and agents keep their order."""
+    """Return file and line. Scenarios on one line (from a loop), and agents, stay in their order."""
     return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
 
 

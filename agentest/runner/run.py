@@ -104,11 +104,12 @@ async def run_steps(
 ) -> None:
     """Run the steps of a run, in order. Raises UsageError if the run cannot begin.
 
-    Resources are closed in reverse order when the steps end.
+    The engine converses, judges and decides unit by unit (`executor`), because units overlap. Resources are
+    closed in reverse order when the steps end.
 
     Args:
         outcome: receives the result.
-        starting: cancel it to keep the run from beginning.
+        starting: a scope whose cancellation prevents the run from beginning.
         tasks: watches the agents' servers until the caller cancels it.
     """
     report = _report_of(session)

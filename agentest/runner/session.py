@@ -237,7 +237,7 @@ def new_ledger(session: Session) -> MeasuringLedger:
 def allowance_of(
     session: Session, budget: Budget | None, ledger: Ledger, recordings: Cassettes | None
 ) -> Allowance | None:
-    """Return what limits conversations to those the budget can finish; None if there is no such limit."""
+    """Create the allowance that limits conversations to the budget; None if nothing limits them."""
     prepared = session.prepared
     asks_models = bool(prepared.user or prepared.judge or prepared.named)
     if budget is None or not asks_models or prepared.request.options.tape == Mode.REPLAY:

@@ -282,7 +282,7 @@ class LiveConversations:
         )
 
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
-        """Return the user's own tools if a model plays the user, as nobody else calls them."""
+        """Return the user's own tools if a model plays the user; other users call none."""
         tools = unit.scenario.user_tools
         return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
 

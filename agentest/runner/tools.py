@@ -152,7 +152,7 @@ def _changed(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsOfAgent:
-    """What an agent's settings say about its tools."""
+    """The tools of an agent, according to its settings."""
 
     configured: tuple[AgentTool, ...] | None = None
     """None: the configuration does not list them."""
@@ -241,7 +241,7 @@ MAYBE_OTHERS = "(the assistant may have other tools: these are known)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTool:
-    """What is known about one tool. Empty texts and None stand for unknown."""
+    """The known facts about one tool. Empty texts and None stand for unknown."""
 
     name: str
     description: str = ""
@@ -443,7 +443,7 @@ def misspelt_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[Nam
 
 
 def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
-    """Return the tool of which the name is a misspelling.
+    """Return the tool whose name is misspelled.
 
     People rarely mistype the first letter, and `get_price` and `set_price` are different tools. Short names
     that share little are different, too.
@@ -474,7 +474,7 @@ EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboutAgent:
-    """What evaluation and executor need to know about an agent."""
+    """The facts about an agent that evaluation and executor need."""
 
     sight: Sight = Sight.RETURNED
     """How its tool calls become visible."""
@@ -512,7 +512,7 @@ class AboutAgent:
 
 
 def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) -> AboutAgent:
-    """Return what an agent's settings say about its calls and tools.
+    """Collect the facts about an agent's calls and tools from its settings.
 
     Args:
         beside: its mock servers, whose tools judges see.
@@ -561,7 +561,7 @@ def told_instructions(agent: AnyAgent) -> str:
 
 
 def tools_of(agent: AnyAgent, beside: ServedBeside | None = None) -> ToolsOfAgent:
-    """Return what an agent's settings say about its tools."""
+    """Collect an agent's tools from its settings."""
     configured = None if agent.tools is None else tuple(agent.tools)
     return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or ServedBeside())
 

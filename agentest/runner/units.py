@@ -409,7 +409,7 @@ def report_finished(session: Session) -> dict[str, ScenarioResult]:
 
 
 def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, ScenarioResult]:
-    """Report the finished part of units that a stop kept from continuing. Returns their results by scope.
+    """Report the finished part of units that a stop interrupted. Returns their results by scope.
 
     Args:
         begun: scopes of the other units.
