@@ -14,9 +14,9 @@ from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
 
 _EXACT_MODES = ("strict", "unordered", "within")
-"""Match modes that forbid every unexpected call."""
+"""They forbid every call that is not expected."""
 _PROBES = ("a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
-"""A pattern that matches all of these replies matches every reply."""
+"""Replies that no pattern matches together unless it matches every reply."""
 
 
 def vacuous_checks(unit: Unit) -> Iterator[str]:

@@ -482,7 +482,7 @@ def _slim_turn(turn: Turn) -> Turn:
         replace(call, args={} if isinstance(call.args, Mapping) else "", result=None)
         for call in turn.tool_calls
     )
-    # Later warnings report replies that look like errors.
+    # The scenario's warnings are about replies that read like errors.
     reply = shortened(turn.agent_message) if reads_like_error(turn.agent_message) else ""
     return replace(turn, user_message="", agent_message=reply, tool_calls=calls, remarks=(), state_after=None)
 
