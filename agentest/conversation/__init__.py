@@ -1,1 +1,1 @@
-"""Holding conversations: agents, simulated users, mocks, and the turn loop between them."""
+"""Conversations: the turn loop between an agent, a simulated user and mocks."""

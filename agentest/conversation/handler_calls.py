@@ -1,4 +1,4 @@
-"""The calls that an agent in this process hands to us while it answers: `ctx.resolve_tool`."""
+"""Calls of an agent in this process: `ctx.resolve_tool`, `ctx.record_tool` and `ctx.record_usage`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentest.support.source_location import called_at
 
 
 class HandedCalls:
-    """The calls of one request, and what became of them: the agent may swallow that."""
+    """The calls that the agent hands over during one request, with errors that it may swallow."""
 
     def __init__(self, turn_index: int, mocks: MockResolver) -> None:
         self._turn_index = turn_index
@@ -25,10 +25,10 @@ class HandedCalls:
         self._ended: list[AgentestError] = []
         self._waiting: list[str] = []
         self._made: list[tuple[Coroutine[Any, Any, Any], str, str]] = []
-        """Each call, with the tool's name and where the agent made it."""
+        """Each call with the tool's name and the agent's line that made it."""
 
     def resolve(self, name: str, args: Any = None) -> Coroutine[Any, Any, Any]:
-        """Answer a call by its mock when it is awaited (`agents.port.ResolveTool`)."""
+        """Return a coroutine that answers a call by its mock (`agents.port.ResolveTool`)."""
         call = self._answer(name, args)
         self._made.append((call, name, called_at()))
         return call
@@ -44,9 +44,9 @@ class HandedCalls:
         return result
 
     def check(self) -> None:
-        """Raise what ended the conversation: a handler may have caught it, but it does end it.
+        """Raise the error that ended the conversation, even if a handler has caught it.
 
-        Raises AgentError for a call that the handler did not await: no tool ran.
+        Raises AgentError for a call that the handler did not await, because no tool ran.
         """
         missed = self._not_awaited()
         if self._ended:
@@ -55,7 +55,7 @@ class HandedCalls:
             raise AgentError(missed)
 
     def check_answered(self, error: AgentError) -> None:
-        """Raise what lies behind an error of the agent: a call without an answer, or one not awaited.
+        """Raise the cause of an agent's error: an unanswered call, or one that was not awaited.
 
         Raises MockError for the first and AgentError for the second.
         """
@@ -66,7 +66,7 @@ class HandedCalls:
             raise AgentError(f"{error}; {missed}") from error
 
     def _not_awaited(self) -> str:
-        """What to say of the first call that was made and not awaited; "": there is none. Closes them all."""
+        """Describe the first call that was not awaited; "" if there is none. Closes all of them."""
         found = [each for each in self._made if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
         for call, _, _ in found:
             call.close()
@@ -81,7 +81,7 @@ class HandedCalls:
 
 
 class Recording:
-    """Takes what the agent records while it answers one request. Bad values are its own error."""
+    """Records calls and usage that the agent reports during one request. Invalid values are agent errors."""
 
     def __init__(self, turn_index: int, mocks: MockResolver) -> None:
         self.usage = Usage()
@@ -90,15 +90,15 @@ class Recording:
         self._closed = False
 
     def close(self) -> None:
-        """Take nothing more: the agent has answered."""
+        """Accept no more records: the agent has replied."""
         self._closed = True
 
     def record_tool(self, name: str, args: Mapping[str, Any] | None = None, result: Any = None) -> None:
-        """Record a call that the agent has made and answered itself. Raises AgentError.
+        """Record a call that the agent made and answered itself. Raises AgentError.
 
         Args:
-            args: the argument object; None is one without keys.
-            result: what JSON or pydantic can write.
+            args: the argument object; None: no arguments.
+            result: a value that JSON or pydantic can serialize.
         """
         if not isinstance(name, str) or not name:
             raise AgentError(f"record_tool: `name` must be the tool's name, found {safe_repr(name)}")
@@ -118,14 +118,14 @@ class Recording:
         self._mocks.observe((call,))
 
     def real_call(self, name: str, args: Any) -> RealCall | None:
-        """Begin a call that the agent's own tool may answer; None: mocks must. Raises AgentError.
+        """Begin a call that the agent's own tool may answer. Returns None if mocks must. Raises AgentError.
 
-        It may come when the agent has answered, from work that goes on: it is one of the turn all the same.
+        Background work may make the call after the reply; it still belongs to this turn.
         """
         return self._mocks.real_call(name, args, self._turn_index)
 
     def record_usage(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
-        """Add tokens to those of the turn. Raises AgentError."""
+        """Add tokens to the usage of the turn. Raises AgentError."""
         self._check_open("record_usage")
         prompt = _tokens("prompt_tokens", prompt_tokens)
         self.usage += Usage(prompt, _tokens("completion_tokens", completion_tokens))
@@ -136,7 +136,7 @@ class Recording:
 
 
 def _plain(name: str, what: str, value: Any) -> Any:
-    """The value as JSON has it, so that the record cannot change later."""
+    """Return the value as JSON has it, so that the record cannot change later."""
     try:
         return json.loads(json_text(value))
     except NotJson as error:
@@ -151,7 +151,7 @@ def _plain(name: str, what: str, value: Any) -> Any:
 
 
 def _not_awaited(value: Any) -> str | None:
-    """The name of the function that made a coroutine which a value is or has; None: there is none."""
+    """Return the name of the function behind a coroutine in the value; None if there is none."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):

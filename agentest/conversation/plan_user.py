@@ -1,4 +1,4 @@
-"""The simulated user of an evaluation set: a starting prompt, a plan, and a word that ends it all."""
+"""The simulated user of an evaluation set: a starting prompt, a plan, and a stop signal."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Who you are and how you behave:
 
 
 class PlanMessage(Answer):
-    """What a user who follows a plan writes next. The stop signal decides; `ended_by` may be left out."""
+    """The next message of a user with a plan. The stop signal decides; `ended_by` is optional."""
 
     message: str = Field(description="What you write next, or the word that ends the conversation.")
     ended_by: ReasonToStop = Field(default=NOT_ENDED, description="How the conversation ends, where it does.")
@@ -86,10 +86,14 @@ class PlanMessage(Answer):
 
 
 class PlanUser:
-    """A user played by a model that follows a plan.
+    """A user whose model follows a plan.
 
-    Its first message is the starting prompt as it stands. A message that holds the stop signal, in any letter
-    case, ends the conversation and is dropped; an empty message is a ModelError.
+    The first message is the starting prompt, unchanged. A message that contains the stop signal, in upper or
+    lower case, ends the conversation and is dropped. An empty message is a ModelError.
+
+    Args:
+        attempt: number of earlier attempts at this conversation (`user.check`).
+        date: as in a scenario.
     """
 
     def __init__(
@@ -102,7 +106,6 @@ class PlanUser:
         attempt: int = 0,
         date: str | None = None,
     ) -> None:
-        """`attempt`: how often this conversation was held before (`user.check`). `date`: as in a scenario."""
         self._date = shown_date(date)
         self._model = model
         self._plan = plan
@@ -129,15 +132,15 @@ def _ends(stop_signal: str, message: str) -> bool:
 
 
 def told_by_plan(plan: ConversationPlan, date: str | None = None) -> str:
-    """What the model that plays the user is told before anything is said. `date`: as in a scenario."""
+    """Return the instructions of the model that plays the user. `date`: as in a scenario."""
     return str(plan_messages(plan, (), shown_date(date))[0]["content"])
 
 
 def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "") -> list[Message]:
-    """The prompt from which the model writes the message after these turns.
+    """Build the prompt for the message after these turns.
 
     Args:
-        date: the date and time as they are shown; "" leaves them out, as do instructions of a case's own.
+        date: date and time as shown; "" leaves them out. A case's own instructions ignore the date.
     """
     if plan.instructions:
         values = {
@@ -158,9 +161,12 @@ def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "")
 
 
 def check_instructions(template: str, *, persona: bool = False) -> None:
-    """Whether a prompt of the configuration's own can be filled; `persona`: whether there is one to fill in.
+    """Check that a custom prompt template can be filled.
 
-    Raises ConfigError for a placeholder that is missing or unknown, and for other markup of Jinja.
+    Args:
+        persona: True if there is a persona to fill in.
+
+    Raises ConfigError for missing or unknown placeholders, and for other Jinja markup.
     """
     used = set()
     for markup in _MARKUP.findall(template):
@@ -194,7 +200,11 @@ def _default_habits(plan: ConversationPlan) -> str:
 
 
 def plan_ends(user: str) -> str:
-    """When a user who follows a plan ends the conversation, a line each; `user` is how the user is called."""
+    """Return when a user with a plan ends the conversation, one reason per line.
+
+    Args:
+        user: the name of the user in the text.
+    """
     return "\n".join(f"- {fill(when, {'user': user})}" for when in PLAN_ENDS.values())
 
 
@@ -208,5 +218,5 @@ def _history(turns: Sequence[Turn]) -> str:
 
 
 def _indented(text: str) -> str:
-    """The text with its rows behind the first indented: none of them can pass for what the other one said."""
+    """Indent all lines but the first, so that none can pass for a message of the other side."""
     return _LINE_END.sub(r"\g<0>  ", text)

@@ -1,7 +1,7 @@
-"""Who talks to the agent: a script, a model, or, without a model, the scenario's own facts.
+"""The users that talk to the agent: a script, a model, or without a model the scenario's facts.
 
-A user holds nothing of a conversation: what it says next depends on the turns so far, and on what it did with
-tools of its own (`user_tools`).
+A user has no memory of its own: its next message depends only on the turns so far and on its calls of its own
+tools (`user_tools`).
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from agentest.support.replacing import replace as replaced
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A user's message. `ends`: how the conversation ends with the agent's reply to it; None: it goes on."""
+    """A user's message. `ends`: how the conversation ends after the agent's reply; None: it continues."""
 
     text: str
     ends: Ending | None = None
     attachments: tuple[Attachment, ...] = ()
-    """Files that go with the text."""
+    """Files attached to the message."""
 
 
 class User(Protocol):
-    """Someone who talks to the agent."""
+    """A participant that talks to the agent."""
 
     async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
-        """The next message, or how the conversation ends. Raises ModelError."""
+        """Return the next message, or how the conversation ends. Raises ModelError."""
         ...
 
 
 class ScriptedUser:
-    """Says the messages of a script, whatever the agent replies."""
+    """Sends the messages of a script, regardless of the agent's replies."""
 
     def __init__(self, messages: Sequence[str | UserText]) -> None:
         self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
@@ -66,7 +66,12 @@ class ScriptedUser:
 
 
 class SimulatedUser:
-    """A user played by a model."""
+    """A user played by a model.
+
+    Args:
+        attempt: number of earlier attempts at this conversation (`user.check`).
+        tools: the user's own tools, if any.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,6 @@ class SimulatedUser:
         attempt: int = 0,
         tools: UserTools | None = None,
     ) -> None:
-        """`attempt`: how often this conversation was held before (`user.check`). `tools`: its own, if any."""
         self._model = model
         self._prompt = user_prompt(scenario)
         self._patience = scenario.patience
@@ -89,15 +93,17 @@ class SimulatedUser:
         if out_of_patience(self._patience, turns):
             return Ending.GAVE_UP
         key = replace(self._key, turn=len(turns))
-        answer = await (self._acted(turns, key, self._tools) if self._tools else self._answer(turns, key))
-        return (answer.ending or Said(answer.message)) if turns else _first(answer)
+        answer = await (
+            self._answer_after_tools(turns, key, self._tools) if self._tools else self._answer(turns, key)
+        )
+        return (answer.ending or Said(answer.message)) if turns else _opening(answer)
 
     async def _answer(self, turns: Sequence[Turn], key: CallKey) -> UserMessage:
         shape = UserMessage if turns else OpeningMessage
         return await self._model.ask(self._messages(turns), shape, key)
 
-    async def _acted(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
-        """What the user says when it has done with its tools. Raises ModelError where it never has."""
+    async def _answer_after_tools(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
+        """Return the user's message after it has used its tools. Raises ModelError if it never writes one."""
         shape = ActingMessage if turns else ActingOpening
         for used in range(MAX_ROUNDS + 1):
             answer = await self._model.ask(self._messages(turns), shape, key)
@@ -111,24 +117,24 @@ class SimulatedUser:
         )
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
-        """The conversation as the user sees it: its own lines are the model's, the agent's the other's."""
+        """Return the conversation from the user's side: its own messages are the assistant's."""
         seen = reply_shown if self._tools else reply_seen
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},
             {"role": "user", "content": OPENING},
         ]
         for turn in turns:
-            messages += self._done_before(turn.turn_index)
+            messages += self._tool_messages(turn.turn_index)
             messages.append({"role": "assistant", "content": turn.user_message})
             messages.append({"role": "user", "content": seen(turn)})
-        return messages + self._done_before(len(turns))
+        return messages + self._tool_messages(len(turns))
 
-    def _done_before(self, turn_index: int) -> list[Message]:
+    def _tool_messages(self, turn_index: int) -> list[Message]:
         return self._tools.messages(turn_index) if self._tools else []
 
 
 class UntoldUser:
-    """A user whose model is told the agent's replies without secrets; its own messages stay as they are."""
+    """A user whose model receives the agent's replies without secrets. Its own messages are unchanged."""
 
     def __init__(self, user: User, hide: Callable[[str], str]) -> None:
         self._user = user
@@ -139,32 +145,33 @@ class UntoldUser:
         return await self._user.next_message(told)
 
 
-def _first(answer: UserMessage) -> Said:
+def _opening(answer: UserMessage) -> Said:
     return Said(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
 
 
 def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
-    """Whether the agent's last replies are one text as often as a scenario's `patience` allows.
+    """Return True if the agent repeated one reply as often as a scenario's `patience` allows.
 
-    Without a tool call in any of these turns, and whatever the case, the spaces and the punctuation. A reply
-    that nothing repeats tells nothing: with a patience of 1 the user's model alone decides.
+    Only turns without tool calls count. Case, spaces and punctuation are ignored. With a patience of 1, the
+    user's model alone decides, because a single reply repeats nothing.
     """
     if patience is None or not 1 < patience <= len(turns):
         return False
     last = turns[-patience:]
     return (
-        not any(turn.tool_calls for turn in last) and len({_bare(turn.agent_message) for turn in last}) == 1
+        not any(turn.tool_calls for turn in last)
+        and len({_normalized(turn.agent_message) for turn in last}) == 1
     )
 
 
-def _bare(text: str) -> str:
-    """A text without what does not count when two are compared."""
+def _normalized(text: str) -> str:
+    """Return a text without the differences that comparison ignores."""
     return " ".join(_WORD.findall(text.casefold())) or text.strip()
 
 
 _WORD = re.compile(r"\w+")
 _QUESTION_MARKS = "?？؟"
-# A full stop inside a number or an abbreviation does not end a sentence; a space after it does.
+# A period inside a number or an abbreviation does not end a sentence; a following space does.
 _SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "؟ ", "？", "。", "！")
 _SAY_NOTHING = frozenset(
     _WORD.findall(
@@ -176,11 +183,11 @@ _SAY_NOTHING = frozenset(
 
 
 class OfflineUser:
-    """A user without a model: says the goal, then answers with what it knows, each fact once.
+    """A user without a model: states the goal, then answers with its facts, each once.
 
-    Deterministic: the fact that shares most words of meaning with the agent's last question comes next, the
-    earliest listed where several share as many. It stops when no fact is left, or the agent has given the
-    same reply as often as the scenario's `patience` allows.
+    Deterministic: the next fact is the one that shares most content words with the agent's last question, or
+    the first of several. It stops when no fact is left, or when the agent has repeated a reply as often as
+    the scenario's `patience` allows.
     """
 
     def __init__(self, scenario: Scenario) -> None:

@@ -1,4 +1,4 @@
-"""The turn loop: one conversation between a user and an agent."""
+"""The turn loop: runs one conversation between a user and an agent, and returns its transcript."""
 
 from __future__ import annotations
 
@@ -58,11 +58,21 @@ from agentest.support.text import shortened
 MAX_TOOL_ROUNDS = 50
 
 OnTurn = Callable[[tuple[Turn, ...]], None]
-"""Receives every closed turn, with those before it."""
+"""Receives all closed turns whenever one closes."""
 
 
 class TurnLoop:
-    """One conversation under way. Whatever ends it early becomes part of the transcript."""
+    """Runs one conversation. An error that ends it early becomes part of the transcript.
+
+    Args:
+        session_id: the id that the agent receives; default: that of `session`, else a new one.
+        date: when the conversation takes place, in ISO 8601; default: today.
+        served: answers the conversation's calls at mock servers, if the agent has any.
+        mocks_inside: True if mocks answer calls within the agent, which may report them as well.
+        keeps_state: True if the transcript includes the final state of the mocks.
+        servers: the servers that were started for the agent.
+        user_tools: the user's own tools, whose calls are recorded.
+    """
 
     def __init__(
         self,
@@ -84,28 +94,20 @@ class TurnLoop:
         servers: AgentServers = NO_SERVERS,
         user_tools: UserTools | None = None,
     ) -> None:
-        """`session_id` (default: that of `session`, else a new one) is the one that the agent receives.
-
-        `date`: when the conversation takes place, in ISO 8601 (default: today).
-        `served`: the conversation's part of the servers beside the agent, where there are any.
-        `mocks_inside`: whether mocks answer calls within the agent, which it may tell of all the same.
-        `keeps_state`: whether the state of the mocks at the end is part of the transcript.
-        `servers`: those that were started for the agent. `user_tools`: the user's own, whose calls are kept.
-        """
         self._id = conversation_id
         self._scenario = scenario
         self._agent = agent
-        self._partner = agent
-        """Who answers: the agent, or what it has opened for this conversation."""
+        self._connection = agent
+        """The agent, or the connection that it opened for this conversation."""
         self._user = user
         self._mocks = mocks
         self._tools = mocks.specs()
         self._max_turns = max_turns
-        # Of its own: handlers may keep in the state what they like.
+        # A copy, because handlers may change the state.
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or session_id_of(session, conversation_id)
         self._date = date or today()
-        self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
+        self._out_of_band = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
         self._keeps_state = keeps_state
         self._on_turn = on_turn
         self._redact = redact
@@ -118,44 +120,44 @@ class TurnLoop:
         self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
 
     async def run(self) -> Conversation:
-        """Lead the conversation to its end. Never raises but for cancellation."""
+        """Run the conversation to its end. Raises only if it is cancelled."""
         try:
             self._mocks.begin()
-            async with in_conversation(self._agent) as self._partner:
+            async with in_conversation(self._agent) as self._connection:
                 ending = await self._talk()
             await self._see_late_spans()
-            self._elsewhere.check()
+            self._out_of_band.check()
             return self._finished(ending)
-        except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
+        except Exception as error:  # noqa: BLE001 - every error becomes part of the transcript
             failure = failure_of(error, self._redact)
         current = self._current
         try:
             await (self._see_spans(current) if current else self._see_late_spans())
             if current:
-                self._elsewhere.check_told(current.turn_index)
-        except MockBypassed as bypassed:  # that a real tool has run must not be lost
+                self._out_of_band.check_told(current.turn_index)
+        except MockBypassed as bypassed:  # the report of a real tool that ran must not be lost
             failure = self._bypassed(failure, bypassed)
         except AgentestError:
-            pass  # it has ended with another error already
+            pass  # another error has already ended it
         if current is None:
-            return self._finished(Ending.ERROR, self._in_doubt(failure))
+            return self._finished(Ending.ERROR, self._unless_call_refused(failure))
         calls = self._mocks.calls_of(current.turn_index)
         of_agent = failure.blame is Blame.AGENT
         printed = await self._servers.since(current.printed) if of_agent else ()
-        failure = _with_ended(failure, printed)
+        failure = _with_dead_servers(failure, printed)
         unfinished = current.unfinished(calls, printed, self._waited)
-        return self._finished(Ending.ERROR, self._in_doubt(failure), unfinished)
+        return self._finished(Ending.ERROR, self._unless_call_refused(failure), unfinished)
 
     def _bypassed(self, ended: Failure, bypassed: MockBypassed) -> Failure:
-        """The failure of a conversation that had ended with another when it was seen that a real tool ran."""
+        """Return the failure of a conversation that had ended when a bypass was discovered."""
         found = failure_of(bypassed, self._redact)
         if ended.bypassed or ended.message.startswith(found.message):
             return ended
         return replace(found, message=f"{found.message}. Besides, {ended.message}")
 
-    def _in_doubt(self, failure: Failure) -> Failure:
-        """The failure; not the agent's where a call may have been refused: what it did may come of that."""
-        why = self._elsewhere.doubt_of(len(self._turns))
+    def _unless_call_refused(self, failure: Failure) -> Failure:
+        """Do not blame the agent if a refused call may have caused the failure."""
+        why = self._out_of_band.doubt_of(len(self._turns))
         if why is None or failure.blame is not Blame.AGENT:
             return failure
         return Failure(Blame.INTERNAL, f"{failure.message} (which may come of what we did: {why})")
@@ -163,9 +165,9 @@ class TurnLoop:
     def _finished(
         self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
     ) -> Conversation:
-        held = Conversation(
+        conversation = Conversation(
             self._id,
-            self._elsewhere.close(self._turns),
+            self._out_of_band.close(self._turns),
             ending,
             failure,
             unfinished,
@@ -174,15 +176,15 @@ class TurnLoop:
             initial_state=self._initial_state,
             user_calls=self._user_tools.calls if self._user_tools else (),
         )
-        return with_state(held, self._mocks.end_state()) if self._keeps_state else held
+        return with_state(conversation, self._mocks.end_state()) if self._keeps_state else conversation
 
     async def _see_spans(self, turn: TurnProgress) -> None:
         with self._waiting_for("agent"):
-            await self._elsewhere.see_spans(turn)
+            await self._out_of_band.see_spans(turn)
 
     async def _see_late_spans(self) -> None:
         with self._waiting_for("agent"):
-            await self._elsewhere.see_late_spans(self._turns)
+            await self._out_of_band.see_late_spans(self._turns)
 
     def _time(self) -> TimeSpent:
         waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
@@ -213,7 +215,7 @@ class TurnLoop:
         message = with_mentions(text, attached)
         self._current = TurnProgress(len(self._turns), message, attached, waited=waited)
         self._current.printed = self._servers.positions()
-        self._elsewhere.begin_turn(self._current.turn_index)
+        self._out_of_band.begin_turn(self._current.turn_index)
         if said.attachments and not takes_attachments(self._agent):
             raise CannotSend(
                 f"{said.attachments[0].origin} sends a file along, and agent {self._agent.name!r} is of a "
@@ -224,15 +226,15 @@ class TurnLoop:
         self._messages.append(AgentMessage(reply))
         calls = self._mocks.calls_of(self._current.turn_index)
         closed = self._current.closed(reply, calls, self._waited)
-        doubt = self._elsewhere.doubt_of(closed.turn_index)
+        doubt = self._out_of_band.doubt_of(closed.turn_index)
         self._turns = (*self._turns, replace(closed, call_refused=doubt) if doubt is not None else closed)
         self._current = None
         self._on_turn(self._turns)
 
     async def _text_reply(self, turn: TurnProgress) -> str:
-        """Ask the agent, answer its tool calls, and ask again, until it asks for no more of them.
+        """Send requests to the agent and answer its tool calls until it makes no more calls.
 
-        Without text, the reply is empty where the agent called a tool in this turn: it has handed over.
+        A reply without text is accepted as empty if the agent called a tool in this turn.
         """
         for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._ask(turn)
@@ -271,30 +273,30 @@ class TurnLoop:
             raise
         finally:
             recording.close()
-        self._elsewhere.check_gates()
+        self._out_of_band.check_gates()
         handed.check()
         self._note(turn, reply, recording.usage)
-        self._elsewhere.check()
+        self._out_of_band.check()
         return reply
 
     async def _reply(self, turn: TurnProgress, handed: HandedCalls, recording: Recording) -> AgentReply:
-        ctx = self._elsewhere.reaching(self._context(turn.turn_index, handed, recording))
-        with self._waiting_for("agent"), self._elsewhere.asking(turn):
-            reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
+        ctx = self._out_of_band.reaching(self._context(turn.turn_index, handed, recording))
+        with self._waiting_for("agent"), self._out_of_band.asking(turn):
+            reply = well_formed_reply(await self._connection.reply(self._messages, ctx))
         turn.asks += 1
         return reply
 
     def _check_cause(self, error: AgentError) -> None:
-        """Raise in the place of an agent's error what it comes from: frameworks pack what a tool raises."""
+        """Raise the cause of an agent's error: frameworks wrap errors that a tool raises."""
         try:
-            self._elsewhere.check()
+            self._out_of_band.check()
         except AgentestError as known:
             raise known from error
 
     def _note(self, turn: TurnProgress, reply: AgentReply, recorded: Usage) -> None:
-        """Keep what a reply tells besides its text."""
+        """Store everything of a reply except its text."""
         self._mocks.observe(turn.in_rounds(reply.observed), retold=reply.retells)
-        self._elsewhere.check_told(turn.turn_index)
+        self._out_of_band.check_told(turn.turn_index)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
@@ -303,7 +305,7 @@ class TurnLoop:
         turn.tells_calls = turn.tells_calls or reply.tells_calls
         turn.calls_hidden = turn.calls_hidden or reply.calls_hidden
         turn.usage += reply.usage + recorded
-        if reply.model_calls:  # an agent that has counted none does not tell
+        if reply.model_calls:  # 0 means that the agent does not count its model calls
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls
         turn.count_retries(reply.retries)
 
@@ -337,12 +339,12 @@ class TurnLoop:
 
 
 def with_state(conversation: Conversation, end: EndState) -> Conversation:
-    """The conversation with the state of its mocks at the end."""
+    """Return the conversation with the final state of its mocks."""
     return replace(conversation, mock_state=end.told, inexact_state=end.inexact, live_state=end.live)
 
 
-def _with_ended(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
-    """The failure of a turn; it names the servers that had ended by then."""
+def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
+    """Return the failure of a turn, naming servers that had ended by then."""
     ended = [
         f"server {each.server!r} had exited with status {each.exit_status}"
         for each in printed
@@ -356,7 +358,7 @@ def _attached(file: Attachment) -> Attached:
 
 
 def _with_ids(requests: Sequence[ToolRequest], turn: TurnProgress) -> tuple[ToolRequest, ...]:
-    """The requests, each with an id: results are told apart by it."""
+    """Give every request an id, which is needed to assign its result."""
     return tuple(
         request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
         for i, request in enumerate(requests)
@@ -367,14 +369,14 @@ _WORDS_CHARS = 24
 
 
 def session_id_of(session: Session | None, conversation_id: str) -> str:
-    """The id that the user has given to the session, else a new one."""
+    """Return the session id that the user configured, else a new one."""
     return (session and session.session_id) or new_session_id(conversation_id)
 
 
 def new_session_id(conversation_id: str) -> str:
-    """An id that no conversation of any run had before; it shows which conversation it is of.
+    """Return a globally unique id that shows its conversation.
 
-    At most 63 lower-case letters, digits and hyphens: what URLs and the session services of ADK take.
+    At most 63 lower-case letters, digits and hyphens, which URLs and ADK session services accept.
     """
     words = re.sub(r"[^a-z0-9]+", "-", conversation_id.lower())[:_WORDS_CHARS].strip("-")
     return "-".join(part for part in ("agentest", words, token_hex(8)) if part)

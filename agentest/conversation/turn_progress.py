@@ -1,4 +1,4 @@
-"""What the turn under way has come to."""
+"""The turn in progress: it collects replies and calls, and becomes a closed or an unfinished turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from agentest.support.replacing import replace
 
 @dataclass(slots=True)
 class TurnProgress:
-    """What the current turn has come to, kept where an error cannot lose it."""
+    """The state of the current turn, stored where an error cannot lose it."""
 
     turn_index: int
     user_message: str
@@ -55,50 +55,50 @@ class TurnProgress:
     calls_hidden: str | None = None
     began_ns: int = field(default_factory=time_ns)
     asks: int = 0
-    """How often the agent has answered."""
+    """Number of replies by the agent."""
     named: int = 0
-    """How many requests that named the turn were answered."""
+    """Number of answered requests that carried the turn's trace context."""
     printed: Positions = field(default_factory=dict)
-    """Where the output of the agent's servers stood when the turn began."""
+    """Positions in the output of the agent's servers when the turn began."""
     waited: Mapping[str, float] = field(default_factory=dict)
-    """How long the conversation had waited for whom before the user spoke, in seconds."""
+    """Seconds that the conversation had waited, by participant, before the user's message."""
     messages: int = 0
-    """How many messages of the agent have brought calls, as far as that is told."""
+    """Number of agent messages with calls, as far as reported."""
     stays_open: bool = False
-    """Whether one of them opened what later turns use."""
+    """True if a request opened a connection that later turns use."""
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
         self.requests += retries
 
     def in_rounds(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """Calls whose rounds one answer counts from 0, counted from the turn's first message."""
-        told = [call.round for call in calls if call.round is not None]
-        begin, self.messages = self.messages, self.messages + max(told, default=-1) + 1
+        """Make the rounds of calls, which each reply counts from 0, count from the start of the turn."""
+        rounds = [call.round for call in calls if call.round is not None]
+        begin, self.messages = self.messages, self.messages + max(rounds, default=-1) + 1
         return tuple(
             call if call.round is None else replace(call, round=begin + call.round) for call in calls
         )
 
     def note_times(self, reply: AgentReply) -> None:
-        """Add the time of a reply, and keep when the first text of the turn came."""
+        """Add the time of a reply, and note when the turn's first text arrived."""
         if self.first_token_ms is None and reply.first_token_ms is not None:
             self.first_token_ms = self.latency_ms + reply.first_token_ms
         self.latency_ms += reply.latency_ms
 
     def note_session(self, reply: AgentReply, redact: Callable[[str], str]) -> None:
-        """Keep who speaks, and the last that is told of the session's state."""
+        """Store the author and the last reported state of the session."""
         self.author = reply.author
         if reply.state is not None or reply.state_error is not None:
             self.state, self.state_error = reply.state, reply.state_error and redact(reply.state_error)
 
     def note_remarks(self, reply: AgentReply, author: str) -> None:
-        """Keep what was said on the way; text beside tool requests is no reply yet."""
+        """Store text that precedes tool calls, which is not yet a reply."""
         self.remarks += reply.remarks
         if reply.tool_requests and reply.text and reply.text.strip():
             self.remarks.append(Remark(author, reply.text))
 
     def asked(self, key: str) -> AskedTurn:
-        """The turn as it is asked for among the spans of the conversation with this key."""
+        """Describe the turn for a search in the spans of the conversation with this key."""
         return AskedTurn(
             key=key,
             turn_index=self.turn_index,
@@ -106,21 +106,21 @@ class TurnProgress:
             asks=self.asks,
             requests=self.named,
             stays_open=self.stays_open,
-            wait=bool(self.asks or self.named),  # nobody sends spans of what never reached the agent
+            wait=bool(self.asks or self.named),  # an agent that was never reached sends no spans
         )
 
-    def note_traces(self, told: TurnTraces) -> None:
-        """Keep what the spans of the turn tell, where its agent's own protocol says nothing of it."""
-        self.calls_hidden = self.calls_hidden or told.missing
-        self.usage = self.usage if self.usage.total_tokens else told.usage
-        self.model_calls = told.model_calls if self.model_calls is None else self.model_calls
+    def note_traces(self, traces: TurnTraces) -> None:
+        """Store what the spans report, unless the agent's own protocol reports it."""
+        self.calls_hidden = self.calls_hidden or traces.missing
+        self.usage = self.usage if self.usage.total_tokens else traces.usage
+        self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
 
     def _waited_ms(self, who: str, waited: Mapping[str, float]) -> float:
-        """How long the turn has waited for somebody, the user's own thinking included."""
+        """Return how long the turn has waited for a participant, including the user before its message."""
         return (waited[who] - self.waited.get(who, 0.0)) * 1000
 
     def closed(self, text: str, calls: tuple[ToolCall, ...], waited: Mapping[str, float]) -> Turn:
-        """The turn with its reply. `waited`: for whom the conversation has waited by now, in seconds."""
+        """Return the turn with its reply. `waited`: seconds of waiting so far, by participant."""
         return Turn(
             self.turn_index,
             self.user_message,
@@ -147,7 +147,7 @@ class TurnProgress:
     def unfinished(
         self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: Mapping[str, float]
     ) -> UnfinishedTurn:
-        """What there is of the turn that was never closed; `waited` as for `closed`."""
+        """Return the incomplete turn. `waited`: as in `closed`."""
         return UnfinishedTurn(
             self.turn_index,
             self.user_message,
@@ -163,7 +163,7 @@ class TurnProgress:
 
 
 def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:
-    """Who is to blame for an error that ended a conversation, and what it says without secrets."""
+    """Return the blame and the redacted message of an error that ended a conversation."""
     bypassed = error.tools if isinstance(error, MockBypassed) else ()
     return Failure(_blame(error), redact(_message(error)), bypassed)
 
@@ -175,7 +175,7 @@ def _blame(error: Exception) -> Blame:
         return Blame.MOCK
     if isinstance(error, CannotSend | HeldUp | SessionMismatch | ProcessExitError):
         return Blame.INTERNAL
-    # AgentError, and an AgentestError that a mock raised to say that the agent went too far.
+    # AgentError, or an AgentestError by which a mock reports a violation of the agent.
     return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
 
 

@@ -1,4 +1,4 @@
-"""The prompts of the model that plays the user."""
+"""The prompts of the model that plays the user, and the schemas of its answers."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ Your tools:
 
 OPENING = "(The chat window is open. Write your first message.)"
 MAX_ROUNDS = 10
-"""How often a user may use its tools before it writes."""
+"""How often a user may use its tools before it must write a message."""
 SILENCE = "(The assistant has written nothing.)"
-"""What the user sees of a turn in which the agent only called tools."""
+"""Shown to the user for a turn in which the agent only called tools."""
 
 
 def user_prompt(scenario: Scenario) -> str:
-    """The system prompt of a scenario's simulated user; its own template replaces only the persona."""
+    """Return the system prompt of a simulated user. A scenario's template replaces only the persona."""
     template, date = scenario.user_prompt_template or PERSONA, shown_date(scenario.date)
     values = {
         "date": date,
@@ -130,12 +130,12 @@ def user_prompt(scenario: Scenario) -> str:
 
 
 def date_line(date: str) -> str:
-    """The sentence that tells a user the date, at the end of its prompt: what stands before is cached."""
+    """Return the sentence with the date. It ends the prompt, so that the text before it can be cached."""
     return f"For you it is now {date}."
 
 
 def tools_listed(tools: Mapping[str, Mock]) -> str:
-    """The user's own tools: name, what it does, and its arguments as JSON Schema."""
+    """Describe the user's own tools: name, purpose, and arguments as JSON Schema."""
     return "\n".join(map(_tool_lines, tool_specs(tools)))
 
 
@@ -146,34 +146,34 @@ def _tool_lines(spec: ToolSpec) -> str:
 
 
 def _arguments(parameters: Mapping[str, Any]) -> str:
-    if not parameters.get("properties"):  # of mocks that take their arguments as they come
+    if not parameters.get("properties"):  # the mock accepts any arguments
         return "arguments: a JSON object of what it needs, {} where that is nothing"
     return f"arguments: {json_text(parameters)}"
 
 
 def reasons_listed(patience: int) -> str:
-    """The reasons for which a user ends a conversation, a line each; `patience` as in a scenario."""
+    """Return the reasons to end a conversation, one per line. `patience`: as in a scenario."""
     filled = {ending: fill(when, {"patience": str(patience)}) for ending, when in REASONS_TO_STOP.items()}
     return "\n".join(f"  - {ending}: {when}." for ending, when in filled.items())
 
 
 def reply_seen(turn: Turn) -> str:
-    """The agent's reply as the user is shown it: no model reads a text of megabytes."""
+    """Return the agent's reply as the user sees it, shortened to a length that models accept."""
     return shortened(turn.agent_message) or SILENCE
 
 
 def reply_shown(turn: Turn) -> str:
-    """The agent's reply to a user who has tools: in a block, so that it cannot pass for what one answers."""
+    """Return the reply in a block for users with tools, so that it cannot pass for a tool's result."""
     return data_block("assistant", escaped(reply_seen(turn)))
 
 
 STOP_MARK = "[[STOP]]"
 NOT_ENDED = "not ended"
-"""What is answered for the reason to stop while there is none."""
+"""The placeholder for the reason while the user does not stop."""
 
 
 def _reason(value: Any) -> Any:
-    """The reason in the words of REASONS_TO_STOP, whatever the letter case; nothing at all is no reason."""
+    """Normalize a reason to the words of REASONS_TO_STOP. An empty reason is none."""
     if value is None:
         return NOT_ENDED
     return value.strip().lower().replace("_", " ") or NOT_ENDED if isinstance(value, str) else value
@@ -184,18 +184,18 @@ ReasonToStop = Annotated[Literal[_REASONS], BeforeValidator(_reason)]  # type: i
 
 
 def ending_of(reason: str) -> Ending:
-    """How a conversation ends whose user stops for this reason: satisfied where they give none."""
+    """Return how a conversation ends for this reason; satisfied if there is none."""
     return Ending.SATISFIED if reason == NOT_ENDED else Ending(reason)
 
 
 class Answer(BaseModel):
-    """What all answers share: their docstrings stay here."""
+    """Base class of the user's answers. The docstrings are not sent to the model."""
 
     model_config = ConfigDict(**UNDESCRIBED, frozen=True)
 
 
 class UserMessage(Answer):
-    """What a simulated user says next. `should_stop` decides; `ended_by` may be left out."""
+    """The next message of a simulated user. `should_stop` decides; `ended_by` is optional."""
 
     message: str = Field(description="What you write next. Empty when you stop.")
     should_stop: bool = Field(description="Whether one of the reasons to stop has come about.")
@@ -204,8 +204,8 @@ class UserMessage(Answer):
     @model_validator(mode="before")
     @classmethod
     def _reason_only_with_stop(cls, data: Any) -> Any:
-        """The answer; a reason that was given without stopping is none."""
-        if isinstance(data, dict) and data.get("should_stop") is False and not _has_mark(data):
+        """Drop a reason that was given without stopping."""
+        if isinstance(data, dict) and data.get("should_stop") is False and not _has_stop_mark(data):
             return {key: value for key, value in data.items() if key != "ended_by"}
         return data
 
@@ -217,13 +217,13 @@ class UserMessage(Answer):
 
     @property
     def ending(self) -> Ending | None:
-        """How the conversation ends by this answer; None: it goes on."""
+        """How this answer ends the conversation; None: it continues."""
         stops = self.should_stop or STOP_MARK in self.message
         return ending_of(self.ended_by) if stops else None
 
 
 class OpeningMessage(UserMessage):
-    """The first message: it is sent in any case, so it may not be empty."""
+    """The first message. It is always sent, so it may not be empty."""
 
     message: str = Field(description="What you write first.")
 
@@ -235,11 +235,11 @@ class OpeningMessage(UserMessage):
 
 
 MAX_CALLS = 10
-"""Of the user's own tools in one answer."""
+"""Maximum number of the user's own tool calls in one answer."""
 
 
 def _as_text(value: Any) -> Any:
-    """Arguments as JSON text: many a model writes the object itself, or nothing where there are none."""
+    """Convert arguments to JSON text: many models write an object, or nothing."""
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
@@ -255,7 +255,7 @@ class ToolUse(Answer):
 
 
 class Acts(Answer):
-    """What a user with tools does before it says something; shown first, as it comes first."""
+    """The tool calls of a user before it writes. First in the schema, because they come first."""
 
     tool_calls: list[ToolUse] = Field(
         default_factory=list, description="What you look up or do yourself before you write on; else empty."
@@ -275,7 +275,7 @@ class Acts(Answer):
 
 
 class ActingMessage(UserMessage, Acts):
-    """What a user with tools of its own does or says next. Where it does something, it says nothing yet."""
+    """The next message or tool calls of a user with tools. With tool calls, it writes no message yet."""
 
     message: str = Field(
         default="", description="What you write next. Empty when you stop, and while you use a tool."
@@ -290,12 +290,12 @@ class ActingMessage(UserMessage, Acts):
 
     @property
     def said_besides(self) -> bool:
-        """Whether it says or ends something although it waits for what a tool answers."""
+        """True if it writes or stops although it waits for tool results."""
         return bool(self.tool_calls) and (self.should_stop or bool(self.message.strip()))
 
 
 class ActingOpening(ActingMessage):
-    """What a user with tools does or says first."""
+    """The first message or tool calls of a user with tools."""
 
     message: str = Field(default="", description="What you write first. Empty while you use a tool.")
 
@@ -306,5 +306,5 @@ class ActingOpening(ActingMessage):
         return self
 
 
-def _has_mark(data: dict[str, Any]) -> bool:
+def _has_stop_mark(data: dict[str, Any]) -> bool:
     return STOP_MARK in str(data.get("message"))

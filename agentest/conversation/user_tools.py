@@ -1,6 +1,6 @@
-"""The simulated user's own tools in one conversation: what it did with them, and how it is shown that.
+"""The simulated user's own tools in one conversation: calls, results, and how its model sees them.
 
-The agent, the judges and the trajectories know nothing of it: these calls have a record of their own.
+Agent, judges of turns and trajectories do not see these calls, which have a separate record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNSENT = (
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One answer of the model that used tools, and what came of it."""
+    """One answer of the model with tool calls, and their results."""
 
     uses: Sequence[ToolUse]
     results: Sequence[str]
@@ -44,28 +44,31 @@ class _Round:
 
 
 class UserTools:
-    """The tools of one conversation's user. Their calls are recorded apart, each with the turn to come."""
+    """The user's tools in one conversation. Each call is recorded with the turn that follows it.
+
+    Args:
+        mocks: answers and records the calls; shares the conversation's state.
+    """
 
     def __init__(self, mocks: MockResolver) -> None:
-        """`mocks`: what answers and records the calls; its state is that of the conversation."""
         self._mocks = mocks
         self._names = tuple(spec.name for spec in mocks.specs())
         self._rounds: defaultdict[int, list[_Round]] = defaultdict(list)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """All calls so far, in their order."""
+        """All calls so far, in order."""
         return self._mocks.calls
 
     def messages(self, turn_index: int) -> list[Message]:
-        """What the user did before it spoke in a turn, as its model is shown it."""
+        """Return the tool calls before the user's message of a turn, as its model sees them."""
         return [message for each in self._rounds[turn_index] for message in each.messages]
 
     async def use(self, answer: ActingMessage, turn_index: int) -> None:
         """Make the calls of an answer, one after another.
 
-        A call that cannot be made is answered with an error, for the model to mend it. Raises MockError, or
-        the AgentestError that a mock raised.
+        An invalid call is answered with an error that the model can correct. Raises MockError, or the
+        AgentestError that a mock raised.
         """
         results = [await self._result(use, turn_index) for use in answer.tool_calls]
         self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.said_besides))
@@ -83,7 +86,7 @@ class UserTools:
 
 
 def _parsed(arguments: str) -> Any:
-    """The arguments, for the record; the text itself where it is no JSON."""
+    """Return the arguments for the record; the text itself if it is not JSON."""
     try:
         return json.loads(arguments, parse_constant=no_constant) if arguments.strip() else {}
     except (ValueError, RecursionError):
@@ -91,14 +94,14 @@ def _parsed(arguments: str) -> Any:
 
 
 def _block(use: ToolUse, result: str) -> str:
-    """The answer to one call; in JSON, so that no text of others begins a line."""
+    """Format the result of a call. JSON prevents foreign text from starting a line."""
     name = json.dumps(shortened(use.name, _NAME_CHARS), ensure_ascii=False)
     lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(_in_json(result), _RESULT_CHARS)}")
     return data_block("tool_result", "\n".join(lines))
 
 
 def _in_json(result: str) -> str:
-    """The result as it is where it is JSON already, else as a JSON text."""
+    """Return the result unchanged if it is JSON, else as a JSON string."""
     try:
         return json.dumps(json.loads(result), ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Mocks: how they are bound to a call, and how they answer an agent's calls.
 
-For users it is the door to one line of a handler or an application, by which mocks answer the tools of a
-framework: `agentest.mocks.langchain(tools, ctx)`, `openai_agents`, `pydantic_ai`, `adk`.
+For users, it also exports functions that let mocks answer the tools of a framework with one line in a handler
+or an application: `agentest.mocks.langchain(tools, ctx)`, `openai_agents`, `pydantic_ai`, `adk`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking the mocks of one conversation: what the mock of a tool makes of a call."""
+"""The answers of mocks: calls the mock of a tool in one conversation, with a time limit."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from agentest.support.text import shortened
 
 @dataclass(frozen=True, slots=True)
 class MockContext:
-    """What a mock function may know besides the call's arguments."""
+    """The information that a mock function receives in addition to the call's arguments."""
 
     call_index: int
-    """How many calls of this tool came before in this conversation."""
+    """Number of earlier calls of this tool in this conversation."""
     turn_index: int
     conversation_id: str
     scenario: str
     state: dict[str, Any] = field(default_factory=dict)
-    """Belongs to this conversation alone; mocks may keep in it what they like."""
+    """State of this conversation only. Mocks may store anything in it."""
 
 
 class AskedMocks:
-    """Mocks as one conversation asks them: where their sequences are, and the state that they share."""
+    """The mocks of one conversation, with the positions of their sequences and their shared state."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class AskedMocks:
         redact: Callable[[str], str],
     ) -> None:
         self.state: dict[str, Any] = {}
-        """What mocks find in `ctx.state`."""
+        """The value of `ctx.state` in mocks."""
         self._tools = tools
         self._scenario = scenario
         self._conversation_id = conversation_id
@@ -59,7 +59,7 @@ class AskedMocks:
         self._calls: Counter[str] = Counter()
 
     async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> Outcome:
-        """What the tool's mock makes of a call. Raises an AgentestError as it is."""
+        """Return the mock's answer to a call. Raises an AgentestError unchanged."""
         mock, ctx = self._step(name, turn_index)
         try:
             value = await self._answer_or_response(name, mock, dict(args), ctx)
@@ -74,7 +74,7 @@ class AskedMocks:
         except BaseException as error:
             if ends_the_run(error):
                 raise
-            # A mock that raises is a tool that fails.
+            # A mock that raises simulates a failing tool.
             message = words_of(error) or type(error).__name__
             shown = self._redact(message)
             return Outcome(
@@ -87,7 +87,7 @@ class AskedMocks:
         return Outcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
 
     def _step(self, name: str, turn_index: int) -> tuple[Mock, MockContext]:
-        """The mock that answers the next call, an item of a sequence by itself, and its context."""
+        """Return the mock for the next call, which may be an item of a sequence, and its context."""
         ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self.state)
         self._calls[name] += 1
         mock = self._tools[name]
@@ -96,7 +96,7 @@ class AskedMocks:
         return mock, ctx
 
     async def _answer_or_response(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
-        """What the mock answers; a response of HTTP may be raised, too."""
+        """Return the mock's answer, or an HttpResponse that it raised."""
         try:
             return await self._answer(name, mock, args, ctx)
         except HttpResponse as response:
@@ -104,12 +104,12 @@ class AskedMocks:
 
     async def _answer(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
         if isinstance(mock, BaseException):
-            raise mock.with_traceback(None)  # it is raised again and again: each time would add to the last
+            raise mock.with_traceback(None)  # raised repeatedly; each time would extend the traceback
         if isinstance(mock, type) and issubclass(mock, BaseException):
             raise mock
         if not isinstance(mock, BoundFunction):
             return mock
-        # What the mock does to its arguments must not change the record.
+        # A mock that changes its arguments must not change the record.
         return await self._called(name, mock, deepcopy(args), ctx)
 
     async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
@@ -128,7 +128,7 @@ class AskedMocks:
 
 
 def _mistake(error: BaseException, function: Callable[..., Any]) -> str | None:
-    """The exception and where it was raised; None where a mock raised it to make its tool fail."""
+    """Return the exception and its location; None if a mock raised it on purpose to make its tool fail."""
     if isinstance(error, ToolError):
         return None
     where = raised_at(error, function)
@@ -136,7 +136,7 @@ def _mistake(error: BaseException, function: Callable[..., Any]) -> str | None:
 
 
 def _as_sent(name: str, result: Any) -> Any:
-    """The result as the agent gets it: read back from JSON, so that the record cannot change later."""
+    """Return the result as the agent receives it: read back from JSON, so that the record cannot change."""
     if isinstance(result, str):
         return result
     try:
@@ -149,30 +149,30 @@ def _as_sent(name: str, result: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a call comes to: as it is recorded, and as the agent gets it."""
+    """The outcome of a call, as it is recorded and as the agent receives it."""
 
     result: Any = None
     sent: Any = None
     as_text: bool = False
-    """Whether it is sent as the text that it is: a date is one only in JSON."""
+    """True if it is sent as plain text: a date needs quotes only in JSON."""
     error: str | None = None
     invalid_arguments: str | None = None
     http: HttpResponse | None = None
-    """The status and headers that the mock wishes."""
+    """The status and headers that the mock sets."""
     raised: str | None = None
-    """The exception that the mock's own code raised by mistake, and where."""
+    """The exception that the mock's code raised by mistake, and its location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What somebody answers by hand: a JSON value, or the message of an error with which the tool fails."""
+    """An answer given by hand: a JSON value, or the error message of a failing tool."""
 
     result: Any = None
     error: str | None = None
 
     @property
     def outcome(self) -> Outcome:
-        """The same as a mock would have answered it."""
+        """Return the outcome as if a mock had answered."""
         if self.error is None:
             return Outcome(result=self.result, sent=self.result, as_text=isinstance(self.result, str))
         answer = {"error": self.error}
@@ -180,12 +180,12 @@ class Given:
 
 
 class Attendant(Protocol):
-    """Whoever attends to a conversation. Calls that nothing mocks are answered by it, too."""
+    """A participant that observes a conversation's calls and may answer them, even without a mock."""
 
     def noticed(self, call: RecordedCall) -> None:
-        """A call was recorded, or more is known of it. It may come from any thread."""
+        """Receive a call that was recorded or changed, from any thread."""
         ...
 
     async def answer(self, call: RecordedCall, proposed: Outcome | None) -> Given | None:
-        """The answer to a call; None: what the mock proposes. `proposed` is None where nothing mocks it."""
+        """Return the answer to a call; None: use the mock's answer, `proposed`, if there is one."""
         ...

@@ -1,8 +1,8 @@
 """The kinds of mocks, and how a function's parameters receive a tool call's arguments.
 
-A function whose parameters are `args` (and `ctx`), or one or two that begin with `_`, gets the raw argument
-dict and the context; one without parameters takes any call. Any other function is bound by name and type,
-like a Python call: pydantic checks and converts the values.
+A function whose parameters are `args` (and `ctx`), or one or two that begin with `_`, receives the raw
+argument dict and the context. A function without parameters accepts any call. Any other function is bound by
+name and type, like a Python call: pydantic checks and converts the values.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, slots=True)
 class MockSequence:
-    """Answers in order, the last one for ever. It holds no position: that belongs to each conversation."""
+    """Answers in order and repeats the last one. Its position is stored in each conversation."""
 
     steps: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """What a tool answered to a call with exactly these arguments when an evaluation set was recorded."""
+    """A tool's recorded answer to a call with exactly these arguments, from an evaluation set."""
 
     name: str
     args: Mapping[str, Any]
@@ -59,21 +59,21 @@ class BoundFunction:
 
     function: Callable[..., Any]
     is_async: bool
-    """Whether a call only makes a coroutine; any other function may block."""
+    """True if a call only creates a coroutine; other functions may block."""
     positions: int | None
-    """How many of the raw arguments and the context it takes by position; None: it takes them by name."""
+    """Number of positional parameters for the raw arguments and the context; None: passed by name."""
     takes_args: bool = False
     takes_ctx: bool = False
     model: type[BaseModel] | None = None
-    """Checks the arguments of a function that is bound by name; None for one that takes them raw, or none."""
+    """Checks the arguments of a function that is bound by name; None if they are passed raw or ignored."""
 
     @property
     def receives_context(self) -> bool:
-        """Whether a call is given the context, and with it the state."""
+        """True if a call receives the context, and with it the state."""
         return self.takes_ctx or self.positions == 2
 
     def __call__(self, args: Mapping[str, Any], ctx: object) -> Any:
-        """Call the function. Raises InvalidArguments, or whatever the function raises."""
+        """Call the function. Raises InvalidArguments, or any exception of the function."""
         if self.positions is not None:
             return self.function(*(dict(args), ctx)[: self.positions])
         keywords: dict[str, Any] = {}
@@ -87,11 +87,11 @@ class BoundFunction:
 
 
 Mock = Any
-"""A JSON-serialisable value, a BoundFunction, an exception or a MockSequence."""
+"""A JSON-serializable value, a BoundFunction, an exception or a MockSequence."""
 
 
 def bind(function: Callable[..., Any]) -> BoundFunction:
-    """Read a function's signature once. Raises TypeError or ValueError for one that cannot be bound."""
+    """Read a function's signature. Raises TypeError or ValueError if it cannot be bound."""
     parameters = inspect.signature(function).parameters
     named = [p for p in parameters.values() if p.kind not in _VARIADIC]
     names, waits = {p.name for p in named}, is_async(function)
@@ -110,7 +110,7 @@ def bind(function: Callable[..., Any]) -> BoundFunction:
 
 
 def _takes_raw_by_position(named: Sequence[inspect.Parameter]) -> bool:
-    """Whether it is `(_args)` or `(_args, _ctx)`, in whatever words; either may go by its full name."""
+    """Return True for `(_args)` or `(_args, _ctx)` with any names; either may have its full name."""
     if not 1 <= len(named) <= 2 or any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in named):
         return False
     return any(p.name.startswith("_") for p in named) and all(
@@ -123,7 +123,7 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 _MODELS: WeakKeyDictionary[FunctionType, type[BaseModel]] = WeakKeyDictionary()
-"""The models of functions: a thousand scenarios in a loop have the same mocks, and a model takes its time."""
+"""Cached argument models: scenarios made in a loop share mocks, and building a model is slow."""
 
 
 def _shared_model(
@@ -142,7 +142,7 @@ def _arguments_model(
 ) -> type[BaseModel]:
     hints = _hints(function)
     # Numbered fields with the parameters' names as aliases: a parameter may be called `schema` or `_x`. Their
-    # defaults only say that they need not be given; the function's own, which pydantic would copy, are used.
+    # defaults only mark them as optional; the function's own defaults are used, which pydantic would copy.
     fields: dict[str, Any] = {
         f"p{i}": (
             hints.get(name, Any),
@@ -193,21 +193,21 @@ def _mismatch(details: Any) -> str:
 
 
 ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
-"""The schema of a tool of which no arguments are known."""
+"""The schema of a tool whose arguments are unknown."""
 _SCHEMAS: WeakKeyDictionary[type[BaseModel], Mapping[str, Any]] = WeakKeyDictionary()
-"""What was worked out of the arguments' model of each mock: every conversation asks for it."""
+"""Cached schemas, because every conversation needs them."""
 _NOTHING_KNOWN: Mapping[str, ToolSpec] = {}
 
 
 def tool_specs(
     tools: Mapping[str, Mock], known: Mapping[str, ToolSpec] = _NOTHING_KNOWN
 ) -> tuple[ToolSpec, ...]:
-    """The mocks as tools, in order; `known` (by name) are descriptions that win over what a mock tells."""
+    """Describe mocks as tools, in order. Descriptions in `known` (by name) override those of the mocks."""
     return tuple(known.get(name) or _spec(name, mock) for name, mock in tools.items())
 
 
 def any_tool(name: str) -> ToolSpec:
-    """A tool of which the name alone is known."""
+    """Describe a tool by its name alone."""
     return ToolSpec(name=name, description="", parameters=ANY_ARGUMENTS)
 
 
@@ -219,7 +219,7 @@ def _spec(name: str, mock: Mock) -> ToolSpec:
 
 
 def _function(mock: Mock) -> BoundFunction | None:
-    """The function that shows what a call looks like; of a sequence the first one."""
+    """Return the function that shows the call's signature; for a sequence, its first one."""
     steps = mock.steps if isinstance(mock, MockSequence) else (mock,)
     return next((step for step in steps if isinstance(step, BoundFunction)), None)
 
@@ -229,7 +229,7 @@ def _description(bound: BoundFunction) -> str:
 
 
 def _parameters(bound: BoundFunction) -> Mapping[str, Any]:
-    """The schema of the arguments that the function is bound to; any, where it takes them as they come."""
+    """Return the schema of the function's arguments; any, if it takes them raw."""
     if bound.model is None:
         return ANY_ARGUMENTS
     if bound.model not in _SCHEMAS:
@@ -241,7 +241,7 @@ def _schema(model: type[BaseModel], parameters: Mapping[str, inspect.Parameter])
     try:
         schema = model.model_json_schema()
     except (PydanticInvalidForJsonSchema, PydanticUserError):
-        return ANY_ARGUMENTS  # a type of the user's own, which has no form in JSON Schema
+        return ANY_ARGUMENTS  # a custom type without a JSON Schema
     properties = {
         name: _with_default(value, parameters[name]) for name, value in schema.get("properties", {}).items()
     }
@@ -249,7 +249,7 @@ def _schema(model: type[BaseModel], parameters: Mapping[str, inspect.Parameter])
 
 
 def _with_default(schema: Mapping[str, Any], parameter: inspect.Parameter) -> dict[str, Any]:
-    """The schema of one parameter, with the function's own default where JSON can write it."""
+    """Add the parameter's default to its schema if JSON can represent it."""
     kept = {key: value for key, value in schema.items() if key not in ("title", "default")}
     if parameter.default is inspect.Parameter.empty:
         return kept

@@ -1,9 +1,9 @@
-"""The tool calls of one conversation, each recorded once, whoever tells of it and how often.
+"""The record of a conversation's tool calls: each call once, regardless of how many sources report it.
 
-The agent may hand a call to us, its protocol may report the same call, and further sources may have seen it,
-too. What is one call is decided here, once for all sources: by id; else, between different sources alone, by
-order, name and arguments within a turn. Two equal calls that one source tells of are two calls. A call that a
-mock server was asked for may be told of in other words (`one_call`); it is recorded in the server's.
+The agent may hand over a call, its protocol may report the same call, and further sources may observe it.
+This module decides which reports are one call: by id, or, between different sources only, by order, name and
+arguments within a turn. Two equal calls from one source are two calls. The agent may report a mock server's
+call with another name or other arguments (`tool_called`, `alike`); the record has the server's.
 """
 
 from __future__ import annotations
@@ -24,60 +24,63 @@ from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
 from agentest.support.replacing import replace
 
-_OF_THE_PROTOCOL = frozenset({SeenBy.CALLER, SeenBy.AGENT})
-"""They have their ids from one protocol: where these differ, so do the calls."""
-_BEST_FIRST = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
-"""Who knows most of a call: first those who answer it."""
+_PROTOCOL_SOURCES = frozenset({SeenBy.CALLER, SeenBy.AGENT})
+"""Sources whose ids come from one protocol, so that different ids are different calls."""
+_SOURCE_RANKING = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
+"""Sources by how much they know of a call, first those that answer it."""
 
 
 class RecordedCall:
-    """A call in the record. It may be answered, and told of again, after it has been recorded."""
+    """A recorded call, which may be answered or reported again later."""
 
-    __slots__ = ("_began", "_told", "call", "http", "status")
+    __slots__ = ("_began", "_reports", "call", "http", "status")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.http: HttpResponse | None = None
-        """The status and headers that the mock wishes, for whoever answers over HTTP."""
+        """The status and headers that the mock sets, for servers that answer over HTTP."""
         self.status: int | None = None
-        """The status with which the real tool answered, where the call is a request of HTTP."""
-        self._told = {call.seen_by: call}
+        """The real tool's HTTP status, if the call is an HTTP request."""
+        self._reports = {call.seen_by: call}
         self._began = perf_counter()
 
     def is_seen_by(self, source: SeenBy) -> bool:
-        return source in self._told or source in self.call.also_seen_by
+        return source in self._reports or source in self.call.also_seen_by
 
     def as_told_by(self, source: SeenBy) -> ToolCall:
-        """The call in the source's own words, else as it is recorded."""
-        return self._told.get(source, self.call)
+        """Return the call as the source reported it, else as recorded."""
+        return self._reports.get(source, self.call)
 
     def answered(self, **answer: Any) -> None:
-        """Note what it was answered: fields of ToolCall. The first answer says how long that took."""
+        """Note the answer: fields of ToolCall. The first answer determines the duration."""
         took = self.call.duration_ms
         took = (perf_counter() - self._began) * 1000 if took is None else took
         self.call = replace(self.call, **answer, duration_ms=took)
 
-    def add(self, told: ToolCall) -> None:
-        """Note what a further source tells of it, or what one tells again."""
-        self.call = _merged(self.call, told)
-        self._told[told.seen_by] = told
+    def add(self, reported: ToolCall) -> None:
+        """Add a report of a further source, or an updated one."""
+        self.call = _merged(self.call, reported)
+        self._reports[reported.seen_by] = reported
 
 
 class CallRecord:
-    """All calls of one conversation in their order. Threads of handlers may add to it."""
+    """All calls of one conversation, in order. Threads of handlers may add calls.
+
+    Args:
+        mocked: names of tools with mocks, which are never a framework's name of another tool.
+    """
 
     def __init__(self, mocked: Container[str] = ()) -> None:
-        """`mocked`: names of tools that have mocks: none of these is a framework's name of another one."""
         self._mocked = mocked
         self._calls: list[RecordedCall] = []
         self._by_id: defaultdict[str, list[RecordedCall]] = defaultdict(list)
         self._by_turn: defaultdict[int, list[RecordedCall]] = defaultdict(list)
         self._sources: defaultdict[int, set[SeenBy]] = defaultdict(set)
-        self._asked: list[ToolCall] = []
+        self._moved_to_later_turn: list[ToolCall] = []
         """Calls that waited for approval and were decided in a later turn, as they were while they waited."""
         self._lock = threading.RLock()
         self.on_change: Callable[[RecordedCall], object] = lambda _: None
-        """Receives each call that is recorded, and again whenever more is known of it."""
+        """Receives each new call, and again after every change."""
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -85,41 +88,41 @@ class CallRecord:
 
     @property
     def statuses(self) -> tuple[int | None, ...]:
-        """Of each of the `calls` the status of HTTP with which the real tool answered."""
+        """The real tool's HTTP status of each of the `calls`."""
         return tuple(recorded.status for recorded in self._calls)
 
     def of_turn(self, turn_index: int) -> tuple[ToolCall, ...]:
-        """The calls of a turn, in the order in which they were made."""
+        """Return the calls of a turn, in the order in which they were made."""
         return tuple(recorded.call for recorded in self._calls if recorded.call.turn_index == turn_index)
 
     def asked_in(self, turn_index: int) -> tuple[ToolCall, ...]:
-        """The calls that waited for approval in a turn and that a later turn has."""
-        return tuple(call for call in self._asked if call.turn_index == turn_index)
+        """Return the calls that waited for approval in a turn and moved to a later turn."""
+        return tuple(call for call in self._moved_to_later_turn if call.turn_index == turn_index)
 
     def begin(self, call: ToolCall) -> RecordedCall:
-        """Record a call that is about to be answered: always a new one, whatever was told before."""
+        """Record a call that is about to be answered. It is always a new call."""
         with self._lock:
             return self._insert(call, None)
 
     def finish(self, recorded: RecordedCall, **answer: Any) -> None:
-        """Set what the call was answered: fields of ToolCall."""
+        """Set the answer to the call: fields of ToolCall."""
         with self._lock:
             recorded.answered(**answer)
         self.on_change(recorded)
 
     def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
-        """Record calls that one or more sources tell of, in their order.
+        """Record calls that one or more sources report, in order.
 
         Args:
-            retold: whether a source may tell again what it has told before, as a snapshot of the history
-                does. Then its calls with the same id, name and arguments are the same.
+            retold: True if a source may repeat earlier reports, as a snapshot of the history does. Then its
+                calls with the same id, name and arguments are the same.
         """
         with self._lock:
             for call in calls:
                 self._drop_waiting(call)
             known = self._known(calls, retold)
             following: RecordedCall | None = None
-            # From the last to the first: a call that is new stands before the one that followed it.
+            # Backwards, because a new call is inserted before the one that followed it.
             for call, recorded in zip(reversed(calls), reversed(known), strict=True):
                 if recorded is None:
                     recorded = self._insert(call, following)
@@ -127,16 +130,19 @@ class CallRecord:
                     self._merge(recorded, call)
                 following = recorded
 
-    def _drop_waiting(self, told: ToolCall) -> None:
-        """Take out a call that waited for approval and of which more is told now: it belongs to this turn."""
-        for recorded in list(self._by_id.get(told.call_id or "", ())):
+    def _drop_waiting(self, reported: ToolCall) -> None:
+        """Remove a call that waited for approval in an earlier turn and is decided in this one."""
+        for recorded in list(self._by_id.get(reported.call_id or "", ())):
             call = recorded.call
-            if call.approval is Approval.PENDING and (call.name, call.seen_by) == (told.name, told.seen_by):
+            if call.approval is Approval.PENDING and (call.name, call.seen_by) == (
+                reported.name,
+                reported.seen_by,
+            ):
                 self._calls.remove(recorded)
                 self._by_turn[call.turn_index].remove(recorded)
-                self._by_id[told.call_id or ""].remove(recorded)
-                if call.turn_index != told.turn_index:
-                    self._asked.append(call)
+                self._by_id[reported.call_id or ""].remove(recorded)
+                if call.turn_index != reported.turn_index:
+                    self._moved_to_later_turn.append(call)
 
     def _insert(self, call: ToolCall, before: RecordedCall | None) -> RecordedCall:
         recorded = RecordedCall(call)
@@ -150,15 +156,15 @@ class CallRecord:
         self.on_change(recorded)
         return recorded
 
-    def _merge(self, recorded: RecordedCall, told: ToolCall) -> None:
-        if told.call_id and recorded not in self._by_id[told.call_id]:
-            self._by_id[told.call_id].append(recorded)
-        recorded.add(told)
-        self._sources[recorded.call.turn_index].add(told.seen_by)
+    def _merge(self, recorded: RecordedCall, reported: ToolCall) -> None:
+        if reported.call_id and recorded not in self._by_id[reported.call_id]:
+            self._by_id[reported.call_id].append(recorded)
+        recorded.add(reported)
+        self._sources[recorded.call.turn_index].add(reported.seen_by)
         self.on_change(recorded)
 
     def _known(self, calls: Sequence[ToolCall], retold: bool) -> list[RecordedCall | None]:
-        """For each call the recorded one that it is; each recorded one is at most one of them."""
+        """Return for each call the recorded one that it equals. Each recorded one is used at most once."""
         known: list[RecordedCall | None] = []
         taken: set[RecordedCall | None] = set()
         for call in calls:
@@ -168,7 +174,7 @@ class CallRecord:
             if known[i] is None:
                 known[i] = self._by_its_form(call, taken)
                 taken.add(known[i])
-        self._add_alike(known, calls, taken)
+        self._match_server_calls(known, calls, taken)
         return known
 
     def _by_its_id(
@@ -178,12 +184,12 @@ class CallRecord:
             again = recorded.is_seen_by(call.seen_by)
             if recorded in taken or (again and not retold):
                 continue
-            told = recorded.as_told_by(call.seen_by)
-            if again and told.name == call.name and _same_arguments(told.args, call.args):
+            reported = recorded.as_told_by(call.seen_by)
+            if again and reported.name == call.name and _same_arguments(reported.args, call.args):
                 return recorded
             if not again and self._may_be(recorded, call):
-                same_turn = told.turn_index == call.turn_index
-                if same_turn or _same_arguments(told.args, call.args):
+                same_turn = reported.turn_index == call.turn_index
+                if same_turn or _same_arguments(reported.args, call.args):
                     return recorded
         return None
 
@@ -191,30 +197,32 @@ class CallRecord:
         if self._sources[call.turn_index] <= {call.seen_by}:
             return None
         for recorded in self._by_turn[call.turn_index]:
-            told = recorded.call
-            if recorded in taken or recorded.is_seen_by(call.seen_by) or told.name != call.name:
+            reported = recorded.call
+            if recorded in taken or recorded.is_seen_by(call.seen_by) or reported.name != call.name:
                 continue
-            if not _told_apart(told, call) and _same_arguments(told.args, call.args):
+            if not _have_different_ids(reported, call) and _same_arguments(reported.args, call.args):
                 return recorded
         return None
 
-    def _add_alike(
+    def _match_server_calls(
         self,
         known: list[RecordedCall | None],
         calls: Sequence[ToolCall],
         taken: set[RecordedCall | None],
     ) -> None:
-        """For calls that are not known yet the ones that a mock server was asked for, in other words.
+        """Match the remaining calls with mock server calls under other names or arguments.
 
-        First those that can be one alone: the others have a choice.
+        Begins with calls that have only one candidate, because the others have a choice.
         """
-        open_ones = {i: self._alike(call, taken) for i, call in enumerate(calls) if known[i] is None}
+        open_ones = {
+            i: self._server_candidates(call, taken) for i, call in enumerate(calls) if known[i] is None
+        }
         for i, candidates in sorted(open_ones.items(), key=lambda each: len(each[1])):
             known[i] = next((one for one in candidates if one not in taken), None)
             taken.add(known[i])
 
-    def _alike(self, call: ToolCall, taken: Container[RecordedCall | None]) -> list[RecordedCall]:
-        """The served calls of the turn that this may be, the likeliest first."""
+    def _server_candidates(self, call: ToolCall, taken: Container[RecordedCall | None]) -> list[RecordedCall]:
+        """Return the mock server calls of the turn that this call may be, best match first."""
         if SeenBy.MOCK_SERVER not in self._sources[call.turn_index]:
             return []
         found = [
@@ -229,7 +237,7 @@ class CallRecord:
         return sorted(found, key=lambda one: _distance(one.call, call))
 
     def _may_be(self, recorded: RecordedCall, call: ToolCall) -> bool:
-        """Whether a call may be of the recorded one's tool, which has a longer name in a framework."""
+        """Return True if the call may be of the recorded tool, whose name a framework lengthens."""
         name = recorded.call.name
         if name == call.name:
             return True
@@ -244,16 +252,16 @@ def _distance(recorded: ToolCall, call: ToolCall) -> tuple[bool, bool]:
     return recorded.name != call.name, not _same_arguments(recorded.args, call.args)
 
 
-def _told_apart(one: ToolCall, other: ToolCall) -> bool:
-    """Whether ids of one protocol say that these are two calls."""
-    of_one_protocol = {one.seen_by, other.seen_by} <= _OF_THE_PROTOCOL
+def _have_different_ids(one: ToolCall, other: ToolCall) -> bool:
+    """Return True if ids of one protocol show that these are two calls."""
+    of_one_protocol = {one.seen_by, other.seen_by} <= _PROTOCOL_SOURCES
     return of_one_protocol and bool(one.call_id and other.call_id) and one.call_id != other.call_id
 
 
-def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
-    """One call of what two sources know of it: who answered it knows best, the other fills in."""
-    best, other = sorted((recorded, told), key=_rank)
-    sources = {recorded.seen_by, *recorded.also_seen_by, told.seen_by}
+def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
+    """Merge two reports of a call: the source that answered it takes precedence."""
+    best, other = sorted((recorded, reported), key=_rank)
+    sources = {recorded.seen_by, *recorded.also_seen_by, reported.seen_by}
     arguments = best if best.args or not other.args else other
     made = replace(
         best,
@@ -261,7 +269,7 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
         invalid_arguments=arguments.invalid_arguments,
         turn_index=recorded.turn_index,
         call_id=best.call_id or other.call_id,
-        also_seen_by=tuple(each for each in _BEST_FIRST if each in sources and each is not best.seen_by),
+        also_seen_by=tuple(each for each in _SOURCE_RANKING if each in sources and each is not best.seen_by),
         duration_ms=other.duration_ms if best.duration_ms is None else best.duration_ms,
         round=other.round if best.round is None else best.round,
         approval=best.approval or other.approval,
@@ -273,16 +281,16 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
 
 
 def _rank(call: ToolCall) -> tuple[bool, int]:
-    return not call.mocked, _BEST_FIRST.index(call.seen_by)
+    return not call.mocked, _SOURCE_RANKING.index(call.seen_by)
 
 
 def _same_arguments(one: Any, other: Any) -> bool:
-    """Whether two sources mean the same arguments; one that does not tell them (None) says nothing else."""
+    """Return True if two sources report the same arguments. None (not reported) matches anything."""
     return _agree(same, one, other)
 
 
 def _alike_arguments(one: Any, other: Any) -> bool:
-    """The same of what frameworks have changed on the way."""
+    """Return True if the arguments match despite changes that frameworks make."""
     return _agree(alike, one, other)
 
 
@@ -296,7 +304,7 @@ def _agree(compare: Callable[[Any, Any], bool], one: Any, other: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same in JSON: 1 is 1.0, and true is neither."""
+    """Return True if two values are equal in JSON: 1 equals 1.0, but true does not."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -305,9 +313,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two sources may mean the same value: one of them may leave out what the other fills in."""
+    """Return True if two values may be the same: one source may omit what the other fills in."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return _alike_objects(_told(one), _told(other))
+        return _alike_objects(_without_nulls(one), _without_nulls(other))
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, str) is not isinstance(other, str):
@@ -315,7 +323,7 @@ def alike(one: Any, other: Any) -> bool:
     return same(one, other)
 
 
-def _told(values: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -326,7 +334,7 @@ def _alike_objects(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _as_number(value: Any) -> float | str | None:
-    """A number or a truth value, also where it is written as a text; None for all else."""
+    """Return a number or boolean, even if it is written as text; None for anything else."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -338,23 +346,24 @@ def _as_number(value: Any) -> float | str | None:
 
 
 def is_called(told: str, served: str) -> bool:
-    """Whether a framework may call the tool `served` by the name `told`.
+    """Return True if a framework may call the tool `served` by the name `told`.
 
     `mcp__shop__check_stock`, `shop.check_stock` and `shop_check_stock` are names of `check_stock`.
     """
-    long, short = _letters(told), _letters(served)
+    long, short = _normalized_name(told), _normalized_name(served)
     return long == short or long.endswith(f"_{short}")
 
 
-def _letters(name: str) -> str:
-    """A name in which all that separates is the same: some models' names have no dots and dashes."""
+def _normalized_name(name: str) -> str:
+    """Return a name with uniform separators, because some models' names have no dots and dashes."""
     return re.sub(r"\W", "_", name)
 
 
 def tool_called(told: str, served: Iterable[str], others: Container[str] = ()) -> str | None:
-    """The one of the tools `served` that a framework calls by the name `told`; None: it is another.
+    """Return the tool among `served` that a framework calls `told`; None if it is another tool.
 
-    `others` are names of tools of the agent's own.
+    Args:
+        others: names of the agent's own tools.
     """
     names = [name for name in served if is_called(told, name)]
     if told in names:
@@ -363,7 +372,7 @@ def tool_called(told: str, served: Iterable[str], others: Container[str] = ()) -
 
 
 class RealCall:
-    """A call that was recorded before the agent's own tool runs, to be told what comes of it."""
+    """A call that was recorded before the agent's own tool runs, to be completed with its outcome."""
 
     def __init__(self, record: CallRecord, call: RecordedCall, redact: Callable[[str], str]) -> None:
         self._record = record
@@ -371,11 +380,11 @@ class RealCall:
         self._redact = redact
 
     def answered(self, result: Any) -> None:
-        """The tool returned this: anything; what is no JSON is kept as Python shows it."""
+        """Record the tool's return value. A value that is not JSON is stored as its repr."""
         self._record.finish(self._call, result=recordable(result), error=None)
 
     def failed(self, error: BaseException) -> None:
-        """The tool raised this."""
+        """Record the exception that the tool raised."""
         shown = self._redact(words_of(error) or type(error).__name__)
         self._record.finish(self._call, result={"error": shown}, error=shown)
 
@@ -385,7 +394,7 @@ _MAX_NAME_CHARS = 256
 
 
 def recordable_call(call: ToolCall) -> ToolCall:
-    """A call without broken characters."""
+    """Return a call without invalid characters."""
     return replace(
         call,
         name=well_formed(call.name),
@@ -396,7 +405,7 @@ def recordable_call(call: ToolCall) -> ToolCall:
 
 
 def recordable(value: Any) -> Any:
-    """A JSON value without broken characters; what is no JSON is kept as Python shows it."""
+    """Return a JSON value without invalid characters. A value that is not JSON becomes its repr."""
     return well_formed_value(_as_json(value))
 
 
@@ -408,7 +417,7 @@ def _as_json(value: Any) -> Any:
 
 
 def check_name(name: str) -> None:
-    """Raise AgentError for a name that no tool has: they go into messages and reports as they are."""
+    """Raise AgentError for an invalid tool name, because names appear unchanged in messages and reports."""
     if len(name) > _MAX_NAME_CHARS:
         raise AgentError(
             f"the agent called a tool whose name has {len(name)} characters, more than {_MAX_NAME_CHARS}: "
@@ -417,7 +426,7 @@ def check_name(name: str) -> None:
 
 
 def shown_args(args: Any) -> str:
-    """The beginning of arguments, which may be anything, for a message."""
+    """Return the beginning of arguments, which may be any value, for a message."""
     try:
         text = json_text(args)
     except NotJson:

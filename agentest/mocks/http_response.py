@@ -1,4 +1,4 @@
-"""A mock's answer with a status and headers of its own, for tools that are requests of an HTTP API."""
+"""HTTP responses of mocks, with their own status and headers, for tools that are HTTP requests."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from agentest.support.json_text import NotJson, json_text
 
 _FAILING = 400
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_OURS = frozenset({"connection", "content-encoding", "content-length", "transfer-encoding"})
-"""Headers that say how a message is sent: the server writes them."""
+_TRANSPORT_HEADERS = frozenset({"connection", "content-encoding", "content-length", "transfer-encoding"})
+"""Transport headers, which the server sets."""
 
 
 class HttpResponse(Exception):
-    """What a tool answers that is a request of an HTTP API: a function may return or raise it.
+    """The answer of a tool that is an HTTP request. A mock function may return or raise it.
 
-    Agents whose tools come to the mocks in another way get its body, those that see failing tools as such a
-    failing one from status 400 on.
+    If the agent's tools do not call the mocks over HTTP, the agent receives the body. From status 400 on, it
+    receives the body as a failed tool call, if its protocol can express that.
 
     Args:
         status: from 200 to 599.
-        body: a JSON value. From status 400 on a text is sent as `{"error": text}`, and None as the status's
-            own words.
-        headers: besides those that say how the body is sent.
+        body: a JSON value. From status 400 on, text is sent as `{"error": text}`, and None as the status's
+            reason phrase.
+        headers: in addition to the transport headers.
 
     Raises ValueError.
     """
@@ -49,17 +49,17 @@ class HttpResponse(Exception):
         """The body as it is sent."""
         if not self.failed or not (self.body is None or isinstance(self.body, str)):
             return self.body
-        return {"error": self.body or _words(self.status)}
+        return {"error": self.body or _reason_phrase(self.status)}
 
     def __str__(self) -> str:
         try:
             said = self.body if isinstance(self.body, str) else json_text(self.body)
         except NotJson:
             said = ""
-        return _words(self.status) if self.body is None else f"{_words(self.status)}: {said}"
+        return _reason_phrase(self.status) if self.body is None else f"{_reason_phrase(self.status)}: {said}"
 
 
-def _words(status: int) -> str:
+def _reason_phrase(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -69,5 +69,5 @@ def _words(status: int) -> str:
 def _check_header(name: str, value: str) -> None:
     if not _NAME.fullmatch(name) or any(ord(char) < 32 and char != "\t" for char in value):
         raise ValueError(f"HttpResponse: {name!r}: {value!r} is no header")
-    if name.lower() in _OURS:
+    if name.lower() in _TRANSPORT_HEADERS:
         raise ValueError(f"HttpResponse: the header {name!r} is written by the server; leave it out")

@@ -1,4 +1,4 @@
-"""Answering an agent's tool calls in one conversation."""
+"""The mock resolver: answers and records an agent's tool calls in one conversation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ from agentest.support.text import shortened
 
 
 class MockResolver:
-    """The mocks of one scenario as one conversation sees them: positions and state are its own."""
+    """The mocks of one scenario in one conversation, with their own positions and state.
+
+    Args:
+        state: the initial `ctx.state`, which is copied.
+    """
 
     def __init__(
         self,
@@ -41,7 +45,6 @@ class MockResolver:
         redact: Callable[[str], str] = str,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """`state`: what `ctx.state` begins with, of which the conversation has a copy of its own."""
         self._tools = tools
         self._recorded = recorded or ()
         self._of_a_case = recorded is not None
@@ -58,12 +61,12 @@ class MockResolver:
         self._attendant: Attendant | None = None
 
     def attended_by(self, attendant: Attendant) -> None:
-        """Have somebody see every call from now on, and answer it where they like."""
+        """Let an attendant observe every call from now on, and answer calls if it wants to."""
         self._attendant = attendant
         self._record.on_change = attendant.noticed
 
     def beside(self, tools: Mapping[str, Mock]) -> MockResolver:
-        """Who answers calls of other tools in the same conversation: they share its state and no more."""
+        """Return a resolver for other tools in the same conversation. It shares only the state."""
         other = MockResolver(
             tools,
             scenario=self._scenario,
@@ -75,54 +78,54 @@ class MockResolver:
         return other
 
     def begin(self) -> None:
-        """Fill the state that the mocks share with what it begins with. Raises MockError."""
+        """Fill the mocks' shared state with its initial value. Raises MockError."""
         self._mocks.state.update(beginning(self._begun))
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the mocks find in `ctx.state`: one object through all of the conversation."""
+        """The value of `ctx.state` in mocks: one object for the whole conversation."""
         return self._mocks.state
 
     def end_state(self) -> EndState:
-        """What is kept of the state at the end of the conversation."""
+        """Return the state at the end of the conversation."""
         return end_state(self._mocks.state, self._begun)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The mocks, described to who may call them."""
+        """Describe the mocks as tools."""
         return tool_specs(self._tools)
 
     def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
-        """The calls of a turn, in the order in which they were made; one that ended the conversation too."""
+        """Return the calls of a turn, in order, including one that ended the conversation."""
         return self._record.of_turn(turn_index)
 
     def asked_in(self, turn_index: int) -> tuple[ToolCall, ...]:
-        """The calls that waited for approval in a turn and that a later turn has."""
+        """Return the calls that waited for approval in a turn and moved to a later turn."""
         return self._record.asked_in(turn_index)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """All calls so far, in their order."""
+        """All calls so far, in order."""
         return self._record.calls
 
     @property
     def statuses(self) -> tuple[int | None, ...]:
-        """The status of HTTP with which the real tool answered each of the `calls`; None: it has none."""
+        """The real tool's HTTP status of each of the `calls`; None: it has none."""
         return self._record.statuses
 
     def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
-        """Record calls that were answered elsewhere, whoever tells of them (`calls.CallRecord.observe`).
+        """Record calls that were not answered here (`calls.CallRecord.observe`).
 
-        Raises AgentError for a name that is none.
+        Raises AgentError for an invalid tool name.
         """
         for call in calls:
             check_name(call.name)
         self._record.observe([recordable_call(call) for call in calls], retold=retold)
 
     def real_call(self, name: str, args: Any, turn_index: int) -> RealCall | None:
-        """Record a call that the agent's own tool is to answer. None where the tool must not run.
+        """Record a call that the agent's own tool is to answer. Returns None if the tool must not run.
 
-        It may where `unmocked_tools` is `passthrough` and nothing else answers the call. The record is there
-        before the tool runs: one that never ends has been called all the same.
+        The tool may run if `unmocked_tools` is `passthrough` and nothing else answers the call. The call is
+        recorded before the tool runs, because a call that never ends was still made.
         """
         check_name(name)
         name, args = well_formed(name), recordable(args)
@@ -140,13 +143,14 @@ class MockResolver:
         *,
         round: int | None = None,
     ) -> str:
-        """Answer a call whose arguments are JSON text. Returns the text of the tool message.
+        """Answer a call with JSON arguments. Returns the text of the tool message.
 
-        `round`: which of the agent's messages of the turn asked for it, from 0.
+        Args:
+            round: index of the agent's message in the turn that made the call.
 
         Raises UnmockedToolError, MockError, or the AgentestError that a mock raised.
         """
-        # Agents whose tool takes nothing often send no text at all.
+        # Agents often send no text for a tool without arguments.
         try:
             args: Any = json.loads(arguments, parse_constant=no_constant) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
@@ -156,26 +160,26 @@ class MockResolver:
         return str(result) if is_text else json_text(result)
 
     async def resolve(self, name: str, args: Any, turn_index: int) -> Any:
-        """Answer a call, and record it. Returns the result, a JSON value that belongs to the caller."""
+        """Answer and record a call. Returns the result, a JSON value that the caller may change."""
         result, _ = await self._resolved(name, copied(args), turn_index)
         return copied(result)
 
     def refuse(self, name: str, args: Any, turn_index: int, problem: str) -> str:
-        """Record a call that cannot be made, and answer it with an error: the text of the tool message."""
+        """Record an impossible call and answer it with an error. Returns the text of the tool message."""
         call = self._begin(name, well_formed_value(args), turn_index, None, misfit=True)
         return json_text(self._finish(call, {"error": problem}, error=problem))
 
     async def serve(
         self, name: str, args: Any, turn_index: int, call_id: str | None = None, problem: str | None = None
     ) -> tuple[RecordedCall, Any]:
-        """Answer a call that came to a mock server. Raises as `resolve_json`.
+        """Answer a call that reached a mock server. Raises as `resolve_json`.
 
         Args:
-            problem: why the arguments do not fit; then the mock is not asked, and none need be there.
+            problem: why the arguments do not fit. If set, no mock is called or needed.
 
         Returns:
-            The call in the record, and the answer. One that nothing mocks is not answered: where it may be,
-            the real tool is asked, and `note_real` told.
+            The recorded call and the answer. A call without a mock is not answered: if allowed, the caller
+            forwards it to the real tool and reports to `note_real`.
         """
         name, args = well_formed(name), well_formed_value(args)
         call = self._begin(name, args, turn_index, call_id, SeenBy.MOCK_SERVER, misfit=problem is not None)
@@ -189,9 +193,10 @@ class MockResolver:
     def note_real(
         self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None, ran: bool = True
     ) -> None:
-        """Note what the real tool answered to a call that nothing mocks, and its status of HTTP, if any.
+        """Record a real tool's answer to a call without a mock, with its HTTP status if any.
 
-        `ran`: whether there is a real tool; else the call was answered with null.
+        Args:
+            ran: True if there is a real tool; otherwise the call was answered with null.
         """
         known = recordable(result)
         call.status = status
@@ -206,16 +211,16 @@ class MockResolver:
         call_id: str | None = None,
         round: int | None = None,
     ) -> tuple[Any, bool]:
-        """The result, and whether it is a text that is sent as it is: a date is one only in JSON."""
+        """Return the result, and True if it is sent as plain text: a date needs quotes only in JSON."""
         name, args = well_formed_value(name), well_formed_value(args)
         return await self._fill(self._begin(name, args, turn_index, call_id, round=round), args)
 
     async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
-        """Answer a call that has been recorded, as `_resolved`."""
+        """Answer a recorded call; returns as `_resolved`."""
         if not isinstance(args, Mapping):
             return self._refuse(call, f"the arguments are not a JSON object but {shown_args(args)}"), False
         try:
-            outcome = await self._attended(call, await self._outcome(call.call, args))
+            outcome = await self._answer_by_attendant(call, await self._outcome(call.call, args))
         except AgentestError as error:
             self._finish(call, None, error=self._redact(str(error)))
             raise
@@ -229,13 +234,13 @@ class MockResolver:
         )
         return outcome.sent, outcome.as_text
 
-    async def _attended(self, call: RecordedCall, proposed: Outcome | None) -> Outcome:
-        """What is answered: by whoever attends, else what the mock proposes, else null."""
+    async def _answer_by_attendant(self, call: RecordedCall, proposed: Outcome | None) -> Outcome:
+        """Return the attendant's answer, else the mock's, else null."""
         given = await self._attendant.answer(call, proposed) if self._attendant else None
         return given.outcome if given else proposed or Outcome()
 
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> Outcome | None:
-        """What is to be answered; None: nothing mocks the call. Raises an AgentestError as it is."""
+        """Return the answer of a mock or recording, if there is one. Raises an AgentestError unchanged."""
         if call.name not in self._tools:
             return self._as_recorded(call.name, args)
         return await self._mocks.outcome(call.name, args, call.turn_index)
@@ -251,7 +256,7 @@ class MockResolver:
         misfit: bool = False,
         round: int | None = None,
     ) -> RecordedCall:
-        """Record a call before its answer, which may never come. One that is a misfit needs no mock."""
+        """Record a call before its answer, which may never arrive. A misfit needs no mock."""
         check_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         by_hand = self._attendant is not None and not self._passthrough and not misfit
@@ -275,7 +280,7 @@ class MockResolver:
         return call
 
     def _unmocked(self, name: str, turn_index: int) -> str:
-        """Which tool it was, where, and how to mock it."""
+        """Describe the tool, where it was called, and how to mock it."""
         where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
         if self._of_a_case:
             known = any(answer.name == name for answer in self._recorded)
@@ -310,7 +315,7 @@ class MockResolver:
         return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]
 
     def _as_recorded(self, name: str, args: Any) -> Outcome | None:
-        """What was recorded for the call, in order and the last again and again; None where nothing was."""
+        """Return the recorded answer to the call, in order, repeating the last; None if there is none."""
         answers = self._recorded_for(name, args)
         if not answers:
             return None

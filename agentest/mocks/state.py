@@ -1,4 +1,4 @@
-"""The state that the mocks of a conversation share: how it begins, and what is kept of it at the end."""
+"""The state that the mocks of a conversation share: its initial copy, and its snapshot at the end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from agentest.support.errors import MockError
 from agentest.support.json_text import BuiltinState, builtin_bytes, json_text, safe_repr
 
 _MOST_CHARS = 200_000
-"""Of a state as it is told whole; of a longer one only what has changed."""
-_SURELY_LONG = 3 * _MOST_CHARS
-"""Of a state in bytes: `pickle` takes less than three times as many as its JSON has characters."""
+"""Maximum characters of a state that is stored completely; of a longer one only changes are stored."""
+_MAX_PICKLED_BYTES = 3 * _MOST_CHARS
+"""Size in bytes above which a state is surely too long: a pickle is less than three times its JSON."""
 _MOST_DEPTH = 50
 _MOST_BITS = 10_000
-"""Of a whole number that Python writes as text: beyond some 14,000 it refuses to."""
+"""Maximum bits of an integer that Python converts to text; it refuses beyond about 14,000."""
 _SHOWN_KEYS = 20
 _TRIES = 3
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -29,18 +29,18 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndState:
-    """The mocks' state when a conversation has ended."""
+    """The mocks' state after a conversation has ended."""
 
     live: Mapping[str, Any]
-    """A copy of it, whatever is in it; what cannot be copied is the object itself."""
+    """A copy of the state. A value that cannot be copied is the object itself."""
     told: Mapping[str, Any]
-    """In JSON types, as mocks' answers are sent; what has no such form is told in words."""
+    """The state in JSON types, as mocks' answers are sent. Other values are described in words."""
     inexact: tuple[str, ...] = ()
-    """The keys whose values were no JSON, or are not told whole."""
+    """Keys whose values are not JSON or are incomplete."""
 
 
 def beginning(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A conversation's own copy of a scenario's state. Raises MockError where it cannot be copied."""
+    """Copy a scenario's state for one conversation. Raises MockError if it cannot be copied."""
     if state is None:
         return {}
     try:
@@ -55,59 +55,59 @@ def beginning(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def end_state(state: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
-    """What is kept of the state now; what threads do to it later changes nothing. `begun`: the scenario's."""
+    """Return a snapshot of the state, unaffected by threads. `begun`: the scenario's initial state."""
     now = dict(state)
     data = builtin_bytes(now)
     if data is not None:
         return _end_of_builtins(pickle.loads(data), len(data), begun)
-    memo: dict[int, Any] = {}  # one for all: what two keys share they share in the copy
+    memo: dict[int, Any] = {}  # one memo for all keys, so that shared objects stay shared in the copy
     return _end_of({key: _copy(value, memo) for key, value in now.items()}, begun)
 
 
 def _end_of_builtins(live: dict[Any, Any], size: int, begun: Mapping[str, Any] | None) -> EndState:
-    """The same as `_end_of`, with as few forms as can be: each is made while other conversations wait."""
-    text = _text(live) if size <= _SURELY_LONG else None
+    """Do the same as `_end_of` with fewer conversions, because each one blocks other conversations."""
+    text = _text(live) if size <= _MAX_PICKLED_BYTES else None
     if text is not None and len(text) <= _MOST_CHARS and all(isinstance(key, str) for key in live):
         form = json.loads(text)
         inexact = tuple(key for key, value in live.items() if form[key] != value)
         return EndState(live=live, told=form, inexact=inexact)
-    long = size > _SURELY_LONG or (text is not None and len(text) > _MOST_CHARS)
+    long = size > _MAX_PICKLED_BYTES or (text is not None and len(text) > _MOST_CHARS)
     if long and isinstance(begun, BuiltinState):
         try:
             return _end_of_long(live, begun)
-        except RecursionError:  # it contains itself
+        except RecursionError:  # contains itself
             pass
     return _end_of(live, begun)
 
 
 def _end_of_long(live: Mapping[str, Any], begun: Mapping[str, Any]) -> EndState:
-    """Of a state of megabytes a form is made of nothing but what has changed."""
-    changed = _changed(live, begun)
+    """Convert only the changes of a state with megabytes."""
+    changed = _changes(live, begun)
     cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
-    told = {_key(key): _told(value) for key, value in changed.items()}
-    inexact = [key for key, (_, exact) in told.items() if not exact]
-    forms = {key: form for key, (form, _) in told.items()}
+    converted = {_key(key): _exact_or_words(value) for key, value in changed.items()}
+    inexact = [key for key, (_, exact) in converted.items() if not exact]
+    forms = {key: form for key, (form, _) in converted.items()}
     return EndState(live=live, told=forms, inexact=tuple(dict.fromkeys((*inexact, *cut))))
 
 
 def _end_of(live: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
-    told = {_key(key): _told(value) for key, value in live.items()}
-    forms = {key: form for key, (form, _) in told.items()}
-    inexact = tuple(key for key, (_, exact) in told.items() if not exact)
+    converted = {_key(key): _exact_or_words(value) for key, value in live.items()}
+    forms = {key: form for key, (form, _) in converted.items()}
+    inexact = tuple(key for key, (_, exact) in converted.items() if not exact)
     if len(json.dumps(forms)) <= _MOST_CHARS:
         return EndState(live=live, told=forms, inexact=inexact)
-    begins = {_key(key): _told(value)[0] for key, value in (begun or {}).items()}
-    changed = _changed(forms, begins)
+    begins = {_key(key): _exact_or_words(value)[0] for key, value in (begun or {}).items()}
+    changed = _changes(forms, begins)
     cut = tuple(key for key in changed if changed[key] != forms.get(key))
     return EndState(live=live, told=changed, inexact=tuple(dict.fromkeys((*inexact, *cut))))
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy; the value itself where it has none: a lock, a connection, a generator."""
+    """Return a deep copy; the value itself if it cannot be copied (a lock, a connection, a generator)."""
     for _ in range(_TRIES):
         try:
             return deepcopy(value, memo)
-        except RuntimeError:  # a thread of a mock's still changes it
+        except RuntimeError:  # a mock's thread is still changing it
             continue
         except BaseException as error:
             if ends_the_run(error):
@@ -116,25 +116,25 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     return value
 
 
-def _told(value: Any) -> tuple[Any, bool]:
-    """The value in JSON types, and whether that is exactly the value."""
+def _exact_or_words(value: Any) -> tuple[Any, bool]:
+    """Return the value in JSON types, and True if the conversion is exact."""
     form = _form(value)
     if form is not None or value is None:
         return form, builtin_bytes(value) is not None and bool(form == value)
     try:
         return _in_words(value, ()), False
-    except Exception:  # noqa: BLE001 - a thread of a mock's still changes what cannot be copied
+    except Exception:  # noqa: BLE001 - a mock's thread may still be changing the value
         return _words(value), False
 
 
 def _form(value: Any) -> Any:
-    """The value as JSON, read back; None where it has no such form."""
+    """Return the value converted to JSON and back; None if that fails."""
     text = _text(value)
     return None if text is None else json.loads(text)
 
 
 def _text(value: Any) -> str | None:
-    """The value as JSON; None where it has no such form. Its code may be anybody's."""
+    """Return the value as JSON; None if that fails. Conversion may run user code."""
     try:
         return json_text(value)
     except BaseException as error:
@@ -144,7 +144,7 @@ def _text(value: Any) -> str | None:
 
 
 def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
-    """A form for readers: what JSON has none for is told in words."""
+    """Return a readable form that describes values JSON does not support."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return f"(an int of {value.bit_length():,} bits)"
     if value is None or isinstance(value, str | int | bool):
@@ -160,7 +160,7 @@ def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
 
 
 def _object_in_words(value: Any, inside: tuple[int, ...]) -> Any:
-    """What an object holds, if it does not show itself; else how it does, without its address."""
+    """Return an object's attributes, or its repr without the address if it has one."""
     form = _form(value)
     if form is not None:
         return form
@@ -179,14 +179,14 @@ def _words(value: Any) -> str:
     return _ADDRESS.sub("", safe_repr(value))
 
 
-def _changed(now: Mapping[str, Any], begun: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """What of the objects is not as it was at the beginning; the rest is counted."""
+def _changes(now: Mapping[str, Any], begun: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Return the parts of the objects that changed, and count the rest."""
     kept: dict[str, Any] = {}
     for key, value in now.items():
         before = begun.get(key, CUT_OFF)
         inside = isinstance(value, dict) and isinstance(before, dict) and depth < _MOST_DEPTH
         if value != before:
-            kept[key] = _changed(value, before, depth + 1) if inside else value
+            kept[key] = _changes(value, before, depth + 1) if inside else value
     more = [f"{len(now) - len(kept)} more, as at the beginning"] if len(kept) < len(now) else []
     if gone := [_key(key) for key in begun if key not in now]:
         more.append(f"gone: {', '.join(gone[:_SHOWN_KEYS])}{', …' if len(gone) > _SHOWN_KEYS else ''}")

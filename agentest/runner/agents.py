@@ -1,4 +1,7 @@
-"""The agents of a plan, opened: their servers started, all of them reachable, and those in this process."""
+"""The agents of a plan: start their servers, check that all can be reached, connect to them.
+
+Also: which ports servers get, which agents belong to workers, and how the calls of each agent were visible.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,16 @@ if TYPE_CHECKING:
     from agentest.mock_servers.registry import Registry
 
 KeepOutput = Callable[[str, str], object]
-"""Receives what servers print: the name of one, and whole lines without secrets."""
+"""Receives a server's output: the server's name, and whole lines without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What all agents of a run need: a client, and the conversations that mock servers give calls to."""
+    """The resources that all agents of a run share: an HTTP client, and the registry of conversations."""
 
     client: Client
     registry: Registry | None
-    """None: no agent has a server beside it."""
+    """None if no agent has mock servers or spans."""
 
 
 async def start_servers(
@@ -53,17 +56,18 @@ async def start_servers(
     keep_output: KeepOutput | None = None,
     on_end: Callable[[], object] = lambda: None,
 ) -> Started:
-    """Open the servers beside the plan's agents, start those of the configuration, and check that all agents
-    can be reached.
+    """Start all servers of the run, and check that every agent can be reached.
 
-    The stack ends them. `keep_span` receives the spans of agents, each a line of JSON; `say` at once what is
-    waited for when it takes long (default: `on_note`), and that a server has died, of which `on_note`
-    receives more; `keep_output` what servers print; `on_end` is called when one has died.
+    The stack stops them. Raises UsageError, also if mocks would not reach an agent's tools.
 
-    Raises UsageError, also where mocks would not reach an agent's tools.
+    Args:
+        keep_span: receives the agents' spans, each a line of JSON.
+        say: receives messages immediately, about long waits and dead servers. Default: `on_note`.
+        keep_output: receives what servers print.
+        on_end: is called when a server has died.
     """
     check_mocks(prepared.plan)
-    on_death, say = say or _unsaid, say or on_note
+    on_death, say = say or _discard, say or on_note
     client = await stack.enter_async_context(open_client(AddressGuard()))
     registry = None
     if any(agent.beside for agent in prepared.plan.agents.values()):
@@ -71,27 +75,27 @@ async def start_servers(
 
         async with awaited("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
-    starting = _Starting(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
-    for own in prepared.own_servers.of_any(prepared.plan.agents):
-        async with awaited(_for_server(own), say):
-            await stack.enter_async_context(starting.running(own))
+    starting = _ServerStarter(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
+    for managed in prepared.own_servers.of_any(prepared.plan.agents):
+        async with awaited(_awaited_server(managed), say):
+            await stack.enter_async_context(starting.running(managed))
     for name, agent in prepared.plan.agents.items():
         async with awaited(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
     return Started(client, registry)
 
 
-def _unsaid(_: str) -> None:
-    """Say nothing: what receives notes says it."""
+def _discard(_: str) -> None:
+    """Discard the text, because `on_note` receives it as well."""
 
 
-def _for_server(own: OwnServer) -> str:
-    return f"for {own.called} to answer at {own.server.ready}, at most {own.server.timeout_s:g} s"
+def _awaited_server(managed: OwnServer) -> str:
+    return f"for {managed.called} to answer at {managed.server.ready}, at most {managed.server.timeout_s:g} s"
 
 
 @dataclass(frozen=True, slots=True)
-class _Starting:
-    """What all servers of a run are started with."""
+class _ServerStarter:
+    """The shared arguments for starting the servers of a run."""
 
     prepared: Prepared
     registry: Registry | None
@@ -102,9 +106,8 @@ class _Starting:
     keep_output: KeepOutput | None
     on_end: Callable[[], object]
 
-    def running(self, own: OwnServer) -> AbstractAsyncContextManager[None]:
-        """Have a server running meanwhile."""
-        server, untold = _told(own, self.prepared, self.registry)
+    def running(self, managed: OwnServer) -> AbstractAsyncContextManager[None]:
+        server, untold = _with_addresses(managed, self.prepared, self.registry)
         return running_server(
             server,
             self.prepared.request.root,
@@ -113,33 +116,35 @@ class _Starting:
             self.prepared.loaded.redact,
             self.on_note,
             untold=untold,
-            called=own.called,
-            heard=self._heard(own),
+            called=managed.called,
+            heard=self._output_handlers(managed),
         )
 
-    def _heard(self, own: OwnServer) -> Heard:
+    def _output_handlers(self, managed: OwnServer) -> Heard:
         def hear(lines: str) -> None:
-            own.printed.add(lines)
+            managed.printed.add(lines)
             if self.keep_output:
-                self.keep_output(own.log, lines)
+                self.keep_output(managed.log, lines)
 
         def end(status: int) -> None:
-            own.printed.end(status)
+            managed.printed.end(status)
             self.on_end()
-            self.on_death(f"{own.called} exited with status {status}")
+            self.on_death(f"{managed.called} exited with status {status}")
 
         return Heard(hear, end)
 
 
-def _told(own: OwnServer, prepared: Prepared, registry: Registry | None) -> tuple[Server, str | None]:
-    """The server as it is started, and what only this run can tell it."""
-    for name in own.agents:
+def _with_addresses(
+    managed: OwnServer, prepared: Prepared, registry: Registry | None
+) -> tuple[Server, str | None]:
+    """Fill the run's addresses into the server's settings. Returns also which addresses it cannot know."""
+    for name in managed.agents:
         if group := registry.group_of(name) if registry else None:
             from agentest.runner.mock_servers import told_addresses, untold_address
 
             agent = prepared.plan.agents[name]
-            return told_addresses(own.server, group.addresses), untold_address(name, agent)
-    return own.server, None
+            return told_addresses(managed.server, group.addresses), untold_address(name, agent)
+    return managed.server, None
 
 
 async def connected_agents(
@@ -149,12 +154,12 @@ async def connected_agents(
     on_note: Callable[[str], None],
     on_secret: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> dict[str, Agent]:
-    """The agents of the plan, which are known to be reachable; those that live in this process are started.
+    """Connect to the agents of the plan, which are known to be reachable, and start those in this process.
 
     The stack closes them. Raises ConfigError.
 
     Args:
-        on_secret: receives what this process hides from now on, for others to hide it, too.
+        on_secret: receives secrets that this process redacts from now on, so that others can redact them too.
     """
 
     def hide(secrets: Iterable[str]) -> None:
@@ -168,70 +173,76 @@ async def connected_agents(
 
 
 RAY = "ray"
-"""The engine whose workers may be on other machines."""
+"""The engine whose workers may run on other machines."""
 
 
 @contextmanager
 def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """The run with a port for each server that it starts once for all workers: they must know it, too.
+    """Reserve a port for each server that the run starts once for all workers, which must know the port.
 
-    The ports are nobody else's until the block ends.
+    The ports stay reserved until the block ends.
     """
-    with _chosen(prepared, [own for own in _waiting(prepared) if not own.server.per_worker]) as known:
+    with _with_free_ports(
+        prepared, [managed for managed in _without_port(prepared) if not managed.server.per_worker]
+    ) as known:
         yield known
 
 
 @contextmanager
 def with_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """The run with each server, and each agent, at its port: a free one, unless it is chosen already.
+    """Reserve a free port for each server and agent that needs one and has none.
 
-    The ports are nobody else's until the block ends.
+    The ports stay reserved until the block ends.
     """
-    with _chosen(prepared, _waiting(prepared)) as known:
+    with _with_free_ports(prepared, _without_port(prepared)) as known:
         servers = known.own_servers.servers
-        port_of = {name: own.port for own in servers if own.port for name in own.agents}
+        port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
         agents = {
             name: agent.at_port(port_of[name]) if name in port_of else agent
             for name, agent in known.plan.agents.items()
         }
-        told = tuple(own if own.port is None else _at_its_port(own, own.port) for own in servers)
-        yield replace(known, plan=replace(known.plan, agents=agents), own_servers=OwnServers(told))
+        placed_servers = tuple(
+            managed if managed.port is None else _at_port(managed, managed.port) for managed in servers
+        )
+        yield replace(known, plan=replace(known.plan, agents=agents), own_servers=OwnServers(placed_servers))
 
 
 def known_ports(prepared: Prepared) -> dict[str, int]:
-    """The ports that are chosen, by the server's name: for a process that prepares the run anew."""
-    return {own.name: own.port for own in prepared.own_servers.servers if own.port}
+    """Return the chosen ports by server name, for a process that prepares the run again."""
+    return {managed.name: managed.port for managed in prepared.own_servers.servers if managed.port}
 
 
 def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
-    """The run with ports that another process has chosen."""
-    servers = (replace(own, port=ports.get(own.name, own.port)) for own in prepared.own_servers.servers)
+    """Return the run with the ports that another process chose."""
+    servers = (
+        replace(managed, port=ports.get(managed.name, managed.port))
+        for managed in prepared.own_servers.servers
+    )
     return replace(prepared, own_servers=OwnServers(tuple(servers)))
 
 
 def in_worker(prepared: Prepared, worker: int) -> Prepared:
-    """The run as a worker (from 1) has it: servers that each worker starts are its own."""
+    """Return the run as a worker (from 1) sees it, with the servers that each worker starts for itself."""
     servers = prepared.own_servers.servers
-    own = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
-    return replace(prepared, own_servers=OwnServers(tuple(own)))
+    servers_of_worker = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
+    return replace(prepared, own_servers=OwnServers(tuple(servers_of_worker)))
 
 
 def per_worker_part(prepared: Prepared) -> Prepared:
-    """The run with the agents alone of which each worker opens all that stands beside them, and with their
-    servers."""
+    """Return the run with only the agents, and their servers, that each worker opens for itself."""
     return _part(prepared, per_worker=True)
 
 
 def shared_part(prepared: Prepared) -> Prepared:
-    """The run without the agents that workers look after."""
+    """Return the run without the agents that each worker opens for itself."""
     return _part(prepared, per_worker=False)
 
 
 def has_its_own(agent: AgentConfig, engine: str | None) -> bool:
-    """Whether each worker opens what stands beside the agent.
+    """Return True if each worker opens the agent's servers for itself.
 
-    That of an agent which lives in workers is there, too, where these may be on other machines (Ray). A port
-    that is fixed, or a server that is told of it, is beside the run.
+    With Ray, workers may be on other machines, so an agent that runs in the workers has its servers there.
+    A fixed port, or a `server` that receives the addresses, makes them shared by the run.
     """
     if agent.per_worker or engine != RAY or agent.server or not agent.beside:
         return agent.per_worker
@@ -248,14 +259,14 @@ def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
     return replace(prepared, plan=plan, own_servers=OwnServers(tuple(servers)))
 
 
-def _waiting(prepared: Prepared) -> list[OwnServer]:
-    """The servers of the plan's agents that need a port and have none."""
+def _without_port(prepared: Prepared) -> list[OwnServer]:
+    """Return the servers of the plan's agents that need a port and have none."""
     servers = prepared.own_servers.of_any(prepared.plan.agents)
-    return [own for own in servers if own.server.awaits_port and own.port is None]
+    return [managed for managed in servers if managed.server.awaits_port and managed.port is None]
 
 
 @contextmanager
-def _chosen(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
+def _with_free_ports(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
     if not servers:
         yield prepared
         return
@@ -264,11 +275,11 @@ def _chosen(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
             ports = stack.enter_context(free_ports(len(servers)))
         except OSError as error:
             raise ServerError(f"no free port can be had for {servers[0].called}: {error}") from None
-        yield with_known_ports(prepared, dict(zip((own.name for own in servers), ports, strict=True)))
+        yield with_known_ports(prepared, dict(zip((managed.name for managed in servers), ports, strict=True)))
 
 
-def _at_its_port(own: OwnServer, port: int) -> OwnServer:
-    return replace(own, server=own.server.at_port(port))
+def _at_port(managed: OwnServer, port: int) -> OwnServer:
+    return replace(managed, server=managed.server.at_port(port))
 
 
 _SHOWN_SCENARIOS = 3
@@ -285,13 +296,13 @@ _PAST_SERVERS = (
 
 
 def sights_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
-    """How the calls of each agent came to be known in the whole run.
+    """Return how the tool calls of each agent were visible in the whole run.
 
-    Reported, too, where every turn showed that the agent tells of its calls though its type does not say so.
-    Partial where mock servers answered calls of which it told none.
+    Reported, if every turn showed that the agent reports its calls although its type does not promise it.
+    Partial, if mock servers answered calls that the agent did not report.
 
     Args:
-        results: by scope of the unit; those that are missing were never begun.
+        results: by scope of the unit; a unit without a result never began.
     """
     return {name: _sight_of_run(_units_of(plan, name), results) for name in plan.agents}
 
@@ -312,27 +323,27 @@ def _sight_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) 
 
 
 def check_mocks(plan: Plan) -> None:
-    """Raise ConfigError where scenarios have mocks for an agent that runs its own tools.
+    """Raise ConfigError if scenarios mock tools that the agent runs itself.
 
-    They would be ignored, and the real tools would run: book, send and pay.
+    The mocks would be ignored and the real tools would run: book, send and pay.
     """
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
         if mocked and not hands_calls_over(agent) and not agent.mock_servers:
-            raise ConfigError(_unreached(name, agent, mocked))
+            raise ConfigError(_unreachable_mocks_error(name, agent, mocked))
 
 
-def _unreached(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
+def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
     may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
     ways = [may_run, *ways_to_mock(agent)]
     return (
-        f"the mocks of {_named(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
+        f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
         f"(type: {agent.type}, tool calls: {mocked[0].about.sight.words}), so the real ones would run. No "
         f"conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
     )
 
 
-def _named(units: Sequence[Unit]) -> str:
+def _listed(units: Sequence[Unit]) -> str:
     shown = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
     more = f" and {len(units) - len(shown)} more" if len(units) > len(shown) else ""
     return f"scenario{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
@@ -341,21 +352,21 @@ def _named(units: Sequence[Unit]) -> str:
 def silence(
     plan: Plan, results: Mapping[str, ScenarioResult], sights: Mapping[str, Sight]
 ) -> dict[RunWarning, Sequence[Unit]]:
-    """A warning for each agent that was never seen to call a tool, though these scenarios speak of calls.
+    """Warn about each agent that never called a tool although its scenarios mention tool calls.
 
     Args:
-        results: by scope of the unit; those that are missing were never begun.
-        sights: of the whole run (`sights_of_run`).
+        results: by scope of the unit; a unit without a result never began.
+        sights: tool visibility of each agent in the whole run (`sights_of_run`).
     """
     warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, sight in sights.items():
-        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _replied(results.get(u.scope))]
+        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
         of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in held)
         if sight is not Sight.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in held if result.totals.held_without_calls]
             why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(sight)
-            warnings[_silent(name, why, of_calls, vacuous)] = of_calls
+            warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
 
 
@@ -364,8 +375,8 @@ def _speaks_of_calls(unit: Unit) -> bool:
     return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
 
 
-def _replied(result: ScenarioResult | None) -> bool:
-    """Whether the agent has closed any turn: one that only failed is no riddle."""
+def _has_replied(result: ScenarioResult | None) -> bool:
+    """Return True if the agent closed any turn. Failures alone already explain missing calls."""
     return result is not None and bool(result.totals.slowest)
 
 
@@ -373,14 +384,14 @@ def _hidden(sight: Sight) -> str:
     return f"{_HIDDEN[sight]} (then tool_visibility: unseen says so)"
 
 
-def _silent(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
-    """`why`: what may hide its calls."""
+def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
+    """`why`: what may hide the agent's calls."""
     first = units[0]
-    who = ("it" if len(units) == 1 else "they") if vacuous == units else _named(vacuous)
+    who = ("it" if len(units) == 1 else "they") if vacuous == units else _listed(vacuous)
     says = "says" if len(vacuous) == 1 else "say"
     held = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
     message = (
-        f"not one tool call of agent {agent!r} was seen in the whole run, though {_named(units)} "
+        f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
         f"none, or {why}{held if vacuous else ''}"
     )

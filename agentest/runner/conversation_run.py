@@ -1,7 +1,7 @@
-"""One conversation of a unit: held, looked at and judged, in the process that talks with the agent.
+"""One conversation of a unit: run, checked and judged in the process that talks to the agent.
 
-Judging a turn starts when it closes, in the conversation's own task group but outside its place among those
-that are under way: a slow judge delays no conversation, until very many wait for theirs.
+A turn is judged as soon as it closes, without occupying one of the slots of running conversations. A slow
+judge therefore delays no conversation, until very many conversations wait for judges.
 """
 
 from __future__ import annotations
@@ -37,79 +37,77 @@ from agentest.runner.sources import ConversationSource
 from agentest.runner.units import UnitEvaluation
 from agentest.support.replacing import replace
 
-_JUDGED_FOR_EACH_PLACE = 10
-"""How many conversations that have been held may wait for judges: those of a night would fill the memory."""
+_JUDGED_PER_SLOT = 10
+"""How many finished conversations may wait for judges, per slot. More would fill the memory."""
 
 
 class Ongoing(Protocol):
-    """One conversation that is under way, as the order of the run knows it."""
+    """One running conversation, as the executor sees it."""
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
-        """A turn of it has closed. `handed_over`: the agent handed a call over in it."""
+        """Report a closed turn. `handed_over`: the agent handed over a call in it."""
         ...
 
     def on_held(self) -> None:
-        """It has been held, and leaves its place; judges may still be at work."""
+        """Report that the conversation has ended, and release its slot; judges may still be running."""
         ...
 
     def outside(self) -> AbstractAsyncContextManager[None]:
-        """A block in which it waits for others, and leaves its place to them."""
+        """Release the slot for a block in which the conversation waits for others."""
         ...
 
     async def again(self) -> None:
-        """It is to be held once more, as what came of it is lost: wait until it has a place again."""
+        """Wait for a slot to run the conversation once more, because its outcome was lost."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A conversation that was held and judged."""
+    """A conversation that was run and judged."""
 
     result: ConversationResult
-    """Only in part, where a worker has written its JSON: what nobody asks for until its scenario ends is
-    left out."""
+    """Incomplete if a worker wrote the JSON: it lacks fields that nothing reads before the scenario ends."""
     json: bytes | None = None
-    """As in results.json, where a worker has written it."""
+    """The entry of results.json, if a worker wrote it."""
     held_again: str = ""
-    """Why it was held a second time: its simulated user broke its role."""
+    """Why it was run a second time: its simulated user broke its role."""
 
 
 class Holder(Protocol):
-    """Holds conversations and has them judged: in this process, or in others."""
+    """Runs conversations and has them judged, in this process or in others."""
 
     async def hold(self, unit: Unit, number: int, ongoing: Ongoing) -> Finished:
-        """Hold the conversation of this number (from 1). Raises nothing for what happens inside of it."""
+        """Run the conversation of this number (from 1). Never raises for what happens inside it."""
         ...
 
     def end(self, unit: Unit) -> None:
-        """Forget a unit whose conversations have all finished."""
+        """Release a unit whose conversations have all finished."""
         ...
 
     async def settle(self) -> None:
-        """After a stop: wait until it is known what the conversations have used that it has ended."""
+        """After a stop: wait until the model usage of the interrupted conversations is known."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A conversation that was held, and when that was, by `perf_counter`."""
+class _TimedConversation:
+    """A conversation that has ended, with its times by `perf_counter`."""
 
     conversation: Conversation
     began: float
-    """Without the time in which it waited for others."""
+    """Excludes the time in which it waited for others."""
     ended: float
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """How long a conversation has waited for others, which is no part of its own time."""
+class _WaitingTime:
+    """Measures how long a conversation waits for others, which does not count as its own time."""
 
     ongoing: Ongoing
     seconds: float = 0.0
 
     @asynccontextmanager
     async def outside(self) -> AsyncIterator[None]:
-        """A block in which it waits."""
         began = perf_counter()
         try:
             async with self.ongoing.outside():
@@ -119,7 +117,7 @@ class _Waiting:
 
 
 class HeldHere:
-    """Holds conversations in this process."""
+    """Runs conversations in this process."""
 
     def __init__(
         self,
@@ -130,38 +128,38 @@ class HeldHere:
     ) -> None:
         self._source = source
         self._evaluation = UnitEvaluation(custom, settings, connections)
-        self._check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
+        self._user_check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
         self._redact = connections.redact
-        self._being_judged = anyio.Semaphore(_JUDGED_FOR_EACH_PLACE * settings.concurrency, fast_acquire=True)
+        self._judging_slots = anyio.Semaphore(_JUDGED_PER_SLOT * settings.concurrency, fast_acquire=True)
 
     async def hold(self, unit: Unit, number: int, ongoing: Ongoing, ids_end: str = "") -> Finished:
-        """Hold the conversation of this number, and have it judged.
+        """Run the conversation of this number and have it judged.
 
         Args:
-            ids_end: what its id ends with: agents may know the one of the same number that was lost.
+            ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
-        one = _OneConversation(unit, number, ongoing, ids_end)
-        told = self._source.told_to_user(unit) if self._check else None
-        # Judges wait for the check of the user: what is thrown away need not be judged.
-        evaluation = self._evaluation.begin(unit, number, at_end=told is not None)
+        request = _ConversationRequest(unit, number, ongoing, ids_end)
+        instructions = self._source.told_to_user(unit) if self._user_check else None
+        # Judges wait for the check of the user, because a discarded conversation need not be judged.
+        evaluation = self._evaluation.begin(unit, number, at_end=instructions is not None)
         held_again = ""
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
                 judging.start_soon(evaluation.add_turn, turns)
 
-            if told is None:
-                held = await self._hold(one, judge)
+            if instructions is None:
+                timed = await self._run(request, judge)
             else:
-                held, held_again = await self._hold_checked(one, told)
-            await until_judged.enter_async_context(self._being_judged)
+                timed, held_again = await self._run_checked(request, instructions)
+            await until_judged.enter_async_context(self._judging_slots)
             ongoing.on_held()
-            conversation = held.conversation
+            conversation = timed.conversation
             if conversation.invalid is None:
                 await evaluation.add_conversation(conversation)
         now = perf_counter()
-        judges_ms = (now - held.ended) * 1000 if self._evaluation.asks_judge else 0.0
-        time = replace(conversation.time, total_ms=(now - held.began) * 1000, judges_ms=judges_ms)
+        judges_ms = (now - timed.ended) * 1000 if self._evaluation.asks_judge else 0.0
+        time = replace(conversation.time, total_ms=(now - timed.began) * 1000, judges_ms=judges_ms)
         if conversation.invalid is not None:
             result = ConversationResult(conversation, time=time, invalid=conversation.invalid)
         else:
@@ -172,53 +170,57 @@ class HeldHere:
         self._evaluation.end(unit)
 
     async def settle(self) -> None:
-        """Nothing is left to wait for: what was cancelled has ended."""
+        """Return at once: cancelled conversations have already ended."""
 
-    async def _hold_checked(self, one: _OneConversation, told: str) -> tuple[_Held, str]:
-        """A conversation, held again where its user broke the role, and why. Judges wait: the first may not
-        count.
+    async def _run_checked(
+        self, request: _ConversationRequest, instructions: str
+    ) -> tuple[_TimedConversation, str]:
+        """Run a conversation, and run it again if its user broke its role. Returns also why it was run again.
 
-        It keeps its place meanwhile, so that the second follows the first before another begins.
+        It keeps its slot, so that the second attempt follows the first before another conversation begins.
         """
-        first = await self._hold(one, _nothing)
-        found = await self._look_at(first, one, told)
+        first = await self._run(request, _judge_nothing)
+        found = await self._check_user(first, request, instructions)
         if found is None or not found.broken:
-            return _marked(first, found), ""
-        second = await self._hold(one, _nothing, attempt=1)
-        return _marked(second, await self._look_at(second, one, told, attempt=1)), found.text
+            return _invalidated(first, found), ""
+        second = await self._run(request, _judge_nothing, attempt=1)
+        checked = await self._check_user(second, request, instructions, attempt=1)
+        return _invalidated(second, checked), found.text
 
-    async def _look_at(
-        self, held: _Held, one: _OneConversation, told: str, attempt: int = 0
+    async def _check_user(
+        self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
     ) -> Finding | None:
-        """What a judge finds wrong with a user. What ended with an error tells that, whoever the user was."""
-        conversation = held.conversation
-        if self._check is None or conversation.failure or not conversation.turns:
+        """Check the user's behavior. A conversation that ended with an error needs no check."""
+        conversation = timed.conversation
+        if self._user_check is None or conversation.failure or not conversation.turns:
             return None
-        key = CallKey("judge", one.unit.scope, one.number)
-        has_tools = bool(one.unit.scenario.user_tools)
-        found = await self._check.look_at(told, conversation, key, attempt, has_tools=has_tools)
+        key = CallKey("judge", request.unit.scope, request.number)
+        has_tools = bool(request.unit.scenario.user_tools)
+        found = await self._user_check.look_at(instructions, conversation, key, attempt, has_tools=has_tools)
         return found and replace(found, text=self._redact.error(found.text))
 
-    async def _hold(self, one: _OneConversation, judge: OnTurn, attempt: int = 0) -> _Held:
-        conversation_id = one.id_of(attempt)
-        waiting = _Waiting(one.ongoing)
+    async def _run(
+        self, request: _ConversationRequest, judge: OnTurn, attempt: int = 0
+    ) -> _TimedConversation:
+        conversation_id = request.id_of(attempt)
+        waiting = _WaitingTime(request.ongoing)
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
             calls = turns[-1].tool_calls
-            handed_over = one.unit.about.tools_on_either_side and is_handed_over(calls)
-            one.ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
+            handed_over = request.unit.about.tools_on_either_side and is_handed_over(calls)
+            request.ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
             judge(turns)
 
         began = perf_counter()
         conversation = await self._source.converse(
-            one.unit, one.number, conversation_id, on_turn, waiting.outside, attempt
+            request.unit, request.number, conversation_id, on_turn, waiting.outside, attempt
         )
-        return _Held(conversation, began + waiting.seconds, perf_counter())
+        return _TimedConversation(conversation, began + waiting.seconds, perf_counter())
 
 
 @dataclass(frozen=True, slots=True)
-class _OneConversation:
-    """Which conversation is held."""
+class _ConversationRequest:
+    """Identifies the conversation to run."""
 
     unit: Unit
     number: int
@@ -230,34 +232,34 @@ class _OneConversation:
 
 
 def came_to_nothing(unit: Unit, number: int, problem: str) -> ConversationResult:
-    """A conversation of which nothing is known but the problem, which is not the agent's."""
+    """Return the result of a conversation that was lost to a problem the agent did not cause."""
     failure = Failure(Blame.INTERNAL, problem)
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _marked(held: _Held, found: Finding | None) -> _Held:
-    """The conversation, marked where it says nothing of the agent."""
+def _invalidated(timed: _TimedConversation, found: Finding | None) -> _TimedConversation:
+    """Mark the conversation as invalid if its user broke its role."""
     if found is None:
-        return held
-    return replace(held, conversation=replace(held.conversation, invalid=found.text))
+        return timed
+    return replace(timed, conversation=replace(timed.conversation, invalid=found.text))
 
 
-def _nothing(turns: tuple[Turn, ...]) -> None:
-    """Judges wait."""
+def _judge_nothing(turns: tuple[Turn, ...]) -> None:
+    """Leave the turn unjudged."""
 
 
 MOST_TRIALS = 5
-"""How many conversations with an agent go alone at most: a suite that calls nothing must not stay slow."""
+"""Maximum number of trials per agent, so that a suite without tool calls does not stay slow."""
 _HANDED_OVER = (SeenBy.CALLER, SeenBy.MOCK_SERVER)
 
 
 def is_handed_over(calls: Iterable[ToolCall]) -> bool:
-    """Whether any of these calls came to us to be answered."""
+    """Return True if Agentest received any of these calls to answer it."""
     return any(call.mocked or call.seen_by in _HANDED_OVER for call in calls)
 
 
 def bypass_reason(unit: Unit, result: ConversationResult) -> str | None:
-    """Why the run must stop: the agent ran a mocked tool itself. None: it did not."""
+    """Return why the run must stop if the agent ran a mocked tool itself; None if it did not."""
     failure = result.conversation.failure
     if failure is None or not failure.bypassed:
         return None
@@ -268,21 +270,17 @@ def bypass_reason(unit: Unit, result: ConversationResult) -> str | None:
 
 
 class Trial:
-    """One conversation that goes alone."""
+    """One conversation that runs alone."""
 
     def __init__(self) -> None:
         self.decided = anyio.Event()
         """Set when the next one may begin."""
         self.ended = anyio.Event()
-        """Set when it has ended, and no real tool ran in it."""
+        """Set when it has ended and no real tool ran in it."""
 
 
 class Trials:
-    """Which agents still have to show that they hand their calls over.
-
-    Args:
-        live: whether conversations are held now; those of an earlier run call no tools.
-    """
+    """Tracks which agents have yet to show that they hand over their calls."""
 
     def __init__(self, *, live: bool = True) -> None:
         self._live = live
@@ -291,23 +289,23 @@ class Trials:
         self._under_way: dict[str, Trial] = {}
 
     def are_needed(self, unit: Unit) -> bool:
-        """Whether this unit's conversations must go alone, as far as is known by now."""
+        """Return True if this unit's conversations must run alone, as far as known now."""
         wanted = self._live and unit.about.tools_on_either_side and unit.scenario.tools
         return bool(wanted) and unit.agent not in self._settled
 
     def begin(self, agent: str) -> Trial:
-        """Begin one more conversation alone."""
+        """Begin one more trial."""
         trial = self._under_way[agent] = Trial()
         return trial
 
     def hand_over(self, agent: str) -> None:
-        """Note that the agent handed a call over: all others may begin."""
+        """Note that the agent handed over a call, so that all others may begin."""
         self._settled.add(agent)
         if trial := self._under_way.get(agent):
             trial.decided.set()
 
     def end(self, agent: str, trial: Trial) -> None:
-        """Note that a conversation alone has ended, and that no real tool ran in it."""
+        """Note that a trial has ended and no real tool ran in it."""
         self._ended[agent] += 1
         if self._ended[agent] >= MOST_TRIALS:
             self._settled.add(agent)
@@ -316,11 +314,11 @@ class Trials:
 
 
 METRIC = "user"
-"""The name of the question among those of the judges."""
+"""The name of this question in the keys of judge calls."""
 
 
 class Role(StrEnum):
-    """What a judge says of a simulated user. The worst first, as in all that judges choose from."""
+    """A judge's verdict on a simulated user, worst first like all choices for judges."""
 
     INVENTED = "invented facts"
     TOO_EARLY = "ended too early"
@@ -376,11 +374,11 @@ asked, nor whether the user gave its reason to stop the right name. Write the re
 sentences that point at what decides, with the turn. Then give the value."""
 
 
-_OWN_CALLS = """\
+_USER_CALLS_TEXT = """\
 The user also has tools of its own, which the assistant does not see. Before its message of a turn it made \
 the calls in the blocks user_tool_call of that turn. What they answered is given to the user like its \
 instructions: to state it is no invention. To state that a tool showed something that none showed is one."""
-_MOST_CALLS = 100
+_MAX_CALLS = 100
 _CALL_CHARS = 2_000
 
 
@@ -393,16 +391,16 @@ class RoleAnswer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Why a conversation says nothing of the agent."""
+    """Why a conversation is not evidence about the agent."""
 
     text: str
     broken: bool = True
-    """Whether the user broke its role; else nobody could tell."""
+    """True if the user broke its role; False if that could not be determined."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserCheck:
-    """Who is asked whether users keep their role, and how often."""
+    """Asks a judge whether simulated users stay in role."""
 
     model: Model
     samples: int = 1
@@ -416,29 +414,29 @@ class UserCheck:
         *,
         has_tools: bool = False,
     ) -> Finding | None:
-        """What is wrong with a conversation; None: its user kept the role. Never raises.
+        """Return what is wrong with a conversation; None if its user stayed in role. Never raises.
 
         Args:
-            told: what the user was told.
-            attempt: how often this conversation was held before.
-            has_tools: whether the user has tools of its own.
+            told: the user's instructions.
+            attempt: number of earlier attempts at this conversation.
+            has_tools: True if the user has its own tools.
         """
         first = attempt * self.samples
         numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
         messages = check_messages(told, conversation, has_tools=has_tools)
         answers = counted(await sampled(self.model, messages, RoleAnswer, asked, numbers))
-        return _found(answers.usable) if answers.usable else _unknown(answers.problem)
+        return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
 
-def _unknown(why: str) -> Finding:
+def _undetermined(why: str) -> Finding:
     return Finding(f"whether the simulated user kept its role could not be found out: {why}", broken=False)
 
 
-def _found(answers: Sequence[RoleAnswer]) -> Finding | None:
-    """What most answers say was broken, with a reason; None where most of them see no break."""
+def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
+    """Return the break that most answers report, with a reason; None if most report no break."""
     breaks = [answer for answer in answers if answer.value is not Role.KEPT]
-    if 2 * len(breaks) == len(answers):  # the one that would decide was lost
-        return _unknown(f"half of the judge's {len(answers)} answers say that it did")
+    if 2 * len(breaks) == len(answers):  # the deciding sample was lost
+        return _undetermined(f"half of the judge's {len(answers)} answers say that it did")
     if 2 * len(breaks) < len(answers):
         return None
     [(role, _)] = Counter(answer.value for answer in breaks).most_common(1)
@@ -447,17 +445,16 @@ def _found(answers: Sequence[RoleAnswer]) -> Finding | None:
 
 
 def check_messages(told: str, conversation: Conversation, *, has_tools: bool = False) -> list[Message]:
-    """The messages to the judge of a user who was told this.
+    """Build the messages to the judge of a user with these instructions.
 
-    The agent's tool calls are left out, as the user does not see them; what the user did with tools of its
-    own is shown, where it has any.
+    Leaves out the agent's tool calls, which the user does not see. Shows the calls of the user's own tools.
     """
     parts = [
         block("user_instructions", told),
         "The conversation:",
         *spoken(conversation.turns),
-        _end(conversation),
-        *(_own_calls(conversation.user_calls) if has_tools else []),
+        _ending_text(conversation),
+        *(_user_calls(conversation.user_calls) if has_tools else []),
     ]
     return [
         {"role": "system", "content": SYSTEM},
@@ -467,24 +464,23 @@ def check_messages(told: str, conversation: Conversation, *, has_tools: bool = F
 
 
 def shown_question() -> str:
-    """What a judge is asked about a user, for `agentest show-prompts`."""
+    """Return the question to the judge of a user, for `agentest show-prompts`."""
     return f"# system, user.check\n{SYSTEM}\n\n# user.check\n{_question()}"
 
 
 def _question() -> str:
-    return QUESTION.replace("{{meanings}}", _meanings())
+    return QUESTION.replace("{{meanings}}", _choices_text())
 
 
-def _own_calls(calls: Sequence[ToolCall]) -> list[str]:
-    """What the user did with its own tools, and what they showed it."""
-    shown = calls[:_MOST_CALLS]
+def _user_calls(calls: Sequence[ToolCall]) -> list[str]:
+    shown = calls[:_MAX_CALLS]
     left_out = len(calls) - len(shown)
     more = [f"({left_out} more calls are left out here.)"] if left_out else []
     made = [called("user_tool_call", call, _CALL_CHARS) for call in shown]
-    return [_OWN_CALLS, *(made or ["(It made none.)"]), *more]
+    return [_USER_CALLS_TEXT, *(made or ["(It made none.)"]), *more]
 
 
-def _end(conversation: Conversation) -> str:
+def _ending_text(conversation: Conversation) -> str:
     if conversation.ending in REASONS_TO_STOP:
         said = (
             ""
@@ -495,29 +491,29 @@ def _end(conversation: Conversation) -> str:
     return "After that the conversation was cut off, as it had reached its greatest length."
 
 
-def _meanings() -> str:
+def _choices_text() -> str:
     return "\n".join(f"- {role}: {meaning}" for role, meaning in _MEANINGS.items())
 
 
 def user_check(judge: Model | None, samples: int, *, wanted: bool) -> UserCheck | None:
-    """Who checks the users of a run; None: nobody."""
+    """Create the check of simulated users; None if it is off or there is no judge."""
     return UserCheck(judge, samples) if wanted and judge else None
 
 
-_MOST = 10_000
-"""Parts that are known at a time: where they differ, nothing is gained by knowing them."""
+_MAX_PARTS = 10_000
+"""Number of parts to remember. Results with more distinct parts gain nothing from sharing."""
 _NONE_USED = Usage()
 _T = TypeVar("_T", bound=object)
 
 
 class Sharing:
-    """Puts one part in place of all equal ones, in conversations without texts (`run.totals.slimmed`)."""
+    """Replaces equal parts of slimmed results (`warnings.slimmed`) by one shared object, to save memory."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
     def shared(self, result: ConversationResult) -> ConversationResult:
-        """The same result."""
+        """Return an equal result that shares its parts with earlier ones."""
         conversation = result.conversation
         turns = tuple(map(self._turn, conversation.turns))
         evaluations = tuple(map(self._evaluation, result.turns))
@@ -526,22 +522,22 @@ class Sharing:
     def _turn(self, turn: Turn) -> Turn:
         calls = self._calls(turn.tool_calls)
         usage = _NONE_USED if turn.usage == _NONE_USED else turn.usage
-        return replace(turn, tool_calls=calls, usage=usage, started_at=self._one(turn.started_at))
+        return replace(turn, tool_calls=calls, usage=usage, started_at=self._first_equal(turn.started_at))
 
     def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         if any(call.args or call.result is not None for call in calls):
             return calls
         key = tuple((type(call.args), besides_values(call)) for call in calls)
-        return self._one(calls, key)
+        return self._first_equal(calls, key)
 
     def _evaluation(self, evaluation: TurnEvaluation) -> TurnEvaluation:
         if evaluation.judged_ms is not None or evaluation != TurnEvaluation(evaluation.turn_index):
             return evaluation
-        return self._one(evaluation, (TurnEvaluation, evaluation.turn_index))
+        return self._first_equal(evaluation, (TurnEvaluation, evaluation.turn_index))
 
-    def _one(self, part: _T, key: Hashable | None = None) -> _T:
-        """The part of all that have this key; the part itself is it, unless another is told."""
-        if len(self._known) >= _MOST:
+    def _first_equal(self, part: _T, key: Hashable | None = None) -> _T:
+        """Return the first part seen with this key (default: the part itself)."""
+        if len(self._known) >= _MAX_PARTS:
             self._known.clear()
         found: _T = self._known.setdefault(part if key is None else key, part)
         return found

@@ -1,4 +1,4 @@
-"""Where a run takes place: in the folder of its configuration, which may be above where the user is."""
+"""The environment of a run: its folders, the reach of its network, and its limit of open connections."""
 
 from __future__ import annotations
 
@@ -23,56 +23,56 @@ from agentest.support.text import count
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Two folders, absolute, which are mostly one."""
+    """The two folders of a run, as absolute paths. Usually they are the same."""
 
     root: Path
-    """The configuration's; scenario files, servers and reports live relative to it."""
+    """The folder of the configuration. Scenario files, servers and reports are relative to it."""
     here: Path
-    """The user's; what the command line names is relative to it."""
+    """The user's folder. Paths on the command line are relative to it."""
     config: Path | None = None
-    """The configuration, where it was found above the user's folder."""
+    """The configuration file, if it was found above the user's folder."""
 
     def path(self, given: Path) -> Path:
-        """A path of the command line, absolute."""
+        """Return a path of the command line as an absolute path."""
         return self.here / given
 
     def from_root(self, given: str) -> str:
-        """A path of the command line, whatever follows it, as it is written in the root."""
+        """Rewrite a path of the command line, with any suffix, relative to the root."""
         if self.root == self.here or Path(given).is_absolute():
             return given
         return f"{os.path.relpath(self.here, self.root)}/{given}"
 
     def word(self, given: str) -> str:
-        """A word of the command line that may be a path or a name, as it is written in the root."""
+        """Rewrite a word of the command line that may be a path or a name, relative to the root."""
         path = given.rpartition(":")[0] or given
         is_path = "://" not in given and ("/" in given or ".json" in given)
         there = any((self.here / each).exists() for each in (given, path))
         return self.from_root(given) if is_path or there else given
 
     def shown(self, path: Path) -> str:
-        """A path as the user would write it."""
+        """Return a path as the user would write it."""
         return path_from(self.here, path)
 
 
 def place_of(here: Path) -> Place:
-    """The place of a run that is started in a folder: there, or above where only there is a configuration."""
+    """Return the folders of a run that starts in `here`, searching upwards for the configuration."""
     above = find_above(here)
     return Place(above.parent, here, above) if above else Place(here, here)
 
 
 _SOURCES = (".py", ".yaml", ".yml", ".toml")
-"""What ends the names of files that people write, and of no report."""
+"""Suffixes of source files, which no report may overwrite."""
 
 
 def output_dir(prepared: Prepared) -> Path:
-    """Where reports are written."""
+    """Return the folder for reports."""
     return prepared.request.root / prepared.loaded.config.output_dir
 
 
 def check_can_be_written(reports: Iterable[WantedReport]) -> None:
-    """Make the folders of reports with a path of their own.
+    """Create the folders of reports that have their own path.
 
-    Raises ConfigError where that fails, and where a report would take the place of what somebody has written.
+    Raises ConfigError if that fails, or if a report would overwrite a source file.
     """
     for report in reports:
         if report.path is not None:
@@ -95,26 +95,29 @@ _SHOWN = 3
 
 
 def check_reach(prepared: Prepared, nodes: Sequence[str]) -> None:
-    """Raise ConfigError with all that `unreachable` tells."""
+    """Raise ConfigError that lists everything `unreachable` returns."""
     if problems := unreachable(prepared, nodes):
         raise ConfigError("\n".join(problems))
 
 
 def unreachable(prepared: Prepared, nodes: Sequence[str]) -> tuple[str, ...]:
-    """What these other machines, by name or address, cannot reach of what a run needs: a sentence for each.
+    """Describe what the run needs but other machines cannot reach, one sentence each.
 
-    Nothing is asked of the network: an address that is not on loopback may be unreachable, too.
+    Looks at settings only and sends no request, so an address outside loopback may still be unreachable.
+
+    Args:
+        nodes: names or addresses of the other machines.
     """
     if not nodes:
         return ()
-    elsewhere = _named(nodes)
+    elsewhere = _node_list(nodes)
     found = [*_agents(prepared), *_servers(prepared), *_models(prepared)]
     return tuple(
         prepared.loaded.redact(f"{what} cannot be reached from {elsewhere}: {why}") for what, why in found
     )
 
 
-def _named(nodes: Sequence[str]) -> str:
+def _node_list(nodes: Sequence[str]) -> str:
     shown = ", ".join(nodes[:_SHOWN])
     more = len(nodes) - _SHOWN
     others = f" and {count(more, 'other')}" if more > 0 else ""
@@ -122,15 +125,15 @@ def _named(nodes: Sequence[str]) -> str:
 
 
 Problem = tuple[str, str]
-"""What cannot be reached, and why, with what to do."""
-_EACH_ITS_OWN = "on loopback each machine reaches itself alone"
-_ELSEWHERE = "write an address that all nodes reach"
+"""A resource that cannot be reached, and the reason with a remedy."""
+_LOOPBACK_IS_LOCAL = "on loopback each machine reaches itself alone"
+_REMEDY = "write an address that all nodes reach"
 
 
 def _agents(prepared: Prepared) -> Iterator[Problem]:
     for name, agent in prepared.plan.agents.items():
         if not is_over_network(agent):
-            yield from _beside(name, agent)
+            yield from _unopened_servers(name, agent)
         elif not agent.per_worker:
             yield from _endpoints(name, agent)
         if has_its_own(agent, RAY):
@@ -138,7 +141,7 @@ def _agents(prepared: Prepared) -> Iterator[Problem]:
 
 
 def is_over_network(agent: AgentConfig) -> bool:
-    """Whether workers send requests to the agent; else it lives where conversations are held."""
+    """Return True if the agent is called over the network; False if it runs where conversations run."""
     return isinstance(agent, HttpAgent) and agent.app is None
 
 
@@ -146,11 +149,11 @@ def _endpoints(name: str, agent: AgentConfig) -> Iterator[Problem]:
     for key, url in agent.urls.items():
         if is_loopback(sample(url)):
             own = "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
-            yield f"agent {name!r} (`{key}`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}, or {own}"
+            yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {own}"
 
 
-def _beside(name: str, agent: AgentConfig) -> Iterator[Problem]:
-    """What an agent that lives in workers asks, and that is not opened there."""
+def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[Problem]:
+    """Yield servers that an agent in workers calls but that are not started there."""
     for key, server in agent.beside.items() if not has_its_own(agent, RAY) else ():
         what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
         yield (
@@ -160,53 +163,59 @@ def _beside(name: str, agent: AgentConfig) -> Iterator[Problem]:
         )
     if agent.server and is_loopback(agent.server.ready):
         where = f"`server` of agent {name!r} (`ready`: {agent.server.ready})"
-        yield where, f"it is started beside the run, and this agent runs on each node; {_ELSEWHERE}"
+        yield where, f"it is started beside the run, and this agent runs on each node; {_REMEDY}"
 
 
 def _real_tools(name: str, agent: AgentConfig) -> Iterator[Problem]:
-    """Real servers behind mock servers that each worker opens."""
+    """Yield real servers behind the mock servers that each worker opens."""
     upstream = {
         "mcp_mock.upstream": agent.mcp_mock and agent.mcp_mock.upstream_url,
         "rest_mock.upstream": agent.rest_mock and agent.rest_mock.upstream,
     }
     for key, url in upstream.items():
         if url and is_loopback(url):
-            yield f"the real tools of agent {name!r} (`{key}`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}"
+            yield (
+                f"the real tools of agent {name!r} (`{key}`: {url})",
+                f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}",
+            )
 
 
 def _servers(prepared: Prepared) -> Iterator[Problem]:
-    """What `servers` starts is for agents: those that run on other nodes look for it there."""
+    """Yield servers of `servers`, which agents on other nodes would look for on their own machine."""
     agents = prepared.plan.agents.items()
     there = [name for name, agent in agents if agent.per_worker or not is_over_network(agent)]
     for own in prepared.own_servers.servers if there else ():
         if not own.agents and is_loopback(own.server.ready):
             yield (
                 f"{own.called} (`servers`, `ready`: {own.server.ready})",
-                f"it is started beside the run, and agent {there[0]!r} runs on each node; {_ELSEWHERE}, or "
+                f"it is started beside the run, and agent {there[0]!r} runs on each node; {_REMEDY}, or "
                 "start it with the agent, by `server.command`",
             )
 
 
 def _models(prepared: Prepared) -> Iterator[Problem]:
-    """Models that are asked. Those that give recorded answers again are not."""
+    """Yield models that the run calls. Replayed models need no connection."""
     if prepared.request.options.tape == "replay":
         return
     specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
     at = {spec.name: spec.base_url or str(spec.body.get("api_base") or "") for spec in specs if spec}
     for name, url in at.items():
         if is_loopback(url):
-            yield f"model {name!r} (`provider_options.base_url`: {url})", f"{_EACH_ITS_OWN}; {_ELSEWHERE}"
+            yield (
+                f"model {name!r} (`provider_options.base_url`: {url})",
+                f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}",
+            )
 
 
 RESERVE = 32
-"""What a process needs besides connections: streams, reports, the event loop, the agent's server."""
+"""File descriptors for everything except connections: streams, reports, event loop, agent server."""
 
-_MOST_OF_ONE = 10
-"""How many requests a conversation under way may have at one model, where each metric is asked alone."""
+_MAX_REQUESTS_PER_CONVERSATION = 10
+"""Maximum number of requests of one conversation to one model, if each metric has its own request."""
 
 
 def allow(needed: int) -> int:
-    """Raise this process's limit so that it may have as many as needed; how many it may have now."""
+    """Raise this process's limit of file descriptors if needed. Returns the resulting limit."""
     try:
         import resource
     except ImportError:  # this platform has no such limit
@@ -217,21 +226,21 @@ def allow(needed: int) -> int:
     wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError):  # the system has bounds of its own
+    except (OSError, ValueError):  # the operating system has a lower maximum
         return soft
     return wanted
 
 
 def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] = allow) -> Prepared:
-    """What was prepared, with no more under way at once than there may be connections; a note says so.
+    """Lower the run's concurrency to the number of connections that it may open; a note reports it.
 
     Args:
-        processes: among how many it is divided.
-        allow: takes how many file descriptors a process may come to need, gives how many it may have.
+        processes: number of processes that share the work.
+        allow: raises the limit to this many file descriptors and returns the resulting limit.
     """
-    conversations, calls, taken = _taken(prepared)
+    conversations, calls, taken = _demand(prepared)
     needed = RESERVE + -(-taken // processes)
-    # No process is held to its share: a busy one has more, and who is left has all when others have died.
+    # A busy process may exceed its share, and the survivors take over when other processes die.
     allowed = allow(RESERVE + taken)
     if allowed >= needed:
         return prepared
@@ -239,7 +248,9 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
     fewer = max(processes, int(conversations * part))
 
     def lower(spec: ModelSpec) -> ModelSpec:
-        return replace(spec, max_concurrency=max(processes, int(_most(spec, conversations) * part)))
+        return replace(
+            spec, max_concurrency=max(processes, int(_max_model_calls(spec, conversations) * part))
+        )
 
     lowered = replace(
         prepared,
@@ -252,41 +263,41 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
     where = f" in each of {processes} processes" if processes > 1 else ""
     note = (
         f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
-        f"are allowed: there will be {_shown(fewer, _calls(lowered, fewer))} at once. "
+        f"are allowed: there will be {_shown(fewer, _connections(lowered, fewer))} at once. "
         f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
     )
     return replace(lowered, notes=(*lowered.notes, note))
 
 
 def make_room(prepared: Prepared, allow: Callable[[int], int] = allow) -> None:
-    """Raise this process's limit so that it could hold everything, as far as the system lets it."""
-    allow(RESERVE + _taken(prepared)[2])
+    """Raise this process's limit of file descriptors as far as the run needs and the system allows."""
+    allow(RESERVE + _demand(prepared)[2])
 
 
-def _taken(prepared: Prepared) -> tuple[int, int, int]:
-    """How many conversations there may be at once, calls to models, and file descriptors for both."""
+def _demand(prepared: Prepared) -> tuple[int, int, int]:
+    """Return the maximum number of conversations, of model calls, and of file descriptors for both."""
     conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
-    calls = _calls(prepared, conversations)
+    calls = _connections(prepared, conversations)
     each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)
     return conversations, calls, conversations * each + calls
 
 
-def _calls(prepared: Prepared, conversations: int) -> int:
-    """How many connections to models there may be at once. Roles of one model share its limit."""
+def _connections(prepared: Prepared, conversations: int) -> int:
+    """Return the maximum number of connections to models. Roles with the same model share its limit."""
     if prepared.request.options.tape == "replay":
         return 0
     user, judge = prepared.user, prepared.judge
     alike = user and judge and user == replace(judge, temperature=user.temperature)
     specs = [spec for spec in (user, None if alike else judge) if spec]
-    # A named model that differs from the configured one in its sampling alone shares its limit.
+    # A named model that differs from the configured one only in sampling shares its limit.
     known = {(spec.base_url, spec.model) for spec in specs}
     more = (*prepared.named.values(), *([prepared.confirm] if prepared.confirm else []))
     others = {(s.base_url, s.model): s for s in more if (s.base_url, s.model) not in known}
-    return sum(_most(spec, conversations) for spec in (*specs, *others.values()))
+    return sum(_max_model_calls(spec, conversations) for spec in (*specs, *others.values()))
 
 
-def _most(spec: ModelSpec, conversations: int) -> int:
-    return min(_MOST_OF_ONE * conversations, spec.requests_at_once(conversations))
+def _max_model_calls(spec: ModelSpec, conversations: int) -> int:
+    return min(_MAX_REQUESTS_PER_CONVERSATION * conversations, spec.requests_at_once(conversations))
 
 
 def _shown(conversations: int, calls: int) -> str:

@@ -1,10 +1,11 @@
-"""The order of a run: which conversation is held when, and that units are decided and reported.
+"""The order of a run: when each conversation starts, and when each unit is decided and reported.
 
-Conversations share one limiter, over all scenarios; each leaves its place when it has been held, before its
-judges have finished. The conversations of a scenario that is not `parallel` keep one place among them until
-the last has been held, and so do all scenarios with an agent that is `exclusive`: they stand in a line and
-take no place while they wait. So do those whose mocks an agent may ignore, until it handed a call over
-(`trials`).
+One limiter bounds the conversations of all scenarios. A conversation releases its slot when its last turn
+closes, before its judges finish. Three kinds of conversations run one at a time:
+
+- those of a scenario that is not `parallel` share one slot until the last of them ends;
+- those of an `exclusive` agent queue across all scenarios, and occupy no slot while they wait;
+- those whose mocks the agent may ignore, until the agent has handed a call to Agentest (`Trials`).
 """
 
 from __future__ import annotations
@@ -49,91 +50,84 @@ from agentest.runner.units import UnitDecision, UnitProgress, never_connected, u
 from agentest.runner.warnings import slimmed
 
 
-class Pace:
-    """Lets each unit begin at least `debounce_s` after the one before it."""
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """The outcome of all units: their results by scope, and the root causes that a model joined."""
 
-    def __init__(self, debounce_s: float) -> None:
-        self._debounce_s = debounce_s
-        self._next_start = 0.0
-
-    async def wait(self) -> None:
-        """Wait until the next unit may begin."""
-        if self._debounce_s:
-            await anyio.sleep_until(self._next_start)
-            self._next_start = anyio.current_time() + self._debounce_s
+    results: Mapping[str, ScenarioResult]
+    joined: JoinedCauses = NOT_JOINED
 
 
-def _one_at_a_time() -> anyio.Semaphore:
-    return anyio.Semaphore(1)
+RunUnits = Callable[[], Awaitable[Concluded]]
+"""Runs all units of the plan: converses, judges, decides and reports."""
 
 
-@dataclass(slots=True, eq=False)
-class _Line:
-    """Units of which one conversation at a time is held, in one place."""
+class Engine(Protocol):
+    """Runs the units of a plan."""
 
-    waiting: deque[Unit]
-    free: anyio.Semaphore
+    @property
+    def has_workers(self) -> bool:
+        """True if conversations run in other processes than the run's own."""
+        ...
+
+    @property
+    def opens(self) -> str:
+        """The work before the run begins, for progress messages: "agents and models to be opened"."""
+        ...
+
+    def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
+        """Open everything that the units need, and close it after the run. Raises UsageError."""
+        ...
 
 
-class _Ongoing:
-    """One conversation that is under way.
+class InProcess:
+    """Runs all units in this process."""
 
-    Args:
-        place: where it has its place: among all, or in the line of its own.
-        places: those of all conversations, which others may have while it waits for them.
-    """
-
-    def __init__(
-        self, unit: Unit, number: int, place: anyio.Semaphore, places: anyio.Semaphore, runner: _Runner
-    ) -> None:
-        self._unit = unit
-        self._number = number
-        self._place = place
-        self._places = places
-        self._runner = runner
-        self._has_place = True
-        self._has_another = False
-        """Whether it has one among all besides its place in a line."""
-        self._told = False
-
-    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
-        unit = self._unit
-        if handed_over:
-            self._runner.trials.hand_over(unit.agent)
-        self._runner.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))
-
-    def on_held(self) -> None:
-        self.leave()
-        if not self._told:  # one that was lost is held twice, and counts once
-            self._told = True
-            self._runner.report_held(self._unit, self._number)
-
-    def leave(self) -> None:
-        """Leave the place to others, if it still has one."""
-        if self._has_place:
-            self._has_place = False
-            self._place.release()
-        if self._has_another:
-            self._has_another = False
-            self._places.release()
+    has_workers = False
+    opens = "agents and models to be opened"
 
     @asynccontextmanager
-    async def outside(self) -> AsyncIterator[None]:
-        self._places.release()
-        try:
-            yield
-        finally:
-            await self._places.acquire()
+    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
+        prepared = session.prepared
+        async with AsyncExitStack() as stack:
+            recordings = open_recordings(session)
+            check_recordings(recordings, prepared.plan)
+            gates = local_gates(session)
+            models, ledger = await open_models(session, recordings, stack, gates)
+            source = await origin.make(models, stack)
+            allowance = allowance_of(session, gates.budget, ledger, recordings)
+            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
+            holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
+            yield in_order(session, holder, connections, origin)
 
-    async def again(self) -> None:
-        if self._has_place:
-            return
-        if self._place is self._places:
-            await self._places.acquire()
-        else:
-            await self._runner.stand_in_line(self._place)
-            self._has_another = True
-        self._has_place = True
+
+def in_order(
+    session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
+) -> RunUnits:
+    """Return a function that runs the remaining units in order, in any process.
+
+    Args:
+        origin: the source of the conversations; None: live conversations without mock servers.
+    """
+    trials = Trials(live=origin is None or origin.held is None)
+    reached = origin.is_reached if origin else _always_reached
+
+    async def run() -> Concluded:
+        plan, settings, stop = session.prepared.plan, session.settings, session.stop
+        results = await run_units(
+            plan.left, holder, settings, connections, session.emit, stop, trials, reached
+        )
+        finished_earlier = [unit.kept.result for unit in plan.units if unit.kept.result]
+        return Concluded(
+            results, await joined_causes([*finished_earlier, *results.values()], session, connections)
+        )
+
+    return run
+
+
+def _always_reached(agent: str, key: str) -> bool:
+    del agent, key
+    return True
 
 
 async def run_units(
@@ -146,21 +140,21 @@ async def run_units(
     trials: Trials | None = None,
     reached: Callable[[str, str], bool] = lambda *_: True,
 ) -> dict[str, ScenarioResult]:
-    """Run units, each when there is a place for its first conversation.
+    """Run units, each as soon as a slot is free for its first conversation.
 
-    Never raises for what happens inside a conversation. Returns the results by scope of all units that began,
-    also of those that a stop has ended.
+    Never raises for what happens inside a conversation. Returns results by scope for every unit that began,
+    including units that a stop interrupted.
 
     Args:
         emit: receives every event, in order; must not raise.
-        trials: which agents go first with one conversation alone.
-        reached: whether a client ever connected to the mock server of an agent (agent, key).
+        trials: decides which agents must first run one conversation alone.
+        reached: returns True if a client ever connected to the mock server of an agent (agent, key).
     """
-    runner = _Runner(holder, settings, connections, emit, stop, trials or Trials(), reached)
-    return await runner.run(units)
+    scheduler = _Scheduler(holder, settings, connections, emit, stop, trials or Trials(), reached)
+    return await scheduler.run(units)
 
 
-class _Runner:
+class _Scheduler:
     def __init__(
         self,
         holder: Holder,
@@ -178,22 +172,22 @@ class _Runner:
         self._allowance = connections.allowance
         self.report = emit
         self._stop = stop
-        self._places = anyio.Semaphore(settings.concurrency)
-        self._into_line = anyio.Lock()
-        """For who stands in a line once more: two that try by turns would be in each other's way for ever."""
-        self._free: defaultdict[str, anyio.Semaphore] = defaultdict(_one_at_a_time)
-        """Of each exclusive agent: also after its line, when what was lost is held again."""
-        self._lines: dict[str, _Line] = {}
-        """Of each exclusive agent that converses now, the units that wait for that."""
+        self._slots = anyio.Semaphore(settings.concurrency)
+        self._rejoining = anyio.Lock()
+        """Serializes re-queueing: two conversations that alternate could block each other forever."""
+        self._queue_slots: defaultdict[str, anyio.Semaphore] = defaultdict(_single_slot)
+        """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
+        self._queues: dict[str, _Queue] = {}
+        """By exclusive agent that is running now: the units in its queue."""
         self.trials = trials
-        self._trying = anyio.Lock()
-        """For the conversation that goes alone."""
-        self._untried: dict[str, deque[Unit]] = {}
-        """Of each agent of which a conversation goes alone, the units that wait for a call handed over."""
+        self._trial_lock = anyio.Lock()
+        """Allows one trial at a time."""
+        self._units_on_trial: dict[str, deque[Unit]] = {}
+        """By agent that is on trial: the units that wait for it to hand over a call."""
         self._reached = reached
         self._unreached: list[UnitProgress] = []
-        """Units that have finished, and whose agent's mock servers no client has connected to so far."""
-        self._begun: dict[str, UnitProgress] = {}
+        """Finished units whose agent's mock servers no client has connected to so far."""
+        self._in_progress: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
         self._sharing = Sharing()
 
@@ -203,114 +197,115 @@ class _Runner:
                 await self._start(units, tasks)
             for progress in self._unreached:
                 await self._decide(progress)
-        if self._begun:
+        if self._in_progress:
             await self._holder.settle()
-        for progress in list(self._begun.values()):
+        for progress in list(self._in_progress.values()):
             self._finish(progress, self._decision.decide_early(progress, self._stop))
         return self._results
 
     async def _start(self, units: Iterable[Unit], tasks: TaskGroup) -> None:
-        """Start each conversation when there is a place for it: tasks that wait would fill the memory."""
-        pace = Pace(self._settings.debounce_s)
-        await self._places.acquire()
+        """Start conversations as slots become free: a waiting task for each would fill the memory."""
+        delay = Pace(self._settings.debounce_s)
+        await self._slots.acquire()
         for unit in units:
-            await pace.wait()
-            if unit.about.line in self._lines:
-                self._lines[unit.about.line].waiting.append(unit)
+            await delay.wait()
+            if unit.about.line in self._queues:
+                self._queues[unit.about.line].waiting.append(unit)
             elif unit.about.line is not None:
-                self._lines[unit.about.line] = _Line(deque([unit]), self._free[unit.about.line])
-                tasks.start_soon(self._run_line, unit.about.line, tasks)
-                await self._places.acquire()
-            elif unit.agent in self._untried and self.trials.are_needed(unit):
-                self._untried[unit.agent].append(unit)
+                self._queues[unit.about.line] = _Queue(deque([unit]), self._queue_slots[unit.about.line])
+                tasks.start_soon(self._run_queue, unit.about.line, tasks)
+                await self._slots.acquire()
+            elif unit.agent in self._units_on_trial and self.trials.are_needed(unit):
+                self._units_on_trial[unit.agent].append(unit)
             elif self.trials.are_needed(unit):
-                self._untried[unit.agent] = deque([unit])
+                self._units_on_trial[unit.agent] = deque([unit])
                 tasks.start_soon(self._run_trials, unit.agent, tasks)
-                await self._places.acquire()
+                await self._slots.acquire()
             else:
                 await self._start_conversations(self._begin(unit), tasks)
-        self._places.release()
+        self._slots.release()
 
     async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
-        """Start the units of an agent from a place that is there: one conversation at a time until it handed
-        a call over, then as all others."""
-        untried, pace = self._untried[agent], Pace(self._settings.debounce_s)
-        while untried:
-            await pace.wait()
-            progress = self._begin(untried.popleft())
-            await self._start_conversations(progress, tasks, await self._try(progress, tasks))
-        del self._untried[agent]
-        self._places.release()
+        """Start an agent's units from the current slot, one conversation at a time while it is on trial."""
+        waiting, delay = self._units_on_trial[agent], Pace(self._settings.debounce_s)
+        while waiting:
+            await delay.wait()
+            progress = self._begin(waiting.popleft())
+            await self._start_conversations(progress, tasks, await self._run_unit_trials(progress, tasks))
+        del self._units_on_trial[agent]
+        self._slots.release()
 
-    async def _try(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
-        """Run conversations of a unit alone, from a place that is there, and return with the next one.
+    async def _run_unit_trials(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
+        """Run a unit's conversations alone from the current slot; return holding the slot of the next one.
 
-        Returns the numbers of those that have begun.
+        Returns the numbers of the conversations that began.
         """
         begun: set[int] = set()
         unit, number = progress.unit, 1
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
             if number not in progress.results:
-                await self._allowed(unit, number, self._places)
+                await self._wait_for_budget(unit, number, self._slots)
                 begun.add(number)
-                await self._run_trial(progress, number, self._places, tasks)
-                await self._places.acquire()
+                await self._run_trial(progress, number, self._slots, tasks)
+                await self._slots.acquire()
             number += 1
         return begun
 
     async def _run_trial(
-        self, progress: UnitProgress, number: int, place: anyio.Semaphore, tasks: TaskGroup
+        self, progress: UnitProgress, number: int, slot: anyio.Semaphore, tasks: TaskGroup
     ) -> None:
-        """Run one conversation alone, from a place that is there, and return when the next one may begin.
+        """Run one conversation alone from the current slot, and return when the next one may begin.
 
-        No other agent has a trial meanwhile: two agents may have one real tool.
+        Trials of different agents never overlap, because two agents may share a real tool.
         """
         unit = progress.unit
         try:
-            self._trying.acquire_nowait()
+            self._trial_lock.acquire_nowait()
         except anyio.WouldBlock:
-            self._places.release()  # who goes alone now may come to need it
-            await self._trying.acquire()
-            await self._places.acquire()
+            self._slots.release()  # the conversation on trial may need this slot
+            await self._trial_lock.acquire()
+            await self._slots.acquire()
         try:
             trial = self.trials.begin(unit.agent)
-            tasks.start_soon(self._run_conversation, progress, number, place, trial)
+            tasks.start_soon(self._run_conversation, progress, number, slot, trial)
             in_turn = unit.about.line is not None or not unit.is_parallel(self._settings.parallel)
             await (trial.ended if in_turn else trial.decided).wait()
         finally:
-            self._trying.release()
+            self._trial_lock.release()
 
     def _begin(self, unit: Unit) -> UnitProgress:
-        progress = self._begun[unit.scope] = UnitProgress(
+        progress = self._in_progress[unit.scope] = UnitProgress(
             unit, perf_counter(), results=dict(unit.kept.conversations)
         )
-        to_hold = unit.conversations - len(unit.kept.conversations)
-        self.report(ScenarioStarted(unit.scenario.name, unit.agent, to_hold))
+        to_run = unit.conversations - len(unit.kept.conversations)
+        self.report(ScenarioStarted(unit.scenario.name, unit.agent, to_run))
         return progress
 
-    async def _run_line(self, name: str, tasks: TaskGroup) -> None:
-        """Run the units of an exclusive agent one after another, all in one place."""
-        line, pace = self._lines[name], Pace(self._settings.debounce_s)
-        if not line.free.value:  # one of an earlier line is held again, and may come to need our place
-            self._places.release()
-            await self.stand_in_line(line.free)
-            line.free.release()
-        while line.waiting:
-            await pace.wait()
-            await self._hold_in_turn(self._begin(line.waiting.popleft()), line.free, tasks)
-        del self._lines[name]
-        self._places.release()
+    async def _run_queue(self, name: str, tasks: TaskGroup) -> None:
+        queue, delay = self._queues[name], Pace(self._settings.debounce_s)
+        if not queue.free.value:  # a lost conversation is running again and may need this slot
+            self._slots.release()
+            await self.rejoin_queue(queue.free)
+            queue.free.release()
+        while queue.waiting:
+            await delay.wait()
+            await self._run_one_by_one(self._begin(queue.waiting.popleft()), queue.free, tasks)
+        del self._queues[name]
+        self._slots.release()
 
-    async def stand_in_line(self, line: anyio.Semaphore) -> None:
-        """Have the place in a line, and one among all: those that stand in the line may have left theirs."""
-        async with self._into_line:
+    async def rejoin_queue(self, queue: anyio.Semaphore) -> None:
+        """Acquire the queue's slot and one among all conversations.
+
+        Others in the queue may have released theirs, so both must be available at the same time.
+        """
+        async with self._rejoining:
             while True:
-                await self._places.acquire()
+                await self._slots.acquire()
                 try:
-                    line.acquire_nowait()
+                    queue.acquire_nowait()
                 except anyio.WouldBlock:
-                    self._places.release()  # who is before us may want one
-                    async with line:
+                    self._slots.release()  # a conversation ahead in the queue may need it
+                    async with queue:
                         pass
                 else:
                     return
@@ -318,93 +313,92 @@ class _Runner:
     async def _start_conversations(
         self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
     ) -> None:
-        """Start a unit's conversations from a place that is there, and return with the next one.
+        """Start a unit's conversations from the current slot, and return holding the slot of the next one.
 
         Args:
-            begun: the numbers of those that have begun already: the last of them concludes the unit.
+            begun: numbers of the conversations that have already begun; the last one concludes the unit.
         """
         if progress.is_complete():
-            if begun:  # the last of them concludes the unit, and may find that more are wanted
-                tasks.start_soon(self._run_further, progress, progress.wanted + 1, tasks)
+            if begun:  # the last of them concludes the unit and may find that more are needed
+                tasks.start_soon(self._run_additional, progress, progress.wanted + 1, tasks)
             else:
                 tasks.start_soon(self._conclude_or_go_on, progress, tasks)
             return
         if not progress.unit.is_parallel(self._settings.parallel):
-            tasks.start_soon(self._run_in_turn, progress, tasks)
-            await self._places.acquire()
+            tasks.start_soon(self._run_one_by_one_in_slot, progress, tasks)
+            await self._slots.acquire()
             return
         first = progress.wanted + 1
         for number in [left for left in progress.left if left not in begun]:
-            await self._allowed(progress.unit, number, self._places)
-            tasks.start_soon(self._run_conversation, progress, number, self._places)
-            await self._places.acquire()
-        tasks.start_soon(self._run_further, progress, first, tasks)
+            await self._wait_for_budget(progress.unit, number, self._slots)
+            tasks.start_soon(self._run_conversation, progress, number, self._slots)
+            await self._slots.acquire()
+        tasks.start_soon(self._run_additional, progress, first, tasks)
 
     async def _conclude_or_go_on(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        """Conclude a unit that an earlier run had finished, or run the conversations that it still wants."""
+        """Conclude a unit that an earlier run finished, or run the conversations that are still needed."""
         if not await self._conclude(progress):
-            await self._places.acquire()
+            await self._slots.acquire()
             await self._start_conversations(progress, tasks)
-            self._places.release()
+            self._slots.release()
 
-    async def _run_further(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
-        """Start the conversations from this number on that turn out to be needed."""
+    async def _run_additional(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
+        """Start conversations from this number on, as long as more are needed."""
         while await progress.wants(number):
-            await self._places.acquire()
-            await self._allowed(progress.unit, number, self._places)
-            tasks.start_soon(self._run_conversation, progress, number, self._places)
+            await self._slots.acquire()
+            await self._wait_for_budget(progress.unit, number, self._slots)
+            tasks.start_soon(self._run_conversation, progress, number, self._slots)
             number += 1
 
-    async def _run_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        """Start each conversation of a unit when the one before has been held, all in one place."""
-        await self._hold_in_turn(progress, _one_at_a_time(), tasks)
-        self._places.release()
+    async def _run_one_by_one_in_slot(self, progress: UnitProgress, tasks: TaskGroup) -> None:
+        await self._run_one_by_one(progress, _single_slot(), tasks)
+        self._slots.release()
 
-    async def _hold_in_turn(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
-        """Start each conversation of a unit when the one before has been held; return when all have been."""
+    async def _run_one_by_one(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
+        """Start each conversation of a unit when the previous one has ended; return when all have ended."""
         if progress.is_complete() and await self._conclude(progress):
             return
-        kept, number = frozenset(progress.results), 1
+        finished_earlier, number = frozenset(progress.results), 1
         while await progress.wants(number):
-            if number not in kept:
+            if number not in finished_earlier:
                 await free.acquire()
-                await self._allowed(progress.unit, number, free)
+                await self._wait_for_budget(progress.unit, number, free)
                 if self.trials.are_needed(progress.unit):
                     await self._run_trial(progress, number, free, tasks)
                 else:
                     tasks.start_soon(self._run_conversation, progress, number, free)
             number += 1
-        async with free:  # the last one has been held
+        async with free:  # wait for the last conversation
             pass
 
-    async def _allowed(self, unit: Unit, number: int, place: anyio.Semaphore) -> None:
-        """Wait until the budget, if there is one, can finish a conversation that has its place.
+    async def _wait_for_budget(self, unit: Unit, number: int, slot: anyio.Semaphore) -> None:
+        """Wait until the budget, if there is one, covers this conversation.
 
-        The place is free meanwhile: conversations under way may have left theirs, and want one again.
+        Releases the slot meanwhile: conversations that released theirs may need one again.
         """
         if self._allowance is None or self._allowance.starts(unit, number):
             return
-        self._places.release()
-        if place is self._places:
+        self._slots.release()
+        if slot is self._slots:
             await self._allowance.wait(unit, number)
-            await self._places.acquire()
+            await self._slots.acquire()
         else:
-            place.release()
+            slot.release()
             await self._allowance.wait(unit, number)
-            await self.stand_in_line(place)
+            await self.rejoin_queue(slot)
 
     async def _run_conversation(
-        self, progress: UnitProgress, number: int, place: anyio.Semaphore, trial: Trial | None = None
+        self, progress: UnitProgress, number: int, slot: anyio.Semaphore, trial: Trial | None = None
     ) -> None:
-        """One conversation from the place that it has, and after the last one the verdict on its unit."""
+        """Run one conversation from its slot; decide the unit after the last one."""
         unit = progress.unit
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
-        ongoing = _Ongoing(unit, number, place, self._places, self)
+        ongoing = _RunningConversation(unit, number, slot, self._slots, self)
         try:
             finished = await self._holder.hold(unit, number, ongoing)
         finally:
             ongoing.leave()
-        progress.results[number] = self._kept(unit, finished)
+        progress.results[number] = self._retained(unit, finished)
         if finished.held_again:
             progress.held_again[number] = finished.held_again
         self._report_finished(unit, number, finished)
@@ -428,28 +422,28 @@ class _Runner:
                 case=unit.scenario.case,
                 thresholds=unit.thresholds,
                 failed=conversation_failed(finished.result),
-                used=self._used(unit),
+                used=self._usage(unit),
             )
         )
 
     def report_held(self, unit: Unit, number: int) -> None:
-        """Report that a conversation has been held."""
-        self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._used(unit)))
+        """Report that a conversation has ended; its judges may still be running."""
+        self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._usage(unit)))
 
-    def _used(self, unit: Unit) -> ModelUsage:
-        """What the unit has used of models so far, in all roles."""
+    def _usage(self, unit: Unit) -> ModelUsage:
+        """Return the unit's model usage so far, over all roles."""
         return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
-    def _kept(self, unit: Unit, finished: Finished) -> ConversationResult:
-        """What is kept of a reported conversation until its scenario ends."""
-        # A case's scores are shown with its messages.
+    def _retained(self, unit: Unit, finished: Finished) -> ConversationResult:
+        """Return the part of a reported conversation that is needed until its scenario ends."""
+        # The console shows a case's scores together with its messages.
         if self._settings.keep_conversations or unit.scenario.case is not None:
             return finished.result
-        by_worker = finished.json is not None  # who has slimmed it
+        by_worker = finished.json is not None  # workers slim results themselves
         return self._sharing.shared(finished.result if by_worker else slimmed(finished.result))
 
     async def _conclude(self, progress: UnitProgress) -> bool:
-        """Decide a unit and report it; return False if it wants more conversations first."""
+        """Decide a unit and report it. Return False if it needs more conversations first."""
         connected = [each for each in self._unreached if not unreached_servers(each.unit, self._reached)]
         self._unreached = [each for each in self._unreached if each not in connected]
         for each in connected:
@@ -461,7 +455,7 @@ class _Runner:
         return await self._decide(progress)
 
     async def _decide(self, progress: UnitProgress) -> bool:
-        """Decide a unit whose conversations have finished; return False if it wants more of them first."""
+        """Decide a unit whose conversations have finished. Return False if it needs more of them first."""
         unit = progress.unit
         missing = unreached_servers(unit, self._reached)
         unknown = never_connected(unit, missing) if missing else None
@@ -477,11 +471,11 @@ class _Runner:
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope
-        del self._begun[scope]
+        del self._in_progress[scope]
         self._holder.end(progress.unit)
         self.report(ScenarioFinished(result))
-        kept = self._settings.keep_conversations
-        self._results[scope] = result if kept else replace(result, conversations=())
+        keeps_conversations = self._settings.keep_conversations
+        self._results[scope] = result if keeps_conversations else replace(result, conversations=())
 
     def _stop_after_failure(self, unit: Unit) -> None:
         failed = self._results[unit.scope].verdict.status is Status.FAILED
@@ -489,80 +483,87 @@ class _Runner:
             self._stop("stopped by --fail-fast", Status.SKIPPED)
 
 
-@dataclass(frozen=True, slots=True)
-class Concluded:
-    """What came of all units: their results by scope, and the root causes that a model joined."""
-
-    results: Mapping[str, ScenarioResult]
-    joined: JoinedCauses = NOT_JOINED
-
-
-RunUnits = Callable[[], Awaitable[Concluded]]
-"""Runs all units of the plan: converses, evaluates, decides and reports."""
-
-
-class Engine(Protocol):
-    """Runs the units of a plan."""
-
-    @property
-    def has_workers(self) -> bool:
-        """Whether conversations are held in other processes than the run's own."""
-        ...
-
-    @property
-    def opens(self) -> str:
-        """What is waited for until the run can begin: "agents and models to be opened"."""
-        ...
-
-    def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
-        """Open everything that the units need, and close it after the run. Raises UsageError."""
-        ...
-
-
-class InProcess:
-    """Runs all units in this process."""
-
-    has_workers = False
-    opens = "agents and models to be opened"
-
-    @asynccontextmanager
-    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
-        """Open models and recordings."""
-        prepared = session.prepared
-        async with AsyncExitStack() as stack:
-            recordings = open_recordings(session)
-            check_recordings(recordings, prepared.plan)
-            gates = local_gates(session)
-            models, ledger = await open_models(session, recordings, stack, gates)
-            source = await origin.make(models, stack)
-            allowance = allowance_of(session, gates.budget, ledger, recordings)
-            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
-            holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
-            yield in_order(session, holder, connections, origin)
-
-
-def in_order(
-    session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
-) -> RunUnits:
-    """Runs the units that are left in their order, wherever their conversations are held.
+class _RunningConversation:
+    """One conversation that is running.
 
     Args:
-        origin: where conversations come from; None: they are held now, with no mock servers.
+        slot: the semaphore that it acquired: the one of all conversations, or the one of its queue.
+        slots: the semaphore of all conversations.
     """
-    trials = Trials(live=origin is None or origin.held is None)
-    reached = origin.is_reached if origin else _anyone
 
-    async def run() -> Concluded:
-        plan, settings, stop = session.prepared.plan, session.settings, session.stop
-        results = await run_units(
-            plan.left, holder, settings, connections, session.emit, stop, trials, reached
-        )
-        kept = [unit.kept.result for unit in plan.units if unit.kept.result]
-        return Concluded(results, await joined_causes([*kept, *results.values()], session, connections))
+    def __init__(
+        self, unit: Unit, number: int, slot: anyio.Semaphore, slots: anyio.Semaphore, scheduler: _Scheduler
+    ) -> None:
+        self._unit = unit
+        self._number = number
+        self._slot = slot
+        self._slots = slots
+        self._scheduler = scheduler
+        self._has_slot = True
+        self._has_shared_slot = False
+        """True if it occupies a slot of all conversations in addition to the one of its queue."""
+        self._has_reported_end = False
 
-    return run
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        unit = self._unit
+        if handed_over:
+            self._scheduler.trials.hand_over(unit.agent)
+        self._scheduler.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))
+
+    def on_held(self) -> None:
+        self.leave()
+        if not self._has_reported_end:  # a lost conversation is run twice but counts once
+            self._has_reported_end = True
+            self._scheduler.report_held(self._unit, self._number)
+
+    def leave(self) -> None:
+        """Release the slot for others, unless that has happened already."""
+        if self._has_slot:
+            self._has_slot = False
+            self._slot.release()
+        if self._has_shared_slot:
+            self._has_shared_slot = False
+            self._slots.release()
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncIterator[None]:
+        self._slots.release()
+        try:
+            yield
+        finally:
+            await self._slots.acquire()
+
+    async def again(self) -> None:
+        if self._has_slot:
+            return
+        if self._slot is self._slots:
+            await self._slots.acquire()
+        else:
+            await self._scheduler.rejoin_queue(self._slot)
+            self._has_shared_slot = True
+        self._has_slot = True
 
 
-def _anyone(agent: str, key: str) -> bool:
-    del agent, key
-    return True
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """Units of an exclusive agent, which run one conversation at a time in one slot."""
+
+    waiting: deque[Unit]
+    free: anyio.Semaphore
+
+
+def _single_slot() -> anyio.Semaphore:
+    return anyio.Semaphore(1)
+
+
+class Pace:
+    """Delays each unit so that it begins at least `debounce_s` after the previous one."""
+
+    def __init__(self, debounce_s: float) -> None:
+        self._debounce_s = debounce_s
+        self._next_start = 0.0
+
+    async def wait(self) -> None:
+        if self._debounce_s:
+            await anyio.sleep_until(self._next_start)
+            self._next_start = anyio.current_time() + self._debounce_s

@@ -1,7 +1,7 @@
-"""Whether a scenario, and all that shapes its conversations and its verdict, is what it was in another run.
+"""Fingerprints that show whether a scenario, or anything that affects its result, changed between two runs.
 
-A fingerprint is made of the scenario's file, the user's modules, and the part of the configuration that
-matters, without its secrets. It knows nothing of where reports go or how many conversations are held at once.
+A fingerprint covers the scenario's file, the user's modules and the relevant configuration without its
+secrets. It ignores settings such as reports and concurrency.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from agentest.version import __version__
 _CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")
 _OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided")}
 _OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
-_OF_A_FILE = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
-"""The name of a module of one file (`importing.module_name`), which says where the file is."""
+_FILE_MODULE_NAME = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
+"""The generated module name of a file (`importing.module_name`), which depends on the file's path."""
 
 
 def with_fingerprints(prepared: Prepared) -> Prepared:
-    """The run with a fingerprint of each unit."""
+    """Return the run with a fingerprint for each unit."""
     files = _Files(prepared)
     redact = prepared.loaded.redact
-    common = _common(prepared, files)
-    # An agent's settings are long, and the same for all of its units.
+    common = _shared_digest(prepared, files)
+    # An agent's settings are long and the same for all of its units.
     agents = {name: redact(canonical(agent)) for name, agent in prepared.plan.agents.items()}
 
     def marked(unit: Unit) -> Unit:
-        own = redact(canonical(_of_unit(unit, prepared)))
+        own = redact(canonical(_unit_values(unit, prepared)))
         parts = (common, own, agents[unit.agent], files.digest(files.of(unit)))
         return replace(unit, fingerprint=_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 
@@ -53,18 +53,18 @@ class _Files:
         scenarios = {Path(unit.scenario.file).resolve() for unit in prepared.plan.units}
         config = prepared.loaded.path.resolve()
         modules = {file.resolve() for file in prepared.files | imported_files()}
-        # A file of scenarios that nothing was chosen of has a name like the others'.
+        # A scenario file from which nothing was selected is still a scenario file by name.
         self.modules = {
             file for file in modules if file != config and file not in scenarios and not _is_scenarios(file)
         }
 
     def of(self, unit: Unit) -> set[Path]:
-        """The file of a unit; of a case of an evaluation set, what stands beside it, too."""
+        """Return the file of a unit; for a case of an evaluation set, also its `test_config.json`."""
         file = Path(unit.scenario.file)
         return {file, file.with_name("test_config.json")} if unit.scenario.case else {file}
 
     def digest(self, files: Iterable[Path]) -> str:
-        """One text for the contents of files, wherever the project is."""
+        """Return one text for the contents of files, independent of the project's location."""
         return "\n".join(sorted(map(self._digest, files)))
 
     def _digest(self, file: Path) -> str:
@@ -81,14 +81,14 @@ def _is_scenarios(file: Path) -> bool:
     return file.name.endswith(".sim.py")
 
 
-def _common(prepared: Prepared, files: _Files) -> str:
-    """What is the same for all units."""
+def _shared_digest(prepared: Prepared, files: _Files) -> str:
+    """Return the part that is the same for all units."""
     config = prepared.loaded.config
     settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | _roles(config))
     agents = canonical(dict(prepared.plan.agents))
     specs = (prepared.user, prepared.judge, *([prepared.confirm] if prepared.confirm else []))
     models = [spec and [getattr(spec, name) for name in _OF_MODELS] for spec in specs]
-    # What a configuration in Python defines itself is in no other file.
+    # The code that a Python configuration defines itself is in no other file.
     own_code = prepared.loaded.path.suffix == ".py" and CODE in settings + agents
     code = {*files.modules, *({prepared.loaded.path} if own_code else ())}
     text = "\n".join([__version__, settings, canonical(models), canonical(prepared.model_names)])
@@ -102,7 +102,7 @@ def _roles(config: Config) -> dict[str, object]:
 
 
 def _named_files(prepared: Prepared) -> set[Path]:
-    """Files that the settings of agents name: what servers beside them promise, what the agent is told."""
+    """Return the files that agents' settings name, such as tool lists and instructions."""
     found = set()
     for agent in prepared.plan.agents.values():
         for held in (agent, *(value for _, value in agent if hasattr(value, "__dict__"))):
@@ -111,7 +111,7 @@ def _named_files(prepared: Prepared) -> set[Path]:
     return found
 
 
-def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
+def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
     scenario = unit.scenario
     unmocked = wished_unmocked_tools(prepared.loaded.config, prepared.request.options)
     judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
@@ -120,5 +120,4 @@ def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
 
 
 def _hash(content: bytes) -> str:
-    """The same wherever the project is."""
-    return hashlib.sha256(_OF_A_FILE.sub(rb"\1", content)).hexdigest()[:32]
+    return hashlib.sha256(_FILE_MODULE_NAME.sub(rb"\1", content)).hexdigest()[:32]

@@ -1,4 +1,7 @@
-"""The models that files wish for in place of the configured ones: which are asked, and why others are not."""
+"""The models that scenario files request instead of the configured ones, and the accuracy of judges.
+
+`named_models` decides which requested models are used. `known_calibrations` reads how accurate a judge is.
+"""
 
 from __future__ import annotations
 
@@ -31,30 +34,30 @@ _NOBODY = {
     "user": "no model is configured for the user, who follows rules",
 }
 _SHOWN = 3
-"""How many places a note names."""
+"""Number of places that a note names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The configured models, and what else a wish is judged by."""
+    """The configured models, and what decides whether a requested model can be used."""
 
     config: Config
     environ: Mapping[str, str]
     user: ModelSpec | None
     judge: ModelSpec | None
     override: str | None = None
-    """The model of `--model` or `AGENTEST_MODEL`."""
+    """The model from `--model` or `AGENTEST_MODEL`."""
     recorded: Collection[str] = ()
-    """The named models of which answers are recorded, where recorded answers count."""
+    """The named models with recorded responses, if recordings are in use."""
     replay: bool = False
-    """Whether nobody is asked but the recording."""
+    """True if only recorded responses are used."""
 
     def of(self, wish: ModelWish) -> ModelSpec | None:
-        """The model of the wish's role."""
+        """Return the configured model of the role."""
         return self.user if wish.role == "user" else self.judge
 
     def resolved(self, wish: ModelWish, name: str) -> ModelSpec:
-        """A model that is not the configured one. Raises MissingAccess, ConfigError."""
+        """Resolve a model other than the configured one. Raises MissingAccess, ConfigError."""
         settings = self.config.user if wish.role == "user" else self.config.judge
         if self.replay and name not in self.recorded:
             raise MissingAccess(f"nothing is recorded of {name}", "a recording of its answers")
@@ -65,7 +68,7 @@ class Configured:
         except MissingAccess as missing:
             if name not in self.recorded:
                 raise
-            # The configured model's answers would take the place of the recorded ones.
+            # Otherwise the configured model's responses would replace the recorded ones.
             raise ConfigError(
                 f"answers of {name} are recorded, and asking for more needs {missing.what}; "
                 "set it, or replay what there is with --replay"
@@ -75,35 +78,35 @@ class Configured:
 def named_models(
     wishes: Sequence[ModelWish], configured: Configured
 ) -> tuple[dict[ModelWish, ModelSpec], tuple[str, ...]]:
-    """The wishes that are met, and what the user should know: who is asked in place of whom, and why.
+    """Return the requests that can be met, and notes about the others and why.
 
-    For every other one the configured model of the role answers. In a run without any model nobody is asked,
-    whatever keys the environment holds. Raises ConfigError, with file and key, for what cannot be a model.
+    For the others, the configured model of the role is used. A run without any model calls none, regardless
+    of API keys in the environment. Raises ConfigError with file and key for names that cannot be models.
     """
     if not (configured.user or configured.judge):
-        return {}, tuple(_about_offline(wishes))
+        return {}, tuple(_offline_notes(wishes))
     specs: dict[ModelWish, ModelSpec] = {}
     problems: dict[tuple[str, str | None, str], list[ModelWish]] = {}
     for wish in wishes:
-        spec, problem = _met(wish, configured)
+        spec, problem = _resolve(wish, configured)
         if spec and spec != configured.of(wish):
             specs[wish] = spec
         if problem:
             problems.setdefault((wish.role, wish.model, problem), []).append(wish)
-    notes = [_about(missed, problem, configured) for (*_, problem), missed in problems.items()]
-    return specs, (*notes, *_about_not_sent(wishes))
+    notes = [_unmet_note(missed, problem, configured) for (*_, problem), missed in problems.items()]
+    return specs, (*notes, *_ignored_setting_notes(wishes))
 
 
-def _met(wish: ModelWish, configured: Configured) -> tuple[ModelSpec | None, str]:
-    """Who is asked, None where nobody can be, and why it is not the model that is named."""
+def _resolve(wish: ModelWish, configured: Configured) -> tuple[ModelSpec | None, str]:
+    """Return the model to use (None if there is none), and why it is not the requested one."""
     own = configured.of(wish)
     if wish.model is None:
         return own and sampled(own, wish.sampling), ""
-    spec, problem = _named(wish, wish.model, configured)
+    spec, problem = _resolve_name(wish, wish.model, configured)
     return spec and sampled(spec, wish.sampling), problem
 
 
-def _named(wish: ModelWish, written: str, configured: Configured) -> tuple[ModelSpec | None, str]:
+def _resolve_name(wish: ModelWish, written: str, configured: Configured) -> tuple[ModelSpec | None, str]:
     own = configured.of(wish)
     if own and written == own.name:
         return own, ""
@@ -121,29 +124,29 @@ def _named(wish: ModelWish, written: str, configured: Configured) -> tuple[Model
         raise ConfigError(f"{wish.place}: {error}") from None
 
 
-def _about(missed: Sequence[ModelWish], problem: str, configured: Configured) -> str:
-    """Who is not asked and why, and who is in their place."""
+def _unmet_note(missed: Sequence[ModelWish], problem: str, configured: Configured) -> str:
+    """Describe which models are not used, why, and which model replaces them."""
     wish = missed[0]
     own = configured.of(wish)
     instead = f"the configured model {own.name} is asked in its place" if own else _NOBODY[wish.role]
-    return f"{_named_by(missed)}, which {problem}: {instead}"
+    return f"{_request_places(missed)}, which {problem}: {instead}"
 
 
-def _about_offline(wishes: Sequence[ModelWish]) -> Iterator[str]:
-    """That nobody is asked, and how the model that is named could be."""
+def _offline_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
+    """Note that no model is called, and how to enable the requested one."""
     by_model: dict[tuple[str, str], list[ModelWish]] = {}
     for wish in wishes:
         if wish.model:
             by_model.setdefault((wish.role, wish.model), []).append(wish)
     for (_, model), named in by_model.items():
         yield (
-            f"{_named_by(named)}, but no model is configured and none is asked: "
+            f"{_request_places(named)}, but no model is configured and none is asked: "
             f"set AGENTEST_MODEL={_suggested(model)}, or `model` in the configuration"
         )
 
 
-def _about_not_sent(wishes: Sequence[ModelWish]) -> Iterator[str]:
-    """What of a model's configuration has no effect here."""
+def _ignored_setting_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
+    """Note the settings of a model that have no effect."""
     for wish in wishes:
         if wish.not_sent:
             keys = ", ".join(f"`{key}`" for key in wish.not_sent)
@@ -151,8 +154,8 @@ def _about_not_sent(wishes: Sequence[ModelWish]) -> Iterator[str]:
             yield f"{wish.place}: {keys} of the model's configuration is not sent to it; what is: {sent}"
 
 
-def _named_by(wishes: Sequence[ModelWish]) -> str:
-    """Where a model is named, and as what."""
+def _request_places(wishes: Sequence[ModelWish]) -> str:
+    """Return where a model is requested, and for which purpose."""
     by_file: dict[str, list[str]] = {}
     for wish in wishes[:_SHOWN]:
         by_file.setdefault(wish.file, []).append(wish.key)
@@ -177,7 +180,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """A line of the file: how right a model was about a metric, and by which prompts it was asked."""
+    """A line of the calibration file: a model's accuracy for a metric, and the prompts it applies to."""
 
     metric: str
     prompts: str
@@ -185,14 +188,14 @@ class Calibrated:
 
 
 def calibration_file(configuration: Path) -> Path:
-    """Where calibrations are kept for a configuration, a file or a folder."""
+    """Return the calibration file of a configuration, which is a file or a folder."""
     return (configuration if configuration.is_dir() else configuration.parent) / FILE
 
 
 def known_calibrations(
     path: Path, model: str, metrics: Iterable[str], batch: Batch
 ) -> tuple[dict[str, JudgeCalibration], tuple[str, ...]]:
-    """Metric → how right this model has been, asked as it is asked today; and what the user should know."""
+    """Return metric → accuracy of this model with today's prompts, and notes for the user."""
     if not path.exists():
         return {}, ()
     try:
@@ -217,7 +220,7 @@ def _others(metrics: Sequence[str]) -> Iterable[str]:
 
 
 def read_calibrations(path: Path) -> list[Calibrated]:
-    """The lines of the file. Raises ValueError where it is not what Agentest writes."""
+    """Read the lines of the file. Raises ValueError if Agentest did not write it."""
     try:
         document = json_value(user_text(path))
     except OSError as error:
@@ -227,13 +230,13 @@ def read_calibrations(path: Path) -> list[Calibrated]:
     if not isinstance(document, dict) or document.get("version") != _VERSION:
         raise ValueError(f"it is not of version {_VERSION} of this file")
     try:
-        return [_line(data) for data in document.get("calibrations", ())]
+        return [_parsed_line(data) for data in document.get("calibrations", ())]
     except (ValidationError, TypeError, KeyError, AttributeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ValueError(f"it holds what agentest calibrate does not write ({what:.100})") from None
 
 
-def _line(data: Mapping[str, Any]) -> Calibrated:
+def _parsed_line(data: Mapping[str, Any]) -> Calibrated:
     own = {key: value for key, value in data.items() if key not in ("metric", "prompts")}
     calibration = _ADAPTER.validate_python(own)
     if not (isinstance(data["metric"], str) and isinstance(data["prompts"], str)):
@@ -243,7 +246,7 @@ def _line(data: Mapping[str, Any]) -> Calibrated:
 
 
 def _check_ranges(calibration: JudgeCalibration) -> None:
-    """Raise TypeError for what is no such figure. NaN is none either: every comparison with it is false."""
+    """Raise TypeError for a figure out of range. NaN fails too, because every comparison with it is false."""
     kappas = (calibration.kappa, calibration.low, calibration.high)
     if not calibration.n > 0:
         raise TypeError(f"n is {calibration.n}")
@@ -259,18 +262,18 @@ _ADAPTER = TypeAdapter(JudgeCalibration)
 
 
 def write_calibrations(path: Path, lines: Iterable[Calibrated]) -> None:
-    """Put lines into the file; those of other models and metrics stay. Raises OSError, ValueError."""
-    kept = {(each.calibration.model, each.metric): each for each in _there(path)}
+    """Write lines to the file and retain those of other models and metrics. Raises OSError, ValueError."""
+    kept = {(each.calibration.model, each.metric): each for each in _existing_lines(path)}
     kept |= {(each.calibration.model, each.metric): each for each in lines}
-    document = {"version": _VERSION, "calibrations": [_json(kept[key]) for key in sorted(kept)]}
+    document = {"version": _VERSION, "calibrations": [_line_json(kept[key]) for key in sorted(kept)]}
     write_atomically(path, json_document(document).encode())
 
 
-def _there(path: Path) -> list[Calibrated]:
+def _existing_lines(path: Path) -> list[Calibrated]:
     return read_calibrations(path) if path.exists() else []
 
 
-def _json(line: Calibrated) -> dict[str, Any]:
+def _line_json(line: Calibrated) -> dict[str, Any]:
     known = _ADAPTER.dump_python(line.calibration)
     rounded = {k: round(v, _DIGITS) if isinstance(v, float) else v for k, v in known.items()}
     return {"model": rounded.pop("model"), "metric": line.metric, "prompts": line.prompts, **rounded}

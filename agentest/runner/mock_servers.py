@@ -1,4 +1,8 @@
-"""The servers that stand beside the agents of a plan: opened, and what they found out at the end."""
+"""The mock servers and span receivers of a plan's agents: open them, check them, record real tools.
+
+`open_servers` opens them for a run. `look_at_real_tools` compares tool lists with the real servers, and
+`serving` with `Recorder` records calls to the real tools.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +56,10 @@ async def open_servers(
     on_note: Callable[[str], None],
     keep_span: Callable[[bytes], object] | None = None,
 ) -> Registry:
-    """Open the servers of all agents of the plan; the stack closes them. Raises ConfigError.
+    """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError.
 
-    `keep_span` receives the spans of agents, each a line of JSON.
+    Args:
+        keep_span: receives the agents' spans, each a line of JSON.
     """
     plan = prepared.plan
     registry = Registry(tuple(_groups(plan)), on_note)
@@ -66,7 +71,7 @@ async def open_servers(
         opening = Opening(
             registry=registry,
             group=group,
-            tools=_tools_of(plan, group.agents),
+            tools=_mocked_tools(plan, group.agents),
             only_way=_is_only_way(agents),
             passthrough=wished_unmocked_tools(config, options) == "passthrough",
             root=prepared.request.root,
@@ -74,18 +79,18 @@ async def open_servers(
             stack=stack,
             on_note=on_note,
             redact=prepared.loaded.redact,
-            spoken=_spoken_of(plan, group.agents),
+            spoken=_tools_in_trajectories(plan, group.agents),
             mocked_in=_places_of_mocks(plan, group.agents),
             keep_span=keep_span,
             left_out=plan.left_out,
         )
-        group.addresses = await _opened(agents[0], opening)
+        group.addresses = await _open(agents[0], opening)
         _check_mocks_are_served(opening, agents)
     return registry
 
 
 def _check_mocks_are_served(opening: Opening, agents: Sequence[AgentConfig]) -> None:
-    """Raise ConfigError where a mock is of a tool that no mock server has: the real tool would run."""
+    """Raise ConfigError if no mock server has a mocked tool, so that the real tool would run."""
     group = opening.group
     if not agents[0].mock_servers or any(_may_have_others(agent) for agent in agents):
         return
@@ -109,18 +114,18 @@ def _check_mocks_are_served(opening: Opening, agents: Sequence[AgentConfig]) -> 
 
 
 def _may_have_others(agent: AgentConfig) -> bool:
-    """Whether mocks may be of tools that the agent hands over, or that its protocol would report."""
+    """Return True if mocks may be for tools that the agent hands over or that its protocol reports."""
     return sight_of(agent) is Sight.RETURNED
 
 
 def _is_only_way(agents: Sequence[AgentConfig]) -> bool:
-    """Whether mocks reach the tools of agents with the same servers by one of these alone."""
+    """Return True if mocks reach the tools of these agents only through one of these servers."""
     handed_to_us = all(sight_of(agent) is Sight.RETURNED for agent in agents)
     return not handed_to_us and len(agents[0].mock_servers) == 1
 
 
-async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
-    """Open what an agent has; a server's module is imported only where there is one."""
+async def _open(agent: AgentConfig, opening: Opening) -> Addresses:
+    """Open an agent's servers. Imports a server's module only if it is needed."""
     mcp = rest = otlp = None
     if agent.mcp_mock:
         from agentest.mock_servers.mcp.server import open_mcp_server
@@ -138,7 +143,7 @@ async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
 
 
 def told_addresses(server: Server, addresses: Addresses) -> Server:
-    """An agent's server that is started with the addresses, in its command and its environment."""
+    """Return an agent's server with the addresses filled into its command and environment."""
     values = addresses.by_placeholder
 
     def told(text: str) -> str:
@@ -153,18 +158,18 @@ def told_addresses(server: Server, addresses: Addresses) -> Server:
 
 
 def _with_adk_plugin(path: str | None) -> str:
-    """The folders in which Python looks for modules, and last that of the plugin for google-adk."""
+    """Return the module search path, with the folder of the plugin for google-adk last."""
     return os.pathsep.join([*([path] if path else []), str(FOLDER)])
 
 
 def untold_address(name: str, agent: AgentConfig) -> str | None:
-    """The addresses that are new in every run, in words; None: all servers of ours have fixed ports."""
+    """Name the addresses that change in every run. None if all servers have fixed ports."""
     free = [f"`{key}`" for key, server in agent.beside.items() if server.port is None]
     return f"the address of {' and '.join(free)} of agent {name!r}, at a free port" if free else None
 
 
 def _groups(plan: Plan) -> Iterator[Group]:
-    """The agents that have servers; those that are told the same addresses share them."""
+    """Group the agents that have servers: agents that receive the same addresses share them."""
     known: list[tuple[object, list[str]]] = []
     for name, agent in plan.agents.items():
         if not agent.beside:
@@ -183,7 +188,7 @@ def _groups(plan: Plan) -> Iterator[Group]:
 
 
 def _check_own_servers(plan: Plan, registry: Registry) -> None:
-    """Raise ConfigError where one server of agents would have to be told different addresses."""
+    """Raise ConfigError if one agent server would need different addresses."""
     owners: list[str] = []
     for name, agent in plan.agents.items():
         first = next((other for other in owners if plan.agents[other].server == agent.server), None)
@@ -198,7 +203,7 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
 
 
 def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:
-    """Raise ConfigError where servers that differ have one port."""
+    """Raise ConfigError if different servers have the same port."""
     taken: dict[int, str] = {}
     for group in groups:
         for key, server in plan.agents[group.agents[0]].beside.items():
@@ -212,8 +217,8 @@ def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:
                 taken[server.port] = place
 
 
-def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
-    """The mocks of all scenarios that are held with these agents; of each the one that says most."""
+def _mocked_tools(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
+    """Return the mocks of all scenarios with these agents, the most detailed one of each tool."""
     tools: dict[str, ToolSpec] = {}
     for unit in plan.units:
         if unit.agent in agents:
@@ -223,8 +228,8 @@ def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
     return tuple(tools.values())
 
 
-def _spoken_of(plan: Plan, agents: Sequence[str]) -> frozenset[str]:
-    """The tools that the trajectories of these agents' scenarios name."""
+def _tools_in_trajectories(plan: Plan, agents: Sequence[str]) -> frozenset[str]:
+    """Return the tools that trajectories of these agents' scenarios name."""
     units = [unit for unit in plan.units if unit.agent in agents]
     return frozenset(name for unit in units for name in unit.scenario.named_tools)
 
@@ -243,7 +248,7 @@ def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
 def warnings_of_unclaimed(
     plan: Plan, refused: Mapping[Unclaimed, int], redact: Callable[[str], str]
 ) -> tuple[RunWarning, ...]:
-    """A warning for each kind of call that was refused, as it belonged to no conversation."""
+    """Return a warning for each kind of call that was refused because it belonged to no conversation."""
     warnings = (_warning(plan, one, number) for one, number in refused.items())
     return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)
 
@@ -267,48 +272,48 @@ _KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealTools:
-    """What one real server has, beside what its file says."""
+    """The tools of a real server, compared with its file."""
 
     server: str
-    """For people."""
+    """For display."""
     file: str
     number: int
-    """How many tools it has now."""
+    """Number of tools that it has now."""
     changes: tuple[str, ...] | None
-    """Each difference, in words that go on after "the real server's"; None: there was no file yet."""
+    """Each difference, as a phrase that follows "the real server's"; None: there was no file yet."""
 
 
 async def look_at_real_tools(
     loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
 ) -> list[RealTools]:
-    """Ask each real server for its tools. Raises UsageError.
+    """Request the tools of each real server. Raises UsageError.
 
     Args:
-        agent: ask that of this agent alone.
-        write: whether the files are brought up to date.
+        agent: contact the servers of this agent only.
+        write: update the files.
     """
     _, agents = agents_under_test(loaded.config, agent)
     try:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(open_client(AddressGuard()))
-            found = _to_look_at(agents, agent)
-            return [await _looked_at(*one, root, client, stack, write=write) for one in found]
+            found = _servers_to_compare(agents, agent)
+            return [await _compare(*one, root, client, stack, write=write) for one in found]
     except ConfigError as error:
         raise ConfigError(loaded.redact(str(error))) from None
 
 
-def _to_look_at(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
-    """The settings of each server, once, with the name of an agent. Raises ConfigError."""
+def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
+    """Return the settings of each server once, with the name of an agent. Raises ConfigError."""
     chosen = {wanted: agents[wanted]} if wanted else agents
     if not any(agent.mcp_mock and agent.mcp_mock.upstream for agent in chosen.values()):
         who = f"agent {wanted!r}" if wanted else "no agent"
         raise ConfigError(
             f"{who} has {'no' if wanted else 'a'} real MCP server in its settings: write {_KEYS}"
         )
-    return list(_each_once(chosen))
+    return list(_distinct_servers(chosen))
 
 
-def _each_once(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock]]:
+def _distinct_servers(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock]]:
     seen: list[McpMock] = []
     for name, agent in agents.items():
         settings = agent.mcp_mock
@@ -322,7 +327,7 @@ def _each_once(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock
         yield name, settings
 
 
-async def _looked_at(
+async def _compare(
     agent: str, settings: McpMock, root: Path, client: Client, stack: AsyncExitStack, *, write: bool
 ) -> RealTools:
     def place(key: str) -> str:
@@ -345,8 +350,8 @@ async def _looked_at(
 
 
 _NAME = "recorded conversation"
-_HANDS_ALL_OVER = ("chat_completions", "asgi", "anthropic_messages")
-"""Types whose agents call no tool themselves."""
+_TYPES_WITHOUT_OWN_TOOLS = ("chat_completions", "asgi", "anthropic_messages")
+"""Agent types that run no tool themselves."""
 _MOST_TURNS = 1000
 _OTHER_WAYS = (
     "have it send its traces here (traces: true); or name the agent object itself, where it is one of a "
@@ -359,28 +364,28 @@ _UPSTREAM = {
 
 
 class Recorder:
-    """Keeps the calls of every conversation, also of one that is broken off."""
+    """Records the calls of every conversation, even if it is aborted."""
 
     def __init__(self) -> None:
         self._held: dict[str, MockResolver] = {}
 
     def on_mocks(self, conversation_id: str, mocks: MockResolver) -> None:
-        """A conversation begins (`run.sources.OnMocks`)."""
+        """Register a conversation that begins (`sources.OnMocks`)."""
         self._held[conversation_id] = mocks
 
     @property
     def conversations(self) -> list[tuple[ToolCall, ...]]:
-        """The calls so far of each conversation, in the order in which they began."""
+        """The calls so far of each conversation, in the order in which the conversations began."""
         return [mocks.calls for mocks in self._held.values()]
 
     @property
     def statuses(self) -> list[tuple[int | None, ...]]:
-        """Of each call of the `conversations` the status of HTTP with which the real tool answered."""
+        """For each call of `conversations`, the HTTP status of the real tool's answer."""
         return [mocks.statuses for mocks in self._held.values()]
 
 
 def refused(registry: Registry | None) -> Iterator[str]:
-    """What to say of calls that belonged to no conversation: they are not among the recorded."""
+    """Warn about calls that were not recorded because they belonged to no conversation."""
     for one, number in registry.unclaimed.items() if registry else ():
         yield f"left out {count(number, 'call')} of {one.tool!r}, which nobody answered: {one.why}"
 
@@ -389,7 +394,7 @@ def refused(registry: Registry | None) -> Iterator[str]:
 async def serving(
     prepared: Prepared, recorder: Recorder, stack: AsyncExitStack, on_note: Callable[[str], None]
 ) -> AsyncIterator[Addresses]:
-    """Let the servers beside the agent pass calls on to the real tools. All calls are of one conversation.
+    """Let the agent's mock servers forward calls to the real tools. All calls belong to one conversation.
 
     Raises ConfigError.
     """
@@ -417,7 +422,7 @@ async def serving(
 
 
 def with_real_tools(prepared: Prepared) -> Prepared:
-    """The same run without mocks: the real tools answer. Raises ConfigError where none could be recorded."""
+    """Return the run without mocks, so that real tools answer. Raises ConfigError if none can be recorded."""
     plan = prepared.plan
     left_out = plan.left_out
     if left_out is not None:
@@ -448,9 +453,9 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def check_recordable(name: str, agent: AgentConfig) -> None:
-    """Raise ConfigError where no real tool of an agent could be seen to answer."""
+    """Raise ConfigError if no real tool of the agent can be observed."""
     for key, server in (("mcp_mock", agent.mcp_mock), ("rest_mock", agent.rest_mock)):
-        if server and not server.upstream and not (server is agent.mcp_mock and _asked_by_a_plugin(agent)):
+        if server and not server.upstream and not (server is agent.mcp_mock and _has_plugin_tools(agent)):
             raise ConfigError(
                 f"{key}.upstream of agent {name!r} is missing, so there is no real tool that could answer: "
                 f"write there {_UPSTREAM[key]}"
@@ -464,7 +469,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
             "{{mcp_url}}, rest_mock.upstream and {{rest_url}}). Else "
             f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"
         )
-    if agent.type in _HANDS_ALL_OVER:
+    if agent.type in _TYPES_WITHOUT_OWN_TOOLS:
         raise ConfigError(
             f"agent {name!r} (type: {agent.type}) hands its tool calls to Agentest, which has no real tools "
             "to call: there is nothing to record. Write the mocks yourself (`tools` of a scenario); or, "
@@ -472,13 +477,13 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
         )
 
 
-def _asked_by_a_plugin(agent: AgentConfig) -> bool:
-    """Whether the real tools are the agent's own, which a plugin in its server lets run."""
+def _has_plugin_tools(agent: AgentConfig) -> bool:
+    """Return True if the agent owns its real tools and a plugin in its server lets them run."""
     return agent.type == "adk"
 
 
 def ways_to_mocks(agent: AgentConfig) -> list[str]:
-    """How mocks could reach the tools of an agent, each in words; []: they do."""
+    """Describe how mocks could reach the agent's tools; []: they already do."""
     reached = hands_calls_over(agent) or agent.mock_servers
     return [] if reached else ways_to_mock(agent)
 
@@ -486,17 +491,17 @@ def ways_to_mocks(agent: AgentConfig) -> list[str]:
 def one_conversation(
     request: Request, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
 ) -> Prepared:
-    """A run of one conversation with one agent, and no scenario file. Raises UsageError.
+    """Prepare one conversation with one agent, without a scenario file. Raises UsageError.
 
     Args:
-        turns: what the user says; (): somebody else decides.
+        turns: the user's messages; (): the caller provides the user.
     """
     loaded = configure(request, environ)
     under_test, known = agents_under_test(loaded.config, request.options.agent)
     if len(under_test) > 1:
         raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
     name = under_test[0]
-    # What comes to its servers is of the one conversation, whether it says so or not.
+    # Every call to its servers belongs to the one conversation, even if the call does not identify it.
     known[name] = known[name].model_copy(update={"exclusive": True})
     plan = _plan(_unit(name, request, turns), known, request)
     return with_real_tools(prepared_for(request, loaded, plan, (), environ))

@@ -1,4 +1,4 @@
-"""From configuration, scenarios and options to what a run will do: checked, filtered, resolved."""
+"""The plan of a run: configuration, scenarios and options, checked, filtered and resolved into units."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPart:
-    """What is kept of a unit."""
+    """The part of a unit that an earlier run completed."""
 
     conversations: Mapping[int, ConversationResult] = field(default_factory=dict)
-    """Number → result, of the conversations that had finished."""
+    """Number → result of each finished conversation."""
     result: ScenarioResult | None = None
-    """Where the unit had finished: nothing of it is left to run."""
+    """Set if the whole unit had finished, so that nothing is left to run."""
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
-    """By role: what the earlier run is known to have used for the unit."""
+    """Role → model usage of the earlier run for this unit."""
 
     def is_all(self, conversations: int) -> bool:
-        """Whether it is all of a unit with so many conversations."""
+        """Return True if it covers a whole unit of this many conversations."""
         return self.result is not None or len(self.conversations) >= conversations
 
 
@@ -59,19 +59,19 @@ NOTHING = KeptPart()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRun:
-    """What is kept of a run as a whole."""
+    """The part of a run that an earlier run completed."""
 
     id: str
     answers: Path | None = None
-    """The folder of what models answered in conversations that it left unfinished, if there is one."""
+    """The folder with model responses of unfinished conversations, if there is one."""
     conversations: Iterable[ConversationFinished] = ()
-    """All that are kept, as they were stored; to be gone through more than once."""
+    """The finished conversations as they were stored; may be iterated several times."""
     unclaimed: tuple[RunWarning, ...] = ()
-    """Of its calls that belonged to no conversation."""
+    """Warnings about its calls that belonged to no conversation."""
 
 
 def joined(*used: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
-    """What was used, by role, in all."""
+    """Return the sum of model usages by role."""
     total: dict[str, ModelUsage] = {}
     for each in used:
         for role, usage in each.items():
@@ -84,7 +84,7 @@ UnmockedTools = Literal["error", "passthrough"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line adds to the configuration."""
+    """Settings from the command line, which take precedence over the configuration."""
 
     paths: tuple[PathChoice, ...] = ()
     scenarios: tuple[str, ...] = ()
@@ -98,27 +98,27 @@ class Options:
     offline: bool = False
     model: str | None = None
     metrics: tuple[str, ...] = ()
-    """Judge only these built-in metrics, whatever is configured."""
+    """Judge only these built-in metrics, regardless of the configuration."""
     max_cost: float | None = None
     max_llm_calls: int | None = None
     tape: str | None = None
-    """What is done with recorded answers: record, replay or replay-or-record."""
+    """How to use recorded responses: record, replay or replay-or-record."""
     cassettes: str | None = None
     dry_run: bool = False
     engine: str | None = None
-    """What holds the conversations: local, workers or ray; None: workers where several are asked for."""
+    """The engine that runs conversations: local, workers or ray. None: workers if several are requested."""
     ray_address: str | None = None
-    """The Ray cluster that is joined; None: that of RAY_ADDRESS, or one is started."""
+    """The Ray cluster to join. None: the one of RAY_ADDRESS, or a new one."""
     workers: int | str | None = None
-    """How many workers there are, or `auto`: as many as there are cores."""
+    """The number of workers, or `auto` for one per core."""
     unmocked_tools: UnmockedTools | None = None
-    """What becomes of calls that nothing answers; None: as configured."""
+    """How to treat calls that nothing answers; None: as configured."""
     strict: bool | None = None
-    """Whether a warning that questions a verdict makes its scenario errored; None: as configured."""
+    """True if a warning that questions a verdict makes its scenario errored; None: as configured."""
 
     @property
     def has_budget(self) -> bool:
-        """Whether the run may spend only so much on models."""
+        """True if the run has a limit on model calls or cost."""
         return self.max_cost is not None or self.max_llm_calls is not None
 
     @property
@@ -128,7 +128,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One scenario against one agent, with everything resolved."""
+    """One scenario against one agent, fully resolved."""
 
     scenario: Scenario
     agent: str
@@ -136,51 +136,51 @@ class Unit:
     scope: str
     """Unique within the run."""
     slug: str
-    """Unique within the run; begins its conversations' ids."""
+    """Unique within the run; prefix of its conversations' ids."""
     conversations: int
     max_turns: int
     metrics: tuple[str, ...]
     thresholds: Mapping[str, float]
     graders: tuple[Grader, ...] = ()
-    """What grades a case of an evaluation set."""
+    """Graders for a case of an evaluation set."""
     of: int | None = None
-    """How many conversations there were to be, where those of an earlier run are judged again."""
+    """The originally planned number of conversations, if an earlier run is judged again."""
 
     @property
     def planned(self) -> int:
-        """How many conversations there are to be, those that an earlier run did not come to included."""
+        """The planned number of conversations, including those that an earlier run did not reach."""
         return self.conversations if self.of is None else self.of
 
     def is_parallel(self, usual: bool) -> bool:
-        """Whether its conversations may be under way at once: as its scenario says, or else as usual."""
+        """Return True if its conversations may run at once: the scenario's setting, or else `usual`."""
         return usual if self.scenario.parallel is None else self.scenario.parallel
 
-    about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
+    about: AboutAgent = AboutAgent()  # noqa: RUF009 - immutable
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
-    """The metrics whose scores are shown and decide nothing."""
+    """Metrics whose scores are shown but decide nothing."""
     kept: KeptPart = NOTHING
-    """What an earlier run has done of it."""
+    """The part that an earlier run completed."""
     fingerprint: str = ""
-    """The same for two runs of it only if nothing has changed that matters (`run.fingerprints`)."""
+    """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
     metrics_named: bool = True
-    """Whether configuration, scenario or command line name `metrics`; else all run by default."""
+    """True if configuration, scenario or command line set `metrics`; else all metrics run by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a run will do. What cannot or shall not run stands among the entries as its result."""
+    """Everything that a run will do. An entry that cannot or should not run is already a result."""
 
     entries: tuple[Unit | ScenarioResult, ...]
     agents: Mapping[str, AgentConfig]
-    """Name → agent, those that are used."""
+    """Name → agent, for the agents in use."""
     comparison: bool
     custom: tuple[Metric, ...] = ()
     units: tuple[Unit, ...] = field(default=())
     left_out: frozenset[str] | None = frozenset()
-    """Names of mocks that are left out, by which tools are known; None: nobody has named any."""
+    """Names of mocks that are left out, by which tools are known. None: no mock was named."""
     unknown_tools: Mapping[str, tuple[NamedTool, ...]] = field(default_factory=dict)
-    """Scope of a unit → the tools that it names and that no mock and no schema knows."""
+    """Scope of a unit → tools that it names but that no mock and no schema defines."""
 
     @property
     def left(self) -> tuple[Unit, ...]:
@@ -189,7 +189,7 @@ class Plan:
 
 
 def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:
-    """The models that files wish for, one for each place where one stands."""
+    """Return the models that scenario files request, one for each place that names one."""
     found: dict[tuple[ModelWish, str], ModelWish] = {}
     for unit in units:
         led_by = unit.scenario.plan.model if unit.scenario.plan else None
@@ -206,24 +206,24 @@ def make_plan(
     root: Path,
     others: Iterable[Scenario] = (),
 ) -> Plan:
-    """Resolve every scenario. Raises ConfigError for what concerns the whole run.
+    """Resolve every scenario. Raises ConfigError for problems that concern the whole run.
 
     Args:
-        others: scenarios that were found besides; the tools that they mock are known.
+        others: further scenarios, whose mocked tools count as known.
     """
     custom = load_custom_metrics(config.custom_metrics, root)
     names = {metric.name for metric in custom}
     check_metrics(config.metrics or (), names)
     check_metrics(options.metrics, names)
     check_thresholds(config.thresholds, names)
-    _check_judged(config)
+    _check_thresholds_are_judged(config)
     default, agents = agents_under_test(config, options.agent)
-    entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in discovered.broken]
+    entries: list[Unit | ScenarioResult] = [_broken_file_result(b, root) for b in discovered.broken]
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = placed(with_date(sorted(entries, key=_position), config.date), agents, root)
+    entries = placed(with_date(sorted(entries, key=_sort_key), config.date), agents, root)
     unknown = _unknown_tools(entries, (*discovered.scenarios, *others))
-    entries = [_spelt(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
+    entries = [_refuse_misspelled(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units, unknown_tools=unknown)
@@ -242,24 +242,24 @@ def _unknown_tools(
     return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
 
 
-def _spelt(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | ScenarioResult:
-    """The unit; an errored result where it misspells a tool."""
+def _refuse_misspelled(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | ScenarioResult:
+    """Return the unit, or an errored result if it misspells a tool."""
     if unit.scope not in unknown:
         return unit
     from agentest.runner.tools import misspelt_tool
 
     problem = misspelt_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
-    return unit if problem is None else _refused(unit, f"{_place(unit)}: {problem}")
+    return unit if problem is None else _errored_result(unit, f"{_location(unit)}: {problem}")
 
 
-def _place(unit: Unit) -> str:
+def _location(unit: Unit) -> str:
     return f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
 
 
 def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
-    """The names of the agents under test, and all agents by name."""
+    """Return the names of the agents under test, and all agents by name."""
     under_test = (config.agent, *config.compare)
-    # An agent of `agents` is known by its key; the agents under test by their own names.
+    # An agent of `agents` is known by its key; agents under test by their own names.
     known: dict[str, AgentConfig] = dict(config.agents)
     for agent in under_test:
         known.setdefault(agent.name, agent)
@@ -273,7 +273,7 @@ def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ..
 
 
 def wished_unmocked_tools(config: Config, options: Options) -> UnmockedTools | None:
-    """What command line or configuration say of calls that nothing answers; None where neither does."""
+    """Return the explicit setting for calls that nothing answers, from command line or configuration."""
     configured = config.unmocked_tools if "unmocked_tools" in config.model_fields_set else None
     return options.unmocked_tools or configured
 
@@ -298,14 +298,14 @@ def _entries(
 ) -> list[Unit | ScenarioResult]:
     file = shown_path(scenario.file, root)
     if scenario.refused is not None:
-        return [_errored(scenario.name, file, scenario.line, scenario.refused, scenario.tags)]
+        return [_unreadable_result(scenario.name, file, scenario.line, scenario.refused, scenario.tags)]
     if scenario.skip is not None:
-        return [_not_run(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
+        return [_unrun_result(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
     try:
         _check_scenario(scenario, agents, custom)
     except ConfigError as error:
         message = f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}"
-        return [_not_run(scenario, default[0], file, Status.ERRORED, message)]
+        return [_unrun_result(scenario, default[0], file, Status.ERRORED, message)]
     names = (scenario.agent,) if scenario.agent else default
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
@@ -321,7 +321,7 @@ def _unit(
     metrics = options.metrics or (config.metrics if scenario.metrics is None else scenario.metrics)
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
     if scenario.expected_outcome and not options.metrics and GOAL not in chosen:
-        chosen = (*chosen, GOAL)  # the scenario's author says what success is: somebody must judge it
+        chosen = (*chosen, GOAL)  # an expected outcome must be judged
     chosen = scenario.judged_by(chosen)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
     judged = {*chosen, *custom, *credited, PASS_RATE}
@@ -334,10 +334,10 @@ def _unit(
         slug="",
         conversations=conversations,
         repeat=repeat,
-        # A script ends by itself: one turn more lets it say so.
+        # One extra turn lets the script end the conversation.
         max_turns=len(scenario.turns) + 1 if scenario.scripted else scenario.max_turns or config.max_turns,
         metrics=chosen,
-        # A threshold of the configuration is for the scenarios in which its metric is judged at all.
+        # Apply a configured threshold only to scenarios in which its metric is judged.
         thresholds={
             **{name: least for name, least in config.thresholds.items() if name in judged},
             **own,
@@ -353,19 +353,19 @@ def _check_scenario(scenario: Scenario, agents: Mapping[str, AgentConfig], custo
     check_thresholds(scenario.thresholds, custom)
 
 
-def _check_judged(config: Config) -> None:
+def _check_thresholds_are_judged(config: Config) -> None:
     for name in config.thresholds:
         if config.metrics is not None and name in BUILTIN and name not in config.metrics:
             raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
 
 
-def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
-    """Scenarios that share a line (a loop makes them) keep their order, agents the configuration's."""
+def _sort_key(entry: Unit | ScenarioResult) -> tuple[str, int]:
+    """Return file and line. Scenarios on one line (from a loop), and agents, stay in their order."""
     return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
 
 
 def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
-    """Give every unit a short name of its own for the ids of its conversations."""
+    """Give every unit a short unique name for the ids of its conversations."""
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     named: list[Unit | ScenarioResult] = []
@@ -375,7 +375,7 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
             base = slugify(entry.scenario.name) + (f"@{slugify(entry.agent)}" if several else "")
             slug = base
             while slug in taken:
-                # Counted on from the last one: thousands of names may begin alike.
+                # Continue from the last number, because thousands of names may begin alike.
                 numbers[base] = numbers.get(base, 1) + 1
                 slug = f"{base}~{numbers[base]}"
             taken.add(slug)
@@ -385,7 +385,7 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
 
 
 def with_date(entries: Sequence[Unit | ScenarioResult], date: str | None) -> list[Unit | ScenarioResult]:
-    """The entries; scenarios without a date of their own have the configuration's."""
+    """Set the configured date for scenarios that have no date."""
     return [
         replace(each, scenario=replace(each.scenario, date=date))
         if date and isinstance(each, Unit) and each.scenario.date is None
@@ -397,7 +397,7 @@ def with_date(entries: Sequence[Unit | ScenarioResult], date: str | None) -> lis
 def placed(
     entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
 ) -> list[Unit | ScenarioResult]:
-    """The entries in their final form: with short names, with what is known of their agents.
+    """Return the entries in their final form, with short names and information about their agents.
 
     Args:
         root: the folder of the configuration.
@@ -409,19 +409,19 @@ def placed(
 
 
 def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
-    """The unit; an errored result where its agent cannot be given the state that the session begins with.
+    """Return the unit, or an errored result if its agent cannot receive the session's initial state.
 
-    Without the state, another situation would be tested.
+    Without the state, the run would test a different situation.
     """
     session = unit.scenario.session
     ways = agent.state_refusal
     if session is None or not session.state or ways is None:
         return unit
     who = f"agent {unit.agent!r} (type: {agent.type})"
-    return _refused(unit, f"the session begins with a state, which {who} cannot be given: {ways}")
+    return _errored_result(unit, f"the session begins with a state, which {who} cannot be given: {ways}")
 
 
-def _refused(unit: Unit, message: str) -> ScenarioResult:
+def _errored_result(unit: Unit, message: str) -> ScenarioResult:
     reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
     return ScenarioResult(
         unit.scenario.name,
@@ -437,7 +437,7 @@ def _refused(unit: Unit, message: str) -> ScenarioResult:
 def with_agents(
     entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
 ) -> list[Unit | ScenarioResult]:
-    """Set for every unit what is known of its agent."""
+    """Set the information about each unit's agent."""
     units = [entry for entry in entries if isinstance(entry, Unit)]
     known = {}
     for name, agent in agents.items():
@@ -449,23 +449,25 @@ def with_agents(
 
 
 def slugify(name: str) -> str:
-    """A name as a part of an id: lower-case words joined by hyphens, at most 48 characters."""
+    """Turn a name into a part of an id: lower-case words joined by hyphens, at most 48 characters."""
     words = re.findall(r"\w+", name.lower())
     return "-".join(words)[:48].strip("-") or "scenario"
 
 
-def _broken(file: BrokenFile, root: Path) -> ScenarioResult:
+def _broken_file_result(file: BrokenFile, root: Path) -> ScenarioResult:
     shown = shown_path(file.file, root)
-    return _errored(shown, shown, file.line, file.message)
+    return _unreadable_result(shown, shown, file.line, file.message)
 
 
-def _errored(name: str, file: str, line: int, message: str, tags: tuple[str, ...] = ()) -> ScenarioResult:
-    """The result of what could not be read. It names no agent: which one was meant is not known."""
+def _unreadable_result(
+    name: str, file: str, line: int, message: str, tags: tuple[str, ...] = ()
+) -> ScenarioResult:
+    """Return the result of a file or scenario that could not be read, whose agent is therefore unknown."""
     verdict = Verdict(Status.ERRORED, (Reason(Status.ERRORED, ReasonKind.FILE, message),))
     return ScenarioResult(name, "", file, line, verdict, tags=tags)
 
 
-def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:
+def _unrun_result(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:
     reason = Reason(status, ReasonKind.FILE, why)
     return ScenarioResult(
         scenario.name,
@@ -478,5 +480,5 @@ def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str
 
 
 def endpoint(agent: AgentConfig) -> str:
-    """Where an agent is, for people."""
+    """Return the address of an agent, for display."""
     return agent.address

@@ -1,4 +1,7 @@
-"""The first steps of a run: configure, discover, plan. They talk to no agent and no model."""
+"""The first steps of a run: configure, discover, plan. They contact no agent and no model.
+
+`prepare` returns a `Prepared`, which contains everything that can be checked in advance.
+"""
 
 from __future__ import annotations
 
@@ -39,28 +42,28 @@ class OwnServer:
     """A server that the run starts."""
 
     name: str
-    """Different from all others, and fit for a file's name."""
+    """Unique, and valid as a file name."""
     server: Server
     agents: tuple[str, ...]
-    """Whose own it is; none: it stands in `servers`, for all of them."""
+    """The agents that it belongs to; empty: it is an entry of `servers`, for all agents."""
     printed: Printed
     port: int | None = None
-    """Where it is started, if its settings have `{port}` and that is chosen."""
+    """The port chosen for it, if its settings have `{port}`."""
     worker: int | None = None
-    """The worker (from 1) that starts it, of which each has one (`per_worker`); None: the run starts it."""
+    """The worker (from 1) that starts it, if each worker has one (`per_worker`). None: the run starts it."""
 
     @property
     def log(self) -> str:
-        """What its output is kept under: several workers may have a server of this name."""
+        """The name of its output file. Several workers may have a server of the same name."""
         return self.name if self.worker is None else f"{self.name}-worker-{self.worker}"
 
     def of_worker(self, worker: int) -> OwnServer:
-        """The server that this worker starts: it prints into memory of its own."""
+        """Return the server that this worker starts, with its own output buffer."""
         return replace(self, worker=worker, printed=Printed(self.name))
 
     @property
     def called(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         if self.agents and self.server.name is None:
             return AGENTS_SERVER
         return f"server {self.name!r}"
@@ -73,64 +76,66 @@ class OwnServers:
     servers: tuple[OwnServer, ...] = ()
 
     def of_any(self, agents: Iterable[str]) -> tuple[OwnServer, ...]:
-        """Those that some of these agents depend on."""
+        """Return the servers that any of these agents depend on."""
         wanted = set(agents)
         return tuple(each for each in self.servers if not each.agents or wanted & {*each.agents})
 
     @property
     def printed(self) -> tuple[Printed, ...]:
-        """What each of them prints."""
+        """The output of each server."""
         return tuple(each.printed for each in self.servers)
 
     def of(self, agent: str) -> AgentServers:
-        """What the servers print that an agent depends on."""
+        """Return the output of the servers that an agent depends on."""
         return AgentServers(tuple(each.printed for each in self.of_any([agent])))
 
 
 def own_servers(
     config: Config, agents: Mapping[str, AnyAgent], redact: Callable[[str], str] = str
 ) -> OwnServers:
-    """Those of `servers`, and then the agents' own. Agents that have the same server share it."""
+    """Return the servers of `servers`, then the agents' own. Agents with equal servers share one."""
     names: set[str] = set()
     return OwnServers(
         tuple(
-            _own_server(server, whose, _free_name(_name_of(server, redact), names))
-            for server, whose in _servers(config, agents)
+            _own_server(server, agent_names, _free_name(_name_of(server, redact), names))
+            for server, agent_names in _servers_with_agents(config, agents)
         )
     )
 
 
-def _own_server(server: Server, whose: tuple[str, ...], name: str) -> OwnServer:
-    return OwnServer(name=name, server=server, agents=whose, printed=Printed(name))
+def _own_server(server: Server, agent_names: tuple[str, ...], name: str) -> OwnServer:
+    return OwnServer(name=name, server=server, agents=agent_names, printed=Printed(name))
 
 
-def _servers(config: Config, agents: Mapping[str, AnyAgent]) -> Iterator[tuple[Server, tuple[str, ...]]]:
+def _servers_with_agents(
+    config: Config, agents: Mapping[str, AnyAgent]
+) -> Iterator[tuple[Server, tuple[str, ...]]]:
     for server in config.servers:
         yield server, ()
     owned: list[tuple[Server, list[str]]] = []
     for name, agent in agents.items():
         if agent.server is None:
             continue
-        whose = next((whose for server, whose in owned if server == agent.server), None)
-        if whose is None:
+        agent_names = next((agent_names for server, agent_names in owned if server == agent.server), None)
+        if agent_names is None:
             owned.append((agent.server, [name]))
         else:
-            whose.append(name)
-    yield from ((server, tuple(whose)) for server, whose in owned)
+            agent_names.append(name)
+    yield from ((server, tuple(agent_names)) for server, agent_names in owned)
 
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:
-    """Its name, or the program and what it runs: `uvicorn-app-app`, `python-agent`."""
-    words = [server.name] if server.name else _telling(server.command)
+    """Return its name, or its program and argument, such as `uvicorn-app-app` or `python-agent`."""
+    words = [server.name] if server.name else _command_words(server.command)
     slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
     return slug.strip("-.")[:_NAME_CHARS] or "server"
 
 
-def _telling(command: str | list[str]) -> list[str]:
-    """The first two words of a command that are neither options nor settings, without folders."""
+def _command_words(command: str | list[str]) -> list[str]:
+    """Return the first two words of a command that are neither options nor settings, without folders."""
     try:
         words = shlex.split(command) if isinstance(command, str) else command
-    except ValueError:  # a quote that is never closed: the shell will say so
+    except ValueError:  # an unclosed quote, which the shell reports
         words = []
     names = [PurePath(word).name for word in words if not word.startswith("-") and "=" not in word]
     return [re.sub(r"\.(py|[cm]?[jt]s|sh|jar)$", "", name) for name in names[:2]]
@@ -138,7 +143,7 @@ def _telling(command: str | list[str]) -> list[str]:
 
 def _free_name(name: str, taken: set[str]) -> str:
     free, number = name, 1
-    while free.casefold() in taken:  # they become names of files
+    while free.casefold() in taken:  # names become file names
         number += 1
         free = f"{name}-{number}"
     taken.add(free.casefold())
@@ -147,13 +152,13 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 MODEL_VARIABLE = "AGENTEST_MODEL"
 CONFIRM = "judge.confirm"
-"""Among the models of a run: the one that confirms what the judge answered."""
+"""The role, among the models of a run, of the model that confirms the judge's answers."""
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line asks for."""
+    """The request from the command line."""
 
     root: Path
     config: Path | None = None
@@ -161,17 +166,17 @@ class Request:
     reporters: tuple[str, ...] = ()
     verbose: bool = False
     here: Path | None = None
-    """Where the user is, if not in `root`."""
+    """The user's folder, if it is not `root`."""
     detailed: bool = False
-    """Whether the console shows every invocation of an evaluation set beside what was expected."""
+    """True if the console shows every invocation of an evaluation set next to the expected one."""
     baseline: str | None = None
-    """The run that this one is compared with when it ends; None: as configured."""
+    """The run to compare with at the end; None: as configured."""
     fail_on_regression: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A run that is ready to begin: all that can be checked without an agent or a model has been checked."""
+    """A run that is ready to begin. Everything that needs no agent or model has been checked."""
 
     request: Request
     loaded: LoadedConfig
@@ -180,40 +185,40 @@ class Prepared:
     user: ModelSpec | None = None
     judge: ModelSpec | None = None
     named: Mapping[ModelWish, ModelSpec] = field(default_factory=dict)
-    """The models that files wish for and that are asked in place of the one of their role."""
+    """Models that scenario files request, to use instead of the model of their role."""
     confirm: ModelSpec | None = None
-    """The model that confirms what the judge answered, where that would fail a scenario."""
+    """The model that confirms a judge's answer before it fails a scenario."""
     notes: tuple[str, ...] = ()
-    """What the user should know before the run."""
+    """Notes for the user before the run."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
-    """Metric → how far the judge has been right about it, asked as it is asked now."""
+    """Metric → accuracy of the judge, measured with its current settings."""
     files: frozenset[Path] = frozenset()
-    """The scenario files and everything of the user's that they imported."""
+    """The scenario files and all of the user's modules that they imported."""
     narrowed: bool = False
-    """Whether scenarios are left out by what became of them earlier."""
+    """True if scenarios are left out because of their earlier results."""
     own_servers: OwnServers = OwnServers()
-    """What is started for the run."""
+    """The servers that the run starts."""
     kept: KeptRun | None = None
-    """What an earlier run had finished, where this one goes on with it."""
+    """The finished part of the run that this one resumes."""
     part: Part | None = None
-    """What the run is a shard of."""
+    """The shard that this run executes."""
 
     @property
     def is_partial(self) -> bool:
-        """Whether the command line has chosen some scenarios of all."""
+        """True if the command line selected only some scenarios or agents."""
         options = self.request.options
         return options.filtered or options.agent is not None or self.narrowed
 
     @property
     def reporters(self) -> frozenset[str]:
-        """The names of the reporters, wherever they write."""
+        """The names of the reporters, regardless of their output paths."""
         return frozenset(report.name for report in self.reports)
 
     @property
     def tape_mode(self) -> str | None:
-        """What is done with answers of models (`llm.recording.tape.Mode`); None: they are not recorded.
+        """How to use recorded model responses (`models.tape.Mode`); None: they are not recorded.
 
-        They are kept where a budget may leave conversations unfinished, and used where that has happened.
+        A run with a budget records them, because it may leave conversations for a resumed run.
         """
         options = self.request.options
         keeps = options.has_budget or (self.kept and self.kept.answers)
@@ -221,24 +226,24 @@ class Prepared:
 
     @property
     def concurrency(self) -> int:
-        """Conversations under way at once."""
+        """Maximum number of conversations at once."""
         return self.request.options.concurrency or self.loaded.config.concurrency
 
     def asks(self, role: Literal["user", "judge"]) -> bool:
-        """Whether a model plays this role anywhere in the run."""
+        """Return True if a model plays this role anywhere in the run."""
         configured = self.user if role == "user" else self.judge
         return configured is not None or any(wish.role == role for wish in self.named)
 
     @property
     def model_names(self) -> dict[str, str | None]:
-        """Role → model; None is offline."""
+        """Role → model; None: offline."""
         specs = {"user": self.user, "judge": self.judge}
         roles = {role: spec.name if spec else None for role, spec in specs.items()}
         confirm = {CONFIRM: self.confirm.name} if self.confirm else {}
         return {**roles, **confirm, **self._named_roles(roles)}
 
     def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
-        """Who is asked in place of whom, for which metric or file."""
+        """Return the models that replace the configured one, by role with metric or file."""
         found: dict[str, str] = {}
         for wish in wishes_of(self.plan.units) if self.named else ():
             spec = self.named.get(wish)
@@ -252,7 +257,7 @@ class Prepared:
 def prepare(
     request: Request, environ: MutableMapping[str, str] = os.environ, *, may_be_empty: bool = False
 ) -> Prepared:
-    """Load configuration and scenarios and plan the run. Raises UsageError, for an empty plan too."""
+    """Load configuration and scenarios and plan the run. Raises UsageError, also for an empty plan."""
     with reminded("reading the configuration and the scenarios, with what they import"):
         loaded = configure(request, environ)
         discovered = discover_scenarios(request, loaded)
@@ -263,7 +268,7 @@ def prepare(
 
 
 def is_configured(request: Request) -> bool:
-    """Whether there is a configuration, be it right or wrong."""
+    """Return True if there is a configuration, valid or not."""
     try:
         return request.config is not None or bool(find(request.root))
     except ConfigError:
@@ -271,14 +276,14 @@ def is_configured(request: Request) -> bool:
 
 
 def configure(request: Request, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
-    """The configuration, checked; of the request, what names parts of it. Raises ConfigError."""
+    """Load and check the configuration, and the reporters of the request. Raises ConfigError."""
     loaded = load(request.config or find(request.root), environ)
     asked_reports(request)
     return loaded
 
 
 def discover_scenarios(request: Request, loaded: LoadedConfig) -> Discovered:
-    """The scenarios of all files that the configuration includes, without secrets. Raises UsageError."""
+    """Find the scenarios in all included files, with secrets redacted. Raises UsageError."""
     config, paths = loaded.config, request.options.paths
     if paths:
         _check_paths(unusable_path(paths, request.root, request.here, loaded))
@@ -300,12 +305,12 @@ def _check_paths(problem: str | None) -> None:
 
 
 def _notes(discovered: Discovered, request: Request) -> Iterator[str]:
-    """What the user should know of files that hold no scenario, and of folders that were left out."""
+    """Note files without a scenario, and folders that were skipped."""
     yield from (f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty)
-    yield from _about_other_runs(discovered.left_out, request)
+    yield from _skipped_folder_notes(discovered.left_out, request)
 
 
-def _about_other_runs(folders: Sequence[str], request: Request) -> Iterator[str]:
+def _skipped_folder_notes(folders: Sequence[str], request: Request) -> Iterator[str]:
     if folders:
         first = path_from(request.here or request.root, request.root / folders[0])
         which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
@@ -316,7 +321,10 @@ def _about_other_runs(folders: Sequence[str], request: Request) -> Iterator[str]
 
 
 def asked_reports(request: Request) -> tuple[WantedReport, ...]:
-    """The reports that the command line asks for, at paths from where the user is. Raises ConfigError."""
+    """Return the reports that the command line requests, relative to the user's folder.
+
+    Raises ConfigError.
+    """
     try:
         return wanted_reports(request.reporters, request.here or request.root)
     except ValueError as error:
@@ -331,7 +339,7 @@ def prepared_for(
     environ: MutableMapping[str, str] = os.environ,
     files: frozenset[Path] = frozenset(),
 ) -> Prepared:
-    """What a plan needs besides itself: its models, its reporters. Raises UsageError."""
+    """Resolve what a plan needs to run: its models, reporters and servers. Raises UsageError."""
     folder = cassette_folder(loaded.config, request.options, request.root)
     scopes = [unit.scope for unit in plan.units]
     options = request.options
@@ -355,7 +363,7 @@ def prepared_for(
         judge=judge,
         named=named,
         confirm=confirm,
-        notes=(*notes, *named_notes, *_about_confirm(loaded, judge, confirm, options), *calibration_notes),
+        notes=(*notes, *named_notes, *_confirm_notes(loaded, judge, confirm, options), *calibration_notes),
         calibrations=calibrations,
         files=files,
         own_servers=own_servers(loaded.config, plan.agents, loaded.redact),
@@ -365,7 +373,7 @@ def prepared_for(
 def _calibrations(
     plan: Plan, loaded: LoadedConfig, judge: ModelSpec | None
 ) -> tuple[dict[str, JudgeCalibration], tuple[str, ...]]:
-    """What is known of the judge of the plan's metrics, and what the user should know of that."""
+    """Return what is known about the judge's accuracy on the plan's metrics, and notes for the user."""
     if judge is None:
         return {}, ()
     from agentest.runner.judge_models import calibration_file, known_calibrations
@@ -413,7 +421,7 @@ def _model_specs(
 
 
 def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, str]) -> ModelSpec | None:
-    """The model of `judge.confirm`. Raises ConfigError."""
+    """Return the model of `judge.confirm`. Raises ConfigError."""
     config = loaded.config
     if config.judge.confirm is None:
         return None
@@ -429,10 +437,10 @@ def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, 
         raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
 
 
-def _about_confirm(
+def _confirm_notes(
     loaded: LoadedConfig, judge: ModelSpec | None, confirm: ModelSpec | None, options: Options
 ) -> Iterator[str]:
-    """What the user should know of a confirming model that confirms nothing."""
+    """Note that a confirming model has no effect."""
     if loaded.config.judge.confirm is None or options.offline:
         return
     if judge is None:
@@ -449,7 +457,7 @@ def _named_models(
     folder: Path,
     environ: Mapping[str, str],
 ) -> tuple[Mapping[ModelWish, ModelSpec], tuple[str, ...]]:
-    """The models that files wish for and that are asked, and notes on those that are not."""
+    """Return the requested models that are used, and notes about the others."""
     wishes = () if options.offline else wishes_of(plan.units)
     if not wishes:
         return {}, ()
@@ -462,7 +470,7 @@ def _named_models(
 
 
 def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str]:
-    """The named models whose recorded answers this run may give again. Raises ConfigError."""
+    """Return the named models whose recorded responses this run may replay. Raises ConfigError."""
     if options.tape in (None, "record"):
         return frozenset()
     from agentest.models.cassette import recorded_named_models
@@ -475,7 +483,7 @@ def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str
 
 
 def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
-    """Raise ConfigError if a cost is to be kept to and the price of a model to be asked is not known."""
+    """Raise ConfigError if the run has a cost limit and the price of a model is unknown."""
     if options.max_cost is None or options.tape == "replay" or options.dry_run:
         return
     from agentest.models.budget import check_prices
@@ -486,7 +494,7 @@ def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
 
 
 def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:
-    """The models by name alone: a run that asks no model needs no key."""
+    """Return the models by name only: a run that calls no model needs no API key."""
     from agentest.models.providers import model_name, recorded
 
     user = model_name(config, config.user, override)
@@ -497,7 +505,7 @@ def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None
 def _recorded_specs(
     config: Config, override: str | None, folder: Path, scopes: list[str]
 ) -> tuple[ModelSpec | None, ModelSpec | None]:
-    """The models that were recorded; a configured one counts, so that a change of model is noticed."""
+    """Return the recorded models. A configured model takes precedence, so that a changed model is noticed."""
     from agentest.models.cassette import recorded_models
     from agentest.models.providers import model_name, recorded
     from agentest.models.tape import CassetteError
@@ -517,5 +525,5 @@ def _recorded_specs(
 
 
 def cassette_folder(config: Config, options: Options, root: Path) -> Path:
-    """Where recorded answers are kept."""
+    """Return the folder of recorded responses."""
     return root / (options.cassettes or config.cassettes or f"{config.output_dir}/cassettes")

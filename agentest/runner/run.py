@@ -1,6 +1,7 @@
-"""A run as its steps: open, converse, evaluate, decide, report, close.
+"""A run, top to bottom: open, converse, judge, decide, report, close.
 
-`prepare` has taken the steps before: configure, discover, plan. Imported when a run really begins.
+`execute` runs a prepared run and stops it at a signal; `run_steps` contains the steps. `prepare` has already
+configured, discovered and planned. This module is imported only when a run begins.
 """
 
 from __future__ import annotations
@@ -31,91 +32,45 @@ from agentest.support.interrupts import STOPPING, end_at_once
 if TYPE_CHECKING:
     from agentest.mock_servers.registry import Registry, Unclaimed
 
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-def unshown(text: str) -> bool:
-    """Nobody shows it."""
-    del text
-    return False
-
-
-@contextmanager
-def handled_signals(
-    on_first: Callable[[], None], last_words: Callable[[], str], show: Callable[[str], bool] = unshown
-) -> Iterator[list[int]]:
-    """Call `on_first` in the event loop at the first signal; write `last_words` and exit at the second.
-
-    Yields the signals received so far. `show` may show what is said at the first one in a place of its own,
-    and returns whether it did. Plain handlers, not the loop's: the loop drops a signal that comes in
-    its last moments.
-    """
-    received: list[int] = []
-    loop = asyncio.get_running_loop()
-
-    def handle(number: int, _: object) -> None:
-        if received:
-            end_at_once(last_words())
-        received.append(number)
-        shown = show(STOPPING)
-        if not shown or not os.isatty(2):  # written to the terminal, it would be in the way of what shows it
-            # Straight to the file: whatever is blocking may hold the lock of sys.stderr.
-            os.write(2, f"\nagentest: {STOPPING}\n".encode())
-        loop.call_soon_threadsafe(on_first)
-
-    before = {number: signal.signal(number, handle) for number in _to_handle()}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _to_handle() -> list[int]:
-    """A hang-up that is ignored (nohup) stays ignored. Outside the main thread, signals belong to others."""
-    if threading.current_thread() is not threading.main_thread():
-        return []
-    return [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
-
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Where the conversations of a run come from, what runs its units, and what is kept of it."""
+    """How a run is executed: the source of its conversations, its engine and its limits."""
 
     source: SourceFactory = field(default_factory=LiveAgents)
     engine: Engine = field(default_factory=InProcess)
     keep_conversations: bool = True
-    """Whether the result keeps conversations that have been reported."""
+    """True if the result retains conversations after they have been reported."""
     spending: Spending = field(default_factory=Spending)
     limit_s: float | None = None
-    """After so long the run is stopped: what has not finished is errored."""
+    """Stop the run after this many seconds; unfinished scenarios are errored. None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtSignals:
-    """What is said when a signal ends a run."""
+    """Messages to print when a signal ends a run."""
 
     last: Callable[[], str] = str
-    """Makes what is written when a second signal ends the process at once."""
-    show: Callable[[str], bool] = unshown
-    """May show what is said at the first one in a place of its own; whether it did."""
+    """Returns the text to write when a second signal ends the process immediately."""
+    show: Callable[[str], bool] = lambda _: False
+    """Displays the message for the first signal, for example in a progress bar. Returns True if it did."""
 
 
 async def execute(
     prepared: Prepared, emit: Emit, mode: Mode | None = None, words: AtSignals | None = None
 ) -> Outcome:
-    """Run what was prepared, and stop at a signal. Raises UsageError when the run cannot begin.
+    """Execute a prepared run and stop it at a signal. Raises UsageError if the run cannot begin.
 
     Args:
-        words: what is said at signals.
+        emit: receives every event, in order.
+        words: messages to print at signals.
     """
     mode, words = mode or Mode(), words or AtSignals()
     outcome, stop, starting = Outcome(), Stop(), anyio.CancelScope()
     options, config = prepared.request.options, prepared.loaded.config
-    settings = settings_of(config, options, keep_conversations=mode.keep_conversations)
     session = Session(
         prepared=prepared,
-        settings=settings,
+        settings=settings_of(config, options, keep_conversations=mode.keep_conversations),
         emit=emit,
         stop=stop,
         on_note=outcome.notes.append,
@@ -134,35 +89,66 @@ async def execute(
                 tasks.start_soon(_stop_after, mode.limit_s, stop)
             try:
                 await run_steps(session, mode, outcome, starting, tasks)
-            except UsageError as error:  # kept: a task group would wrap it
+            except UsageError as error:  # raised below: the task group would wrap it in an exception group
                 problem = error
             tasks.cancel_scope.cancel()
         outcome.interrupted = bool(signals)
         outcome.incomplete = stop.reason is not None and not (outcome.result and outcome.result.stopped)
-    if problem and not outcome.interrupted:  # what a signal broke off is no mistake of the user's
+    if problem and not outcome.interrupted:  # an interrupted start is not a usage error
         raise type(problem)(prepared.loaded.redact(str(problem)))
     return outcome
-
-
-async def _stop_after(limit_s: float, stop: Stop) -> None:
-    await anyio.sleep(limit_s)
-    stop(f"the time limit of {limit_s:g} s was reached")
 
 
 async def run_steps(
     session: Session, mode: Mode, outcome: Outcome, starting: anyio.CancelScope, tasks: TaskGroup
 ) -> None:
-    """The steps of a run. What was opened is closed when the block ends, the last first.
+    """Run the steps of a run, in order. Raises UsageError if the run cannot begin.
+
+    The engine converses, judges and decides unit by unit (`executor`), because units overlap. Resources are
+    closed in reverse order when the steps end.
 
     Args:
         outcome: receives the result.
-        starting: cancelled, it keeps the run from beginning.
-        tasks: where the agents' servers are looked after until the caller cancels it.
-
-    Raises UsageError when the run cannot begin.
+        starting: a scope whose cancellation prevents the run from beginning.
+        tasks: watches the agents' servers until the caller cancels it.
     """
+    report = _report_of(session)
+    async with AsyncExitStack() as closing, AsyncExitStack() as resources:
+        opened = await _open(session, mode, resources, starting, tasks)
+        if opened:
+            origin, converse_judge_and_decide = opened
+            report.report_start()
+            finished_earlier = report_finished(session)
+            async with ticking(session.emit):
+                concluded = await converse_judge_and_decide()
+            results = {**finished_earlier, **concluded.results}
+            results |= report_never_begun(session, results.keys())
+            unclaimed = _unclaimed_call_warnings(session.prepared, origin)
+            outcome.result = report.report_end(results, unclaimed, concluded.joined)
+        await closing.enter_async_context(awaited("for what was opened to be closed", session.say))
+
+
+async def _open(
+    session: Session,
+    mode: Mode,
+    resources: AsyncExitStack,
+    starting: anyio.CancelScope,
+    tasks: TaskGroup,
+) -> tuple[Origin, RunUnits] | None:
+    """Open agents, servers and models. Return None if a signal arrives before they are open."""
+    origin: Origin | None = None
+    run_units: RunUnits | None = None
+    with starting:
+        origin = await mode.source.open(session, resources, tasks)
+        engine = mode.engine.open(session, origin)
+        async with awaited(f"for {mode.engine.opens}", session.say):
+            run_units = await resources.enter_async_context(engine)
+    return (origin, run_units) if origin and run_units else None
+
+
+def _report_of(session: Session) -> Frame:
     prepared = session.prepared
-    frame = Frame(
+    return Frame(
         plan=prepared.plan,
         concurrency=prepared.concurrency,
         models=session.model_names,
@@ -174,38 +160,75 @@ async def run_steps(
         shard=str(prepared.part.shard) if prepared.part else None,
         strict=session.settings.strict,
     )
-    origin: Origin | None = None
-    async with AsyncExitStack() as late, AsyncExitStack() as opened:
-        converse_evaluate_and_decide: RunUnits | None = None
-        with starting:  # a signal ends it
-            origin = await mode.source.open(session, opened, tasks)
-            engine = mode.engine.open(session, origin)
-            async with awaited(f"for {mode.engine.opens}", session.say):
-                converse_evaluate_and_decide = await opened.enter_async_context(engine)
-        if converse_evaluate_and_decide:
-            frame.report_start()
-            finished = report_finished(session)
-            async with ticking(session.emit):
-                concluded = await converse_evaluate_and_decide()
-            results = {**finished, **concluded.results}
-            results |= report_never_begun(session, results.keys())
-            unclaimed = origin.unclaimed if origin else ()
-            unclaimed += warnings_of(prepared, origin.refused) if origin else ()
-            unclaimed += prepared.kept.unclaimed if prepared.kept else ()
-            unclaimed += unclaimed_calls(prepared, origin.registry if origin else None)
-            outcome.result = frame.report_end(results, unclaimed, concluded.joined)
-        await late.enter_async_context(awaited("for what was opened to be closed", session.say))
+
+
+def _unclaimed_call_warnings(prepared: Prepared, origin: Origin) -> tuple[RunWarning, ...]:
+    return (
+        *origin.unclaimed,
+        *_refused_call_warnings(prepared, origin.refused),
+        *(prepared.kept.unclaimed if prepared.kept else ()),
+        *unclaimed_calls(prepared, origin.registry),
+    )
 
 
 def unclaimed_calls(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
-    """What to say of calls that belonged to no conversation."""
-    return warnings_of(prepared, registry.unclaimed) if registry else ()
+    """Return warnings about calls to the run's servers that belonged to no conversation."""
+    return _refused_call_warnings(prepared, registry.unclaimed) if registry else ()
 
 
-def warnings_of(prepared: Prepared, refused: Mapping[Unclaimed, int]) -> tuple[RunWarning, ...]:
-    """What to say of calls that were refused."""
+def _refused_call_warnings(prepared: Prepared, refused: Mapping[Unclaimed, int]) -> tuple[RunWarning, ...]:
     if not refused:
         return ()
     from agentest.runner.mock_servers import warnings_of_unclaimed
 
     return warnings_of_unclaimed(prepared.plan, refused, prepared.loaded.redact)
+
+
+async def _stop_after(limit_s: float, stop: Stop) -> None:
+    await anyio.sleep(limit_s)
+    stop(f"the time limit of {limit_s:g} s was reached")
+
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def handled_signals(
+    on_first: Callable[[], None],
+    last_words: Callable[[], str],
+    show: Callable[[str], bool] = lambda _: False,
+) -> Iterator[list[int]]:
+    """Call `on_first` in the event loop at the first signal; write `last_words` and exit at the second.
+
+    Yields the list of signals received so far. Installs plain handlers instead of the loop's own, because the
+    loop drops signals that arrive while it shuts down.
+
+    Args:
+        show: displays the message for the first signal; returns True if it did.
+    """
+    received: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, _: object) -> None:
+        if received:
+            end_at_once(last_words())
+        received.append(number)
+        shown = show(STOPPING)
+        if not shown or not os.isatty(2):  # on a terminal, a second copy would garble the display
+            # Write to the descriptor: the interrupted code may hold the lock of sys.stderr.
+            os.write(2, f"\nagentest: {STOPPING}\n".encode())
+        loop.call_soon_threadsafe(on_first)
+
+    before = {number: signal.signal(number, handle) for number in _signals_to_handle()}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _signals_to_handle() -> list[int]:
+    # Only the main thread may install handlers, and an ignored SIGHUP (nohup) stays ignored.
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]

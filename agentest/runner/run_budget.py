@@ -1,7 +1,8 @@
-"""Which conversations a run with a budget may start: as many as the budget can finish.
+"""The budget of a run: which conversations may start, and estimates of the model calls they need.
 
-What a conversation needs is known from those that have finished, from an earlier run, or else from the most
-calls that it can make. It is looked up whenever somebody waits, so that estimates follow what is learnt.
+`Allowance` starts only conversations that the budget can finish. It derives the need of a conversation from
+finished ones, from an earlier run, or else from the maximum number of calls, and does so on every wait, so
+that estimates improve during the run. `estimate_of` computes that maximum.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 
 _GROWTH = 2.0
-"""How much more a call may cost than those so far: prompts grow with a conversation."""
+"""How much more expensive a later call may be than those so far: prompts grow with a conversation."""
 _NEVER = float("inf")
 
 Key = tuple[str, int]
-"""Scope and number of a conversation; 0: the grouping of its scenario's failures."""
+"""Scope and number of a conversation; number 0 is the grouping of its scenario's failures."""
 
 
 class PaidLedger(MeasuringLedger):
-    """A ledger that also counts what was paid for each conversation. Recorded answers cost nothing."""
+    """A ledger that also counts what each conversation cost. Replayed responses are free."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class PaidLedger(MeasuringLedger):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Model calls and USD; the cost is infinite where it is not known."""
+    """Model calls and cost in USD; the cost is infinite if unknown."""
 
     calls: int = 0
     cost: float = 0.0
@@ -69,21 +70,21 @@ class Need:
         return Need(self.calls * number, self.cost * number) if number else Need()
 
     def less(self, used: ModelUsage) -> Need:
-        """What is left of it: at least one call, where it takes any."""
+        """Return the remaining need: at least one call, unless it needs no calls."""
         if not self.calls:
             return self
         calls = max(1, self.calls - used.calls)
         return Need(calls, self.cost * calls / self.calls)
 
 
-class _Begun:
-    """A unit of which a conversation has started."""
+class _StartedUnit:
+    """A unit with at least one started conversation."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         planned = unit.repeat.min if unit.repeat else unit.conversations
         self.left = max(0, planned - len(unit.kept.conversations))
-        """How many conversations have not started; more may be wanted where it has `repeat`."""
+        """Number of conversations that have not started; `repeat` may add more."""
         self.has_failures = any(result.failures for result in unit.kept.conversations.values())
 
 
@@ -92,14 +93,14 @@ def _need(used: ModelUsage) -> Need:
 
 
 class Allowance:
-    """Lets conversations start as the budget can finish them.
+    """Lets conversations start if the budget can finish them.
 
     Args:
-        most: scope → the most calls that its conversations can make, and its grouping.
-        took: scenario and agent → what an earlier run took; cost is None where it says nothing of this one.
-        answers: what is recorded of conversations that were left unfinished.
-        stop: ends the run, for this reason.
-        resumed_by: what is left is run by this command; "": by none.
+        most: scope → the maximum number of calls of its conversations and its grouping.
+        took: (scenario, agent) → usage in an earlier run; cost is None if it does not apply to this run.
+        answers: recorded responses of unfinished conversations.
+        stop: ends the run for this reason.
+        resumed_by: the command that runs the remaining conversations; "": none.
     """
 
     def __init__(
@@ -120,36 +121,36 @@ class Allowance:
         self._stop = stop
         self._resumed_by = resumed_by
         self._under_way: dict[Key, tuple[Unit, ModelUsage]] = {}
-        """Conversations that have started and not finished, and what was answered of each before."""
-        self._moving: Counter[Key] = Counter()
-        """These, and the groupings that are being made."""
-        self._begun: dict[str, _Begun] = {}
-        """By scope, the units of which a conversation has started and that are not decided."""
+        """Started, unfinished conversations, with the usage that an earlier attempt already paid for."""
+        self._in_progress: Counter[Key] = Counter()
+        """The conversations and groupings in progress."""
+        self._started: dict[str, _StartedUnit] = {}
+        """By scope: units with a started conversation that are not decided yet."""
         self._finished: dict[str, list[Need]] = {}
-        """Scope → what each finished conversation took."""
+        """Scope → need of each finished conversation."""
         self._waiting = 0
         self._turn = anyio.Lock()
-        """For units that have not begun: one after another."""
+        """Lets units that have not begun wait one after another."""
         self._changed = anyio.Event()
-        budget.others_go_on = self._others_go_on
+        budget.others_go_on = self._others_progress
         budget.on_exhausted = self._exhausted
         ledger.on_paid = self._wake
 
     def starts(self, unit: Unit, number: int) -> bool:
-        """Start the conversation if the budget can finish it at once, and nobody waits for that."""
-        if (self._waiting and unit.scope not in self._begun) or not self._fits(unit, number):
+        """Start the conversation and return True if the budget covers it now and no other one waits."""
+        if (self._waiting and unit.scope not in self._started) or not self._fits(unit, number):
             return False
         self._start(unit, number)
         return True
 
     async def wait(self, unit: Unit, number: int) -> None:
-        """Start the conversation when the budget can finish it. Stops the run where it never will."""
+        """Start the conversation as soon as the budget covers it. Stops the run if it never will."""
         self._waiting += 1
         try:
-            async with nullcontext() if unit.scope in self._begun else self._turn:
+            async with nullcontext() if unit.scope in self._started else self._turn:
                 while not self._fits(unit, number):
-                    if not self._moving and (unit.scope in self._begun or not self._has_more()):
-                        self._stop(self._too_little(unit, number))
+                    if not self._in_progress and (unit.scope in self._started or not self._has_more()):
+                        self._stop(self._shortfall_text(unit, number))
                         await anyio.sleep_forever()
                     await self._changed.wait()
                 self._start(unit, number)
@@ -157,40 +158,40 @@ class Allowance:
             self._waiting -= 1
 
     def _has_more(self) -> bool:
-        """Whether a unit that has begun will start another conversation."""
-        return any(each.left for each in self._begun.values())
+        """Return True if a unit that has begun will start another conversation."""
+        return any(each.left for each in self._started.values())
 
     def finished(self, unit: Unit, number: int, *, has_failures: bool) -> None:
-        """The conversation has finished: what it took says what others need.
+        """Note that the conversation has finished; its usage improves the estimates.
 
         Args:
-            has_failures: whether judges found any, which are to be grouped.
+            has_failures: True if judges found failures that will be grouped.
         """
         key = unit.scope, number
         _, before = self._under_way.pop(key)
-        self._moving.pop(key)
+        self._in_progress.pop(key)
         took = self._ledger.paid.pop(key, ModelUsage()) + before
         self._finished.setdefault(unit.scope, []).append(_need(took))
-        self._begun[unit.scope].has_failures |= has_failures
+        self._started[unit.scope].has_failures |= has_failures
         self._done(unit.scope, number)
         self._wake()
         self._budget.look_again()
 
     @contextmanager
     def deciding(self, unit: Unit) -> Iterator[None]:
-        """A block in which a unit is decided; its failures may be grouped."""
+        """Mark a block that decides a unit and may group its failures."""
         key = unit.scope, 0
-        self._moving[key] += 1
+        self._in_progress[key] += 1
         try:
             yield
         finally:
-            self._moving -= Counter([key])
+            self._in_progress -= Counter([key])
             self._wake()
             self._budget.look_again()
 
     def decided(self, unit: Unit) -> None:
-        """The unit is decided: nothing more is asked about it."""
-        self._begun.pop(unit.scope, None)
+        """Note that the unit is decided and needs no more model calls."""
+        self._started.pop(unit.scope, None)
         self._ledger.paid.pop((unit.scope, 0), None)
         self._done(unit.scope, 0)
 
@@ -200,9 +201,9 @@ class Allowance:
 
     def _start(self, unit: Unit, number: int) -> None:
         key = unit.scope, number
-        self._under_way[key] = unit, self._answered(unit, number)
-        self._moving[key] += 1
-        begun = self._begun.setdefault(unit.scope, _Begun(unit))
+        self._under_way[key] = unit, self._already_paid(unit, number)
+        self._in_progress[key] += 1
+        begun = self._started.setdefault(unit.scope, _StartedUnit(unit))
         begun.left = max(0, begun.left - 1)
 
     def _wake(self) -> None:
@@ -210,29 +211,29 @@ class Allowance:
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
 
-    def _answered(self, unit: Unit, number: int) -> ModelUsage:
-        """What an earlier run has paid for in the conversation."""
+    def _already_paid(self, unit: Unit, number: int) -> ModelUsage:
+        """Return the usage of the conversation that an earlier run already paid for."""
         if self._answers is None:
             return ModelUsage()
         page = self._answers.page(unit.scope, number)
         return sum((entry.used for entry in (*page.salvaged, *page.recorded)), ModelUsage())
 
     def _fits(self, unit: Unit, number: int) -> bool:
-        if not self._moving and not self._finished:
-            return True  # whatever it needs: its answers are kept
-        need = self._needed(unit) if self._moving else self._least(unit)
-        need = need.less(self._answered(unit, number)) + self._grouping(unit)
-        if not self._moving and not self._within(need, self._budget.max_calls, self._budget.max_cost):
-            return True  # no run with this budget can pay for it at once, so this one begins to
+        if not self._in_progress and not self._finished:
+            return True  # its responses are stored, so starting wastes nothing
+        need = self._estimated_need(unit) if self._in_progress else self._min_need(unit)
+        need = need.less(self._already_paid(unit, number)) + self._grouping(unit)
+        if not self._in_progress and not self._within(need, self._budget.max_calls, self._budget.max_cost):
+            return True  # no run with this budget could cover it at once, so it may begin here
         for key, (other, before) in self._under_way.items():
             is_first = not self._finished and key == next(iter(self._under_way))
-            whole = self._at_most(other) if is_first else self._needed(other)
+            whole = self._max_need(other) if is_first else self._estimated_need(other)
             need += whole.less(before + self._ledger.paid.get(key, ModelUsage()))
-        for begun in self._begun.values():
+        for begun in self._started.values():
             if begun.unit.scope != unit.scope:
                 need += self._grouping(begun.unit)
-                if unit.scope not in self._begun:  # a scenario is finished before the next one begins
-                    need += self._needed(begun.unit).times(begun.left)
+                if unit.scope not in self._started:  # finish one scenario before the next begins
+                    need += self._estimated_need(begun.unit).times(begun.left)
         return self._within(need, self._budget.left_calls, self._budget.left_cost)
 
     @staticmethod
@@ -240,32 +241,32 @@ class Allowance:
         return (calls is None or need.calls <= calls) and (cost is None or need.cost <= cost)
 
     def _grouping(self, unit: Unit) -> Need:
-        """What is left of the call that groups the failures of a scenario.
+        """Return what is left of the call that groups the failures of a scenario.
 
-        There may be none to group: a conversation that goes alone is not kept back for that.
+        A conversation that runs alone does not reserve it, because there may be no failures.
         """
-        begun = self._begun.get(unit.scope) or _Begun(unit)
-        may_be_needed = begun.has_failures or self._moving
+        begun = self._started.get(unit.scope) or _StartedUnit(unit)
+        may_be_needed = begun.has_failures or self._in_progress
         if not self._most[unit.scope].dedup or not may_be_needed or self._ledger.paid.get((unit.scope, 0)):
             return Need()
         return Need(1, self._per_call())
 
-    def _needed(self, unit: Unit) -> Need:
-        """What a conversation needs, on the safe side: the most that one of its scenario took."""
+    def _estimated_need(self, unit: Unit) -> Need:
+        """Return the estimated need of a conversation: the maximum of its scenario so far."""
         if own := self._finished.get(unit.scope):
-            return _each(max, own)
+            return _choose_each(max, own)
         if earlier := self._earlier(unit):
             return earlier
-        most = self._at_most(unit)
+        most = self._max_need(unit)
         if not (known := self._known()):
             return most
-        found = _each(max, known)
+        found = _choose_each(max, known)
         return Need(min(most.calls, found.calls), found.cost)
 
-    def _least(self, unit: Unit) -> Need:
-        """What a conversation needs at the least; with it alone under way, there is nobody to fall short."""
+    def _min_need(self, unit: Unit) -> Need:
+        """Return the minimum need of a conversation, which suffices if it runs alone."""
         own = self._finished.get(unit.scope)
-        return (None if own else self._earlier(unit)) or _each(min, own or self._known())
+        return (None if own else self._earlier(unit)) or _choose_each(min, own or self._known())
 
     def _known(self) -> list[Need]:
         return [each for several in self._finished.values() for each in several]
@@ -277,18 +278,18 @@ class Allowance:
         calls = ceil(took.calls / took.conversations)
         return Need(calls, self._priced(calls) if took.cost is None else took.cost / took.conversations)
 
-    def _at_most(self, unit: Unit) -> Need:
-        """The most calls that a conversation can make, at the price of those so far."""
+    def _max_need(self, unit: Unit) -> Need:
+        """Return the maximum number of calls of a conversation, at the price so far."""
         most = self._most[unit.scope]
         calls = ceil((most.user + most.judge) / max(1, unit.conversations))
         return Need(calls, self._priced(calls))
 
     def _priced(self, calls: int) -> float:
-        """What so many calls of a conversation may cost."""
+        """Return the estimated cost of this many calls."""
         return calls * self._per_call() * _GROWTH if calls else 0.0
 
     def _per_call(self) -> float:
-        """What a call costs; infinite where nothing is known."""
+        """Return the cost of a call; infinite if unknown."""
         paid = self._ledger.total
         if paid.calls:
             return (paid.cost or 0.0) / paid.calls
@@ -296,9 +297,9 @@ class Allowance:
         calls = sum(took.calls for took in known)
         return sum(took.cost or 0.0 for took in known) / calls if calls else _NEVER
 
-    def _others_go_on(self) -> bool:
-        """Whether any conversation is under way that does not wait for an attempt which it will not get."""
-        return any(not self._budget.refused[key] for key in self._moving)
+    def _others_progress(self) -> bool:
+        """Return True if a running conversation is not waiting for an attempt that the budget denies."""
+        return any(not self._budget.refused[key] for key in self._in_progress)
 
     def _exhausted(self, why: str) -> None:
         if self._finished or not self._under_way:
@@ -309,7 +310,7 @@ class Allowance:
         paid = self._ledger.paid.get(key, ModelUsage()) + before
         earlier = self._earlier(unit)
         takes = f"about {earlier.calls}" if earlier and earlier.calls > paid.calls else ""
-        takes = takes or f"up to {max(paid.calls + 1, self._at_most(unit).calls)}"
+        takes = takes or f"up to {max(paid.calls + 1, self._max_need(unit).calls)}"
         kept = (
             f"; its {paid.calls} answers are stored, and {self._resumed_by} goes on from there"
             if self._answers and self._resumed_by
@@ -318,8 +319,8 @@ class Allowance:
         one = f"one of scenario {unit.scenario.name!r} takes {takes} calls"
         self._stop(f"{why}; that finished no conversation: {one}{kept}")
 
-    def _too_little(self, unit: Unit, number: int) -> str:
-        need = self._least(unit).less(self._answered(unit, number)) + self._grouping(unit)
+    def _shortfall_text(self, unit: Unit, number: int) -> str:
+        need = self._min_need(unit).less(self._already_paid(unit, number)) + self._grouping(unit)
         takes = [f"about {need.calls} calls"] if self._budget.left_calls is not None else []
         takes += [f"about {need.cost:.2g} USD"] if self._budget.left_cost is not None else []
         rest = f"; {self._resumed_by} runs the rest" if self._resumed_by else ""
@@ -330,8 +331,8 @@ class Allowance:
         )
 
 
-def _each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
-    """The most, or the least, of each."""
+def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
+    """Choose calls and cost separately, by maximum or minimum."""
     return Need(int(choose(each.calls for each in needs)), choose(each.cost for each in needs))
 
 
@@ -340,9 +341,9 @@ _ACROSS = "(root causes of the whole run)"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The most calls of each role for one scenario, when every call is answered at the first attempt.
+    """The maximum number of calls per role for one scenario, if every call succeeds at the first attempt.
 
-    Retries, repairs and custom metrics that ask a model come on top.
+    Excludes retries, repairs and calls of custom metrics.
     """
 
     name: str
@@ -357,7 +358,7 @@ class Estimate:
 
 
 def estimate_of(prepared: Prepared, units: Sequence[Unit]) -> list[Estimate]:
-    """The most calls of units of a prepared run."""
+    """Return the maximum number of model calls of a prepared run's units."""
     judge = prepared.loaded.config.judge
     return estimate(
         units,
@@ -380,45 +381,45 @@ def estimate(
     check: bool = False,
     confirm: bool = False,
 ) -> list[Estimate]:
-    """The most calls of every unit, and of the whole run where scenarios may share root causes.
+    """Return the maximum calls of every unit, and of the whole run if scenarios may share root causes.
 
     Args:
-        user, judge: whether a model plays that role.
-        check: whether users are checked: each conversation may be held, and looked at, twice.
-        confirm: whether a second model confirms what judges answer.
+        user, judge: True if a model plays that role.
+        check: True if users are checked: each conversation may run, and be checked, twice.
+        confirm: True if a second model confirms the judges' answers.
     """
-    found = [_of(unit, user, judge, samples, batch) for unit in units]
+    found = [_estimate_of_unit(unit, user, judge, samples, batch) for unit in units]
     if judge and confirm:
-        found = [_confirmed(*each, batch) for each in zip(found, units, strict=True)]
+        found = [_with_confirmation(*each, batch) for each in zip(found, units, strict=True)]
     if check:
-        found = [_checked(*each, samples) for each in zip(found, units, strict=True)]
-    return [*found, *_joining(units, found)]
+        found = [_with_user_check(*each, samples) for each in zip(found, units, strict=True)]
+    return [*found, *_joining_calls(units, found)]
 
 
-def _joining(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
-    """The calls that join the root causes of several scenarios."""
+def _joining_calls(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
+    """Yield the calls that join root causes across scenarios."""
     grouped = [unit for unit, each in zip(units, estimates, strict=True) if each.dedup and unit.conversations]
     if len(grouped) < 2:
         return
-    groups = min(MOST_GROUPS, sum(map(_most_labels, grouped)))
+    groups = min(MOST_GROUPS, sum(map(_max_labels, grouped)))
     yield Estimate(_ACROSS, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
 
 
-def _most_labels(unit: Unit) -> int:
-    """How many failures judges can label."""
+def _max_labels(unit: Unit) -> int:
+    """Return how many failures judges can label."""
     labels = [BUILTIN[metric] for metric in unit.metrics if BUILTIN[metric].kind is Kind.LABEL]
     turns = len(unit.scenario.turns) or unit.max_turns
     places = sum(len(each.labels) * (turns if each.level is MetricLevel.TURN else 1) for each in labels)
     return unit.conversations * places
 
 
-def _checked(found: Estimate, unit: Unit, samples: int) -> Estimate:
+def _with_user_check(found: Estimate, unit: Unit, samples: int) -> Estimate:
     looks = 2 * samples * unit.conversations if found.user else 0
     return replace(found, user=2 * found.user, judge=found.judge + looks)
 
 
-def _confirmed(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
-    """With a call for each turn, and one for the whole, of which some answer may fail the scenario."""
+def _with_confirmation(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
+    """Add a call for each turn, and one for the whole, with a question that can fail the scenario."""
     scenario = unit.scenario
     can_fail = [m for m in unit.metrics if m in unit.thresholds or BUILTIN[m].kind is not Kind.SCALE]
     of_turn = sum(BUILTIN[metric].level is MetricLevel.TURN for metric in can_fail)
@@ -428,15 +429,15 @@ def _confirmed(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
     return replace(found, judge=found.judge + unit.conversations * calls)
 
 
-def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:
+def _estimate_of_unit(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:
     scenario = unit.scenario
     turns = len(scenario.turns) or unit.max_turns
-    # A user who follows a plan opens with words of the plan.
+    # A user with a plan opens with the plan's own text, without a model call.
     spoken = max(0, turns - 1) if scenario.plan else turns
-    if scenario.user_tools:  # before each message it may use them, and is asked again each time
+    if scenario.user_tools:  # it may call tools before each message, and each time the model is called again
         spoken *= 1 + MAX_ROUNDS
-    of_turn = _asked(unit, MetricLevel.TURN)
-    of_whole = _asked(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
+    of_turn = _question_count(unit, MetricLevel.TURN)
+    of_whole = _question_count(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
     per_conversation = _calls(turns, of_turn, of_whole, batch) if judge else 0
     graded = sum(grader.most_calls(turns) for grader in unit.graders)
     return Estimate(
@@ -444,20 +445,20 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Esti
         unit.agent,
         0 if scenario.scripted or not user else unit.conversations * spoken,
         unit.conversations * (per_conversation * samples + (graded if judge else 0)),
-        # Custom metrics with labels may need it too, so it is counted wherever there is a judge.
+        # Custom metrics with labels may need it too, so count it whenever there is a judge.
         int(judge and any(BUILTIN[m].kind is Kind.LABEL for m in unit.metrics)),
     )
 
 
-def _asked(unit: Unit, level: MetricLevel) -> int:
+def _question_count(unit: Unit, level: MetricLevel) -> int:
     return sum(BUILTIN[metric].level is level for metric in unit.metrics)
 
 
 def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
-    """The calls for one conversation.
+    """Return the calls for one conversation.
 
     Args:
-        of_turn, of_whole: how many questions there are about each turn, and about the whole.
+        of_turn, of_whole: number of questions about each turn, and about the whole conversation.
     """
     if batch is Batch.CONVERSATION:
         return ceil(turns / TURNS_AT_ONCE) if of_turn else int(of_whole > 0)
@@ -467,7 +468,7 @@ def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
 
 
 def shown(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
-    """The estimates as lines of a table."""
+    """Format the estimates as lines of a table."""
     yield f"{'user':>8} {'judge':>8} {'dedup':>8} {'total':>8}  scenario"
     for e in estimates:
         agent = f"  [{e.agent}]" if several_agents and e.agent else ""

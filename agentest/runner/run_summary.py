@@ -1,4 +1,8 @@
-"""What a run reports before its first scenario and after its last."""
+"""The summary of a run: reports its start and end, and makes the result of the whole run.
+
+`Frame` does both. `joined_causes` lets a model join root causes across scenarios, `scenario_result` makes the
+result of one unit, and `known_agent` describes an agent for judges.
+"""
 
 from __future__ import annotations
 
@@ -48,88 +52,15 @@ from agentest.support.redaction import Redactor
 from agentest.version import __version__
 
 
-def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
-    """What is known of the unit's agent, with its tools; without secrets."""
-    scenario, about = unit.scenario, unit.about
-    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
-    return KnownAgent(
-        instructions=redact(about.instructions), tools=redact(tools.text), sight=_sight(unit, tools)
-    )
-
-
-def agent_without_judge(unit: Unit) -> KnownAgent:
-    """What is known of the unit's agent where no judge asks: its tools need not be read."""
-    return KnownAgent(sight=_sight(unit, NOTHING_KNOWN))
-
-
-def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
-    return SightOfCalls(
-        agent=unit.agent,
-        blind=unit.about.blind,
-        told_counts=unit.about.told_counts,
-        has_tools=tools.some or unit.scenario.speaks_of_calls,
-        has_none=bool(tools.text) and not tools.some,
-        reports_calls=unit.about.sight is Sight.REPORTED,
-        partial=unit.about.sight is Sight.PARTIAL,
-        untold=unit.about.untold,
-        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
-    )
-
-
-JOINING_SCOPE = "root causes of the run"
-"""What its calls are accounted and recorded under. The scope of a scenario names it in quotes."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCauses:
-    """What a model joined, and what that took by role."""
+    """The root causes that a model joined, and the model usage by role."""
 
     joins: tuple[CauseJoin, ...] = ()
     used: Mapping[str, ModelUsage] = field(default_factory=dict)
 
 
 NOT_JOINED = JoinedCauses()
-
-
-async def joined_causes(
-    scenarios: Iterable[ScenarioResult], session: Session, connections: Connections
-) -> JoinedCauses:
-    """Join the judged groups of all scenarios; never raises for what a model does.
-
-    Nothing is asked of a run that was stopped. A call that fails changes no verdict: its groups stay apart,
-    and a note says why.
-    """
-    model, stop = connections.models.judge, session.stop
-    if model is None or stop.reason is not None:
-        return NOT_JOINED
-    # In an order of their own: a replay finds a question by its words, whichever scenario ends first.
-    causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
-    if not worth_joining(causes):
-        return NOT_JOINED
-    if len(causes) > MOST_GROUPS:
-        session.on_note(
-            f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
-        )
-    joining = Joining(causes, model, JOINING_SCOPE)
-    stop.over = True  # a budget that is used up here, or an answer that is not recorded, stops nothing
-    try:
-        async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
-            tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
-            try:
-                await joining.run()
-            except Exception as error:  # noqa: BLE001 - the boundary of the step: no group is lost by it
-                known = isinstance(error, ModelError)
-                why = connections.redact.error(str(error) if known else f"{type(error).__name__}: {error}")
-                session.on_note(f"judged failures of different scenarios were not all compared: {why}")
-            tasks.cancel_scope.cancel()
-    finally:
-        stop.over = False
-    return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
-
-
-async def _cancel_when_stopped(session: Session, scope: anyio.CancelScope) -> None:
-    await session.stop.called.wait()
-    scope.cancel()
 
 
 class Frame:
@@ -165,7 +96,7 @@ class Frame:
         self._started_at = ""
 
     def report_start(self) -> None:
-        """Report that the run begins, and every scenario that will not run."""
+        """Report the start of the run, and every scenario that will not run."""
         self._start, self._started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
         self._emit(
             RunStarted(
@@ -181,11 +112,13 @@ class Frame:
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
-                fingerprints={_place(unit): unit.fingerprint for unit in self._plan.units},
-                used={_place(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage},
+                fingerprints={_scenario_and_agent(unit): unit.fingerprint for unit in self._plan.units},
+                used={
+                    _scenario_and_agent(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage
+                },
                 kept=self._kept.conversations if self._kept else (),
                 sights=self._sights,
-                servers=_servers(self._plan, self._sights),
+                servers=_observing_servers(self._plan, self._sights),
                 calibrations=self._calibrations,
             )
         )
@@ -204,15 +137,17 @@ class Frame:
         """Report and return the result of the run.
 
         Args:
-            results: by scope of the unit; a unit without one never began.
-            unclaimed: of the calls that belonged to no conversation.
-            joined: the judged groups that have one root cause.
+            results: by scope of the unit; a unit without a result never began.
+            unclaimed: warnings about calls that belonged to no conversation.
+            joined: the judged failure groups that share a root cause.
         """
         sights = sights_of_run(self._plan, results)
         silent = silence(self._plan, results, sights)
-        results = self._amended(results, run_warnings(self._plan, results, sights, silent))
+        results = self._with_late_warnings(results, run_warnings(self._plan, results, sights, silent))
         scenarios = tuple(
-            entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
+            entry
+            if isinstance(entry, ScenarioResult)
+            else results.get(entry.scope) or self._unstarted_result(entry)
             for entry in self._plan.entries
         )
         result = RunResult(
@@ -239,10 +174,10 @@ class Frame:
         self._emit(RunFinished(result))
         return result
 
-    def _amended(
+    def _with_late_warnings(
         self, results: Mapping[str, ScenarioResult], late: Mapping[str, Sequence[VerdictWarning]]
     ) -> dict[str, ScenarioResult]:
-        """The results with the warnings that only the whole run shows. Reports those that they change."""
+        """Add the warnings that only the whole run shows, and report the results that they change."""
         now = {
             scope: amended(result, late.get(scope, ()), strict=self._strict)
             for scope, result in results.items()
@@ -252,7 +187,7 @@ class Frame:
                 self._emit(ScenarioAmended(result, results[scope].verdict.status))
         return now
 
-    def _unbegun(self, unit: Unit) -> ScenarioResult:
+    def _unstarted_result(self, unit: Unit) -> ScenarioResult:
         reason = stop_reason(self._stop, 0, unit)
         result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
         result = with_wishes(result, unit, self._redact)
@@ -260,12 +195,84 @@ class Frame:
         return result
 
 
-def _place(unit: Unit) -> tuple[str, str]:
+def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
+    """Return what judges may know of the unit's agent and its tools, without secrets."""
+    scenario, about = unit.scenario, unit.about
+    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
+    return KnownAgent(
+        instructions=redact(about.instructions), tools=redact(tools.text), sight=_sight(unit, tools)
+    )
+
+
+def agent_without_judge(unit: Unit) -> KnownAgent:
+    """Return what is known of the unit's agent if no model judges, without reading its tools."""
+    return KnownAgent(sight=_sight(unit, NOTHING_KNOWN))
+
+
+def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
+    return SightOfCalls(
+        agent=unit.agent,
+        blind=unit.about.blind,
+        told_counts=unit.about.told_counts,
+        has_tools=tools.some or unit.scenario.speaks_of_calls,
+        has_none=bool(tools.text) and not tools.some,
+        reports_calls=unit.about.sight is Sight.REPORTED,
+        partial=unit.about.sight is Sight.PARTIAL,
+        untold=unit.about.untold,
+        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
+    )
+
+
+JOINING_SCOPE = "root causes of the run"
+"""The scope of these calls in the ledger and in recordings. Scopes of scenarios begin with a quote."""
+
+
+async def joined_causes(
+    scenarios: Iterable[ScenarioResult], session: Session, connections: Connections
+) -> JoinedCauses:
+    """Join the judged failure groups of all scenarios. Never raises for model errors.
+
+    A stopped run joins nothing. If a call fails, its groups stay separate and a note says why.
+    """
+    model, stop = connections.models.judge, session.stop
+    if model is None or stop.reason is not None:
+        return NOT_JOINED
+    # Sort for replays, which find a recorded response by its prompt.
+    causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
+    if not worth_joining(causes):
+        return NOT_JOINED
+    if len(causes) > MOST_GROUPS:
+        session.on_note(
+            f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
+        )
+    joining = Joining(causes, model, JOINING_SCOPE)
+    stop.over = True  # an exhausted budget or a missing recording stops nothing here
+    try:
+        async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
+            tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
+            try:
+                await joining.run()
+            except Exception as error:  # noqa: BLE001 - any error only leaves groups separate
+                known = isinstance(error, ModelError)
+                why = connections.redact.error(str(error) if known else f"{type(error).__name__}: {error}")
+                session.on_note(f"judged failures of different scenarios were not all compared: {why}")
+            tasks.cancel_scope.cancel()
+    finally:
+        stop.over = False
+    return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
+
+
+async def _cancel_when_stopped(session: Session, scope: anyio.CancelScope) -> None:
+    await session.stop.called.wait()
+    scope.cancel()
+
+
+def _scenario_and_agent(unit: Unit) -> tuple[str, str]:
     return unit.scenario.name, unit.agent
 
 
 def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResult:
-    """A unit's result: what was planned, its verdict, and the further values of the result."""
+    """Return a unit's result: the plan, its verdict, and further fields of the result."""
     scenario = unit.scenario
     return ScenarioResult(
         name=scenario.name,
@@ -285,24 +292,24 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
 
 
 def with_wishes(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
-    """The result with what the unit's user wants and who that is, for its readers."""
+    """Add the user's goal and profile to the result."""
     return replace(result, goal=redact(unit.scenario.goal), profile=redact(unit.scenario.profile))
 
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
-    """Why a unit has not run to its end."""
+    """Return why a unit did not run to its end."""
     of = "at most " if unit.repeat else ""
     done = f"after {finished} of {of}{unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
 
 
-def _servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
-    """The servers of ours that see what an agent calls, where it hands no calls to us."""
+def _observing_servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
+    """Return the servers that see an agent's calls if it does not hand them over."""
     by_servers = (Sight.REPORTED, Sight.PARTIAL)
     seen = {name: agent for name, agent in plan.agents.items() if sights[name] in by_servers}
-    return {name: _watching(name, agent) for name, agent in seen.items() if agent.beside}
+    return {name: _observing_keys(name, agent) for name, agent in seen.items() if agent.beside}
 
 
-def _watching(name: str, agent: AgentConfig) -> tuple[str, ...]:
+def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:
     by_traces = about_agent(name, agent).seen_by_spans_alone
     return tuple(key for key in agent.beside if key != "traces" or by_traces)

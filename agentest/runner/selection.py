@@ -1,4 +1,4 @@
-"""Why the filters of the command line select nothing, and what comes nearest to what was meant."""
+"""The selection of scenarios: why filters match nothing, and plans with some or reordered units."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOW_ALL = "agentest run --list shows all"
 
 
 def why_nothing(discovered: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> str:
-    """A sentence for every filter that fits nothing by itself, or one where they fit nothing together."""
+    """Return a sentence for each filter that matches nothing, or one if they match nothing together."""
     lines = list(_unmatched(discovered, options, root, loaded))
     if not lines:
         filters = "paths, --scenario, --file, --tag" if options.paths else "--scenario, --file, --tag"
@@ -40,10 +40,10 @@ def why_nothing(discovered: Discovered, options: Options, root: Path, loaded: Lo
 def unusable_path(
     choices: Sequence[PathChoice], root: Path, here: Path | None, loaded: LoadedConfig
 ) -> str | None:
-    """What is wrong with the first path of the command line that names nothing to run; None: all are right.
+    """Return why the first unusable path of the command line matches nothing; None if all are usable.
 
     Args:
-        here: where the user is, if not in the root.
+        here: the user's folder, if it is not the root.
     """
     if not choices:
         return None
@@ -76,9 +76,9 @@ def _unusable(
 
 
 def missed_place(discovered: Discovered, choices: Iterable[PathChoice]) -> str | None:
-    """What is wrong with the first line or name of the command line that is no scenario's.
+    """Return why the first line or name on the command line matches no scenario; None if all match.
 
-    A file that could not be loaded may have the scenario: that is reported as the file's error.
+    A file that could not be loaded may contain the scenario; its own error is reported instead.
     """
     for choice in choices:
         broken = any(choice.has(Path(file.file)) for file in discovered.broken)
@@ -112,7 +112,7 @@ def _unmatched(discovered: Discovered, options: Options, root: Path, loaded: Loa
         searched = search(root, loaded.config.include, loaded.config.exclude, loaded.path)
         files = [shown_path(path, root) for path in searched.files]
         if not any(contains_any(file, map(readable, options.files)) for file in files):
-            # What is in the files is not known: none of them was imported.
+            # No file was imported, so the names in the files are unknown.
             yield _no_match("no scenario file", "--file", options.files, files)
             return
     names = [scenario.name for scenario in discovered.scenarios]
@@ -145,7 +145,7 @@ Entry = Unit | ScenarioResult
 
 
 def cut(plan: Plan, is_kept: Callable[[Entry], bool]) -> Plan:
-    """The plan with some of its entries, and the agents that these need. Ids stay what they are."""
+    """Return the plan with some of its entries and the agents that they need. Ids do not change."""
     entries = tuple(filter(is_kept, plan.entries))
     units = tuple(unit for unit in plan.units if is_kept(unit))
     used = {unit.agent for unit in units}
@@ -154,25 +154,25 @@ def cut(plan: Plan, is_kept: Callable[[Entry], bool]) -> Plan:
 
 
 def with_units(plan: Plan, change: Callable[[Unit], Unit]) -> Plan:
-    """The plan with each of its units changed."""
+    """Apply a function to each unit of the plan."""
     changed = {unit.scope: change(unit) for unit in plan.units}
     entries = tuple(changed[each.scope] if isinstance(each, Unit) else each for each in plan.entries)
     return replace(plan, entries=entries, units=tuple(changed.values()))
 
 
 def shuffled(plan: Plan, seed: int) -> Plan:
-    """The plan with its units run in the order that the seed gives; reports keep the order of the files."""
+    """Return the plan with its units in random order. Reports keep the order of the files."""
     units = list(plan.units)
     Random(seed).shuffle(units)
     return replace(plan, units=tuple(units))
 
 
 def first(plan: Plan, is_first: Callable[[Unit], bool]) -> Plan:
-    """The plan with some units run before the others, which keep their order, and so do they."""
+    """Return the plan with some units first. Both groups keep their order."""
     return replace(plan, units=tuple(sorted(plan.units, key=lambda unit: not is_first(unit))))
 
 
 def in_order_of_run(plan: Plan) -> Sequence[Entry]:
-    """The entries, the units among them in the order in which they run."""
+    """Return the entries with the units in the order in which they run."""
     units = iter(plan.units)
     return [next(units) if isinstance(entry, Unit) else entry for entry in plan.entries]

@@ -1,4 +1,4 @@
-"""One run under way: what it runs, how, and where its events, notes and stops go."""
+"""One run in progress: its settings, its models, and where its events, notes and stops go."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is run."""
+    """The settings of a run."""
 
     concurrency: int = 20
-    """Conversations under way at once."""
+    """Maximum number of conversations at once."""
     parallel: bool = True
-    """Whether conversations of one scenario may be under way at once, unless the scenario says it."""
+    """True if conversations of one scenario may run at once; a scenario can override it."""
     debounce_s: float = 0.0
     fail_on: Severity = Severity.HIGH
     samples: int = 1
@@ -49,14 +49,14 @@ class Settings:
     skip_decided: bool = False
     check_user: bool = False
     strict: bool = False
-    """Whether a warning that questions a verdict makes its scenario errored."""
+    """True if a warning that questions a verdict makes its scenario errored."""
     fail_fast: bool = False
     keep_conversations: bool = True
-    """Whether results keep their conversations after these have been reported."""
+    """True if results retain their conversations after these have been reported."""
 
 
 def settings_of(config: Config, options: Options, *, keep_conversations: bool = True) -> Settings:
-    """The settings of a configuration; options come first."""
+    """Return the settings of a configuration. Options take precedence."""
     return Settings(
         concurrency=options.concurrency or config.concurrency,
         parallel=config.parallel,
@@ -73,7 +73,7 @@ def settings_of(config: Config, options: Options, *, keep_conversations: bool = 
 
 
 class Stop:
-    """Stops a run before its end; the first reason counts. Finished conversations are kept.
+    """Stops a run early. The first reason counts; finished conversations stay in the result.
 
     Args:
         on_stop: is called once, with the first reason.
@@ -88,10 +88,10 @@ class Stop:
         self.interrupted = False
         self.real_tool_ran = False
         self.over = False
-        """Whether all conversations are over: only a signal can still stop the run."""
+        """True if all conversations are over, so that only a signal can still stop the run."""
 
     def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
-        """Stop, for this reason; scenarios that had not finished get `status`."""
+        """Stop for this reason. Unfinished scenarios get `status`."""
         if self.over and not interrupted:
             return
         first = self.reason is None
@@ -103,55 +103,55 @@ class Stop:
             self._on_stop(self)
 
     def because_of_real_tool(self, reason: str) -> None:
-        """Stop because a real tool ran in place of a mock."""
+        """Stop because a real tool ran instead of its mock."""
         self.real_tool_ran = True
         self(reason)
 
     def interrupt(self) -> None:
-        """Stop because the user wants it."""
+        """Stop because the user interrupted the run."""
         self("interrupted", interrupted=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What a run with a budget knows of its costs, and where it keeps what it has paid for."""
+    """Cost data of a run with a budget, and the folders for model responses it has paid for."""
 
     took: Mapping[tuple[str, str], Took] = field(default_factory=dict)
-    """Scenario and agent → what an earlier run took."""
+    """(Scenario, agent) → what an earlier run used."""
     answers: Path | None = None
-    """The folder for answers of conversations that are left unfinished; None: they are not kept."""
+    """The folder for model responses of unfinished conversations; None: they are not stored."""
     earlier_answers: Path | None = None
-    """That of the run that this one goes on with."""
+    """The same folder of the run that this one resumes."""
     resumed_by: str = ""
-    """The command that runs what is left; "": there is none."""
+    """The command that runs the remaining conversations; "": there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run under way."""
+    """One run in progress."""
 
     prepared: Prepared
     settings: Settings
     emit: Emit
     """Receives every event, in order."""
     stop: Stop
-    """Ends the run early."""
+    """Stops the run early."""
     on_note: Callable[[str], None]
-    """Receives what the user should know at the end."""
+    """Receives notes that the user reads at the end."""
     given: tuple[Models, Ledger] | None = None
-    """Models that are open already, and the ledger of their calls, in place of those that were prepared."""
+    """Models that are already open, and their ledger, to use instead of the prepared ones."""
 
     has_workers: bool = False
-    """Whether workers hold the conversations, and start the agents of which each has its own."""
+    """True if workers run the conversations and start the agents that each worker needs its own copy of."""
     spending: Spending = Spending()
 
     def say(self, text: str) -> None:
-        """Say something to the user at once."""
+        """Show a message to the user immediately."""
         self.emit(Noted(self.prepared.loaded.redact(text)))
 
     @property
     def model_names(self) -> dict[str, str | None]:
-        """Role → model; None is offline."""
+        """Role → model; None: offline."""
         if self.given is None:
             return self.prepared.model_names
         models, _ = self.given
@@ -161,26 +161,26 @@ class Session:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended: without a result when it was interrupted before it began."""
+    """How a run ended. It has no result if it was interrupted before it began."""
 
     result: RunResult | None = None
     interrupted: bool = False
-    """Whether a signal came, even if too late to stop anything."""
+    """True if a signal arrived, even too late to stop anything."""
     incomplete: bool = False
-    """Whether something failed after the result was made: the recording could not be written."""
+    """True if something failed after the result was made, such as writing the recording."""
     notes: list[str] = field(default_factory=list)
-    """What the user should know besides the result."""
+    """Notes for the user in addition to the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """What units ask, and who counts it and hides secrets; tests pass in their own."""
+    """The models that units call, the ledger of those calls, and the redactor. Tests pass in their own."""
 
     models: Models = field(default_factory=Models)
     ledger: Ledger = field(default_factory=Ledger)
     redact: Redactor = field(default_factory=Redactor)
     allowance: Allowance | None = None
-    """Which conversations may start; None: all, as the run has no budget."""
+    """Decides which conversations may start; None: the run has no budget, so all may."""
 
 
 async def open_models(
@@ -190,11 +190,11 @@ async def open_models(
     gates: Gates | None = None,
     ledger: MeasuringLedger | None = None,
 ) -> tuple[Models, Ledger]:
-    """The models of a run, ready to answer, and the ledger of their calls. The stack closes them.
+    """Open the models of a run and the ledger of their calls. The stack closes them.
 
     Args:
-        gates: of the models, where others share them; None: made here.
-        ledger: where calls are counted; None: in a new one.
+        gates: limits of the models, if others share them; None: new ones.
+        ledger: counts the calls; None: a new one.
 
     Raises UsageError.
     """
@@ -209,7 +209,7 @@ async def open_models(
     )
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
-    stack.callback(_close, tape, session.stop)
+    stack.callback(_close_tape, tape, session.stop)
     models = await stack.enter_async_context(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
@@ -217,7 +217,7 @@ async def open_models(
 
 
 def local_gates(session: Session) -> LocalGates:
-    """The limits, the circuits and the budget of a run, for the process that has them."""
+    """Create the rate limits, circuits and budget of a run, in the process that enforces them."""
     options = session.prepared.request.options
     budget = None
     if options.has_budget:
@@ -226,7 +226,7 @@ def local_gates(session: Session) -> LocalGates:
 
 
 def new_ledger(session: Session) -> MeasuringLedger:
-    """Where the calls of a run are counted."""
+    """Create the ledger that counts the model calls of a run."""
     if not session.prepared.request.options.has_budget:
         return MeasuringLedger()
     from agentest.runner.run_budget import PaidLedger
@@ -237,7 +237,7 @@ def new_ledger(session: Session) -> MeasuringLedger:
 def allowance_of(
     session: Session, budget: Budget | None, ledger: Ledger, recordings: Cassettes | None
 ) -> Allowance | None:
-    """What lets conversations start as the budget can finish them; None where nothing limits that."""
+    """Create the allowance that limits conversations to the budget; None if nothing limits them."""
     prepared = session.prepared
     asks_models = bool(prepared.user or prepared.judge or prepared.named)
     if budget is None or not asks_models or prepared.request.options.tape == Mode.REPLAY:
@@ -252,7 +252,7 @@ def allowance_of(
 
 
 def stopping(session: Session) -> Callable[[object], None]:
-    """What stops the run for a reason, or an error, that the user also reads in a note: once."""
+    """Return a function that stops the run for a reason or error, and adds it to the notes once."""
     noted: set[str] = set()
 
     def stop(reason: object) -> None:
@@ -266,16 +266,16 @@ def stopping(session: Session) -> Callable[[object], None]:
 
 
 def open_recordings(session: Session) -> Cassettes | None:
-    """The recorded answers of this run; None where nothing is recorded or replayed.
+    """Open the recorded responses of this run; None if nothing is recorded or replayed.
 
-    What is missing of them, or cannot be written, stops the run.
+    A missing response, or one that cannot be written, stops the run.
     """
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
     if prepared.tape_mode is None:
         return None
     if options.tape is None:
-        folder = _folder_of_answers(session)
+        folder = _responses_folder(session)
     else:
         folder = cassette_folder(config, options, prepared.request.root)
     if folder is None:
@@ -287,13 +287,13 @@ def open_recordings(session: Session) -> Cassettes | None:
         prepared.loaded.redact,
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
-        named={role: _names(prepared, role) for role in models},
+        named={role: _named_model_names(prepared, role) for role in models},
         on_failure=stopping(session),
     )
 
 
-def _folder_of_answers(session: Session) -> Path | None:
-    """Where answers of unfinished conversations are kept, with those of the run that this one resumes."""
+def _responses_folder(session: Session) -> Path | None:
+    """Return the folder for responses of unfinished conversations, with those of the resumed run."""
     spending = session.spending
     if spending.answers and spending.earlier_answers and spending.earlier_answers.is_dir():
         try:
@@ -306,18 +306,18 @@ def _folder_of_answers(session: Session) -> Path | None:
 
 
 def scenario_names(prepared: Prepared) -> dict[str, str]:
-    """Scope of a unit → what its scenario is called."""
+    """Return the scenario name of each unit by scope."""
     return {unit.scope: unit.scenario.name for unit in prepared.plan.units}
 
 
-def _names(prepared: Prepared, role: str) -> set[str]:
+def _named_model_names(prepared: Prepared, role: str) -> set[str]:
     names = {spec.name for wish, spec in prepared.named.items() if wish.role == role}
     return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
 
 
 def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
     """Raise ConfigError for a damaged recording."""
-    if recordings is None or recordings.mode is Mode.KEEP:  # what is damaged is asked again
+    if recordings is None or recordings.mode is Mode.KEEP:  # a damaged response is requested again
         return
     try:
         recordings.check(unit.scope for unit in plan.units)
@@ -325,31 +325,31 @@ def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
         raise ConfigError(str(error)) from None
 
 
-def _close(tape: Tape | None, stop: Stop) -> None:
+def _close_tape(tape: Tape | None, stop: Stop) -> None:
     if tape:
-        with suppress(CassetteError):  # its `on_failure` has reported it
+        with suppress(CassetteError):  # `on_failure` has already reported it
             tape.close(finished=stop.reason is None)
 
 
 @asynccontextmanager
 async def ticking(emit: Emit, every_s: float = EVERY_S) -> AsyncIterator[None]:
-    """A block in which `TimePassed` is reported now and then, whatever happens or does not happen."""
+    """Report `TimePassed` periodically while the block runs."""
 
     async def tick() -> None:
         while True:
             await anyio.sleep(every_s)
             emit(TimePassed())
 
-    async with _beside(tick):
+    async with _background(tick):
         yield
 
 
 @asynccontextmanager
 async def awaited(what: str, say: Callable[[str], object]) -> AsyncIterator[None]:
-    """A block that may take long: after some seconds `say` receives what is waited for, and again later.
+    """Report through `say` what the block waits for, after some seconds and again later.
 
     Args:
-        what: "for the agent's server to answer at http://…".
+        what: such as "for the agent's server to answer at http://…".
     """
 
     async def remind() -> None:
@@ -357,13 +357,13 @@ async def awaited(what: str, say: Callable[[str], object]) -> AsyncIterator[None
             await anyio.sleep(pause)
             say(f"waiting {what}: {passed:.0f} s so far")
 
-    async with _beside(remind):
+    async with _background(remind):
         yield
 
 
 @asynccontextmanager
-async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """A block beside which some work goes on. No task group: it would wrap what the block raises."""
+async def _background(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run `work` in the background of the block. A task group would wrap the block's exceptions."""
     task = asyncio.create_task(work())
     try:
         yield

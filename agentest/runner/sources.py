@@ -1,6 +1,6 @@
-"""Where a run's conversations come from: talks with the agents now, or an earlier run.
+"""The sources of a run's conversations: live agents, or an earlier run.
 
-A new origin is one implementation of `SourceFactory` and one of `ConversationSource`.
+To add a source, implement `SourceFactory` and `ConversationSource`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from agentest.support.redaction import Redactor
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
-if TYPE_CHECKING:  # imported where an agent has servers beside it
+if TYPE_CHECKING:  # only agents with mock servers or spans need it
     from agentest.mock_servers.registry import Registry, Unclaimed
 
 PickUser = Callable[[Unit, int], User]
 OnMocks = Callable[[str, MockResolver], None]
-"""Receives the id of each conversation that begins, and what answers and records its calls."""
+"""Receives the id of each conversation that begins, and its mocks."""
 _MIN_MOCK_TIMEOUT_S = 30.0
-"""The least time a mock may take, however short the agent's timeout is: the agent does not wait for it."""
+"""The minimum time limit of a mock, in seconds. The agent's timeout may be shorter."""
 
 
 class ConversationSource(Protocol):
-    """Gives the conversations of a unit."""
+    """Provides the conversations of a unit."""
 
     async def converse(
         self,
@@ -66,54 +66,57 @@ class ConversationSource(Protocol):
         outside: Outside = nullcontext,
         attempt: int = 0,
     ) -> Conversation:
-        """The conversation of this number (from 1). `on_turn` receives the closed turns when one closes.
+        """Return the conversation of this number (from 1).
 
-        `outside` opens the block in which it waits where others must end before. `attempt` counts how often
-        it was held before.
+        Args:
+            on_turn: receives all closed turns whenever one closes.
+            outside: opens a block in which the conversation waits for others to end.
+            attempt: number of earlier attempts at this conversation.
         """
         ...
 
     def told_to_user(self, unit: Unit) -> str | None:
-        """What the model was told that plays the user of conversations held now; None: there is none."""
+        """Return the instructions of the model that plays the live user; None if there is no such model."""
         ...
 
 
 HeldEarlier = Callable[[Unit, int], Conversation]
-"""Gives the conversation of a unit that an earlier run has held, by its number from 1."""
+"""Returns the conversation of a unit that an earlier run completed, by its number from 1."""
 MakeSource = Callable[[Models, AsyncExitStack], Awaitable[ConversationSource]]
-"""Makes the source in the process that uses it, when the models are open: one of them may play the user. The
-stack closes what it opens. Raises ConfigError."""
+"""Creates the source in the process that uses it, after the models are open, because one may play the user.
+
+The stack closes everything that it opens. Raises ConfigError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where conversations come from, open in the run's own process."""
+    """An open source of conversations, in the run's own process."""
 
     make: MakeSource
     registry: Registry | None = None
-    """The conversations under way, where agents have servers beside them."""
+    """The conversations in progress, if agents have mock servers or spans."""
     unclaimed: tuple[RunWarning, ...] = ()
-    """Of an earlier run's calls that belonged to no conversation."""
+    """Warnings about an earlier run's calls that belonged to no conversation."""
     held: HeldEarlier | None = None
-    """The conversations of an earlier run; None: they are held now."""
+    """The conversations of an earlier run; None: conversations are live."""
     keep_span: Callable[[bytes], object] | None = None
     keep_output: KeepOutput | None = None
-    """Receive what agents tell that workers have started."""
+    """Receive the spans and the output of agents that workers started."""
     refused: dict[Unclaimed, int] = field(default_factory=dict)
-    """Calls at servers beside those agents that belonged to no conversation → how often."""
+    """Calls at those agents' servers that belonged to no conversation → how often."""
     reached: set[tuple[str, str]] = field(default_factory=set)
-    """Agents that workers have started, each with the key of a mock server to which its client connected."""
+    """(Agent, key of a mock server) for agents that workers started and that connected to the server."""
 
     def is_reached(self, agent: str, key: str) -> bool:
-        """Whether a client of the agent ever connected to its mock server of this key; of an earlier run, it
-        did."""
+        """Return True if a client of the agent ever connected to this mock server, or in an earlier run."""
         group = self.registry.group_of(agent) if self.registry else None
         reached = self.reached | (group.reached if group else frozenset())
         return self.held is not None or (agent, key) in reached
 
 
 class SourceFactory(Protocol):
-    """An origin of conversations, before anything is open."""
+    """A source of conversations that is not open yet."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         """Open what the conversations need; `opened` closes it. Raises UsageError."""
@@ -122,13 +125,13 @@ class SourceFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveAgents:
-    """Conversations with the agents of the plan, now."""
+    """Live conversations with the agents of the plan."""
 
     on_mocks: OnMocks | None = None
     keep_span: Callable[[bytes], object] | None = None
-    """Receives the spans of agents that send traces, each a line of JSON."""
+    """Receives the agents' spans, each a line of JSON."""
     keep_output: KeepOutput | None = None
-    """Receives what the servers print that the run starts."""
+    """Receives the output of the servers that the run starts."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
@@ -141,7 +144,7 @@ class LiveAgents:
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
             if models.judge:
-                _tools_beside(prepared)
+                _read_mock_server_tools(prepared)
             return live_conversations(
                 prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
             )
@@ -149,51 +152,51 @@ class LiveAgents:
         return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
 
 
-def _tools_beside(prepared: Prepared) -> list[str]:
-    """Have the tools of mock servers read, for judges. Returns what to say of those that cannot be."""
+def _read_mock_server_tools(prepared: Prepared) -> list[str]:
+    """Read the tools of mock servers for judges. Returns notes about files that cannot be read."""
     return list(read_beside({unit.agent: unit.about.tools for unit in prepared.plan.units}))
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """Conversations that an earlier run finished, to be judged again."""
+    """Finished conversations of an earlier run, to be judged again."""
 
     conversations: Mapping[str, Sequence[Conversation]]
     """Scope of a unit → its conversations."""
     unclaimed: tuple[RunWarning, ...] = ()
-    """Of its calls that belonged to no conversation: what they would have broken is as unknown as it was."""
+    """Warnings about its calls that belonged to no conversation; their effect is still unknown."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
-        del opened, tasks  # there is nothing to open
+        del opened, tasks  # nothing to open
         if session.model_names.get("judge"):
-            for note in _tools_beside(session.prepared):
+            for note in _read_mock_server_tools(session.prepared):
                 session.on_note(note)
-        return Origin(self._make, unclaimed=self.unclaimed, held=self._held)
+        return Origin(self._make, unclaimed=self.unclaimed, held=self._conversation)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
         del models, stack
-        return FinishedConversations(self._held)
+        return FinishedConversations(self._conversation)
 
-    def _held(self, unit: Unit, number: int) -> Conversation:
+    def _conversation(self, unit: Unit, number: int) -> Conversation:
         return self.conversations[unit.scope][number - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveConversations:
-    """Talks with the agents, now."""
+    """Runs live conversations with the agents."""
 
     agents: Mapping[str, Agent]
-    models: Models = Models()  # noqa: RUF009 - it holds nothing that could change
+    models: Models = Models()  # noqa: RUF009 - immutable
     unmocked_tools: UnmockedTools | None = None
-    """What becomes of calls that nothing answers; None: null for those of a case, else an error."""
+    """How to treat calls that nothing answers. None: null in cases of evaluation sets, else an error."""
     request_timeout_s: float = 30.0
     redact: Redactor = field(default_factory=Redactor)
     pick_user: PickUser | None = None
-    """Chooses who talks to the agent, in place of the scenario's own user."""
+    """Chooses a user to replace the scenario's own."""
     registry: Conversations | None = None
-    """The conversations under way, to which servers beside the agents give calls; None: no agent has any."""
+    """The conversations in progress, to which servers assign calls; None: no agent has such servers."""
     on_mocks: OnMocks | None = None
-    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - it holds nothing that could change
+    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - immutable
 
     async def converse(
         self,
@@ -229,7 +232,7 @@ class LiveConversations:
                 served.traced = Traced(mocks, stay.traces, alone=_needs_spans(unit))
             conversation = await loop(served=served).run()
             stay.failed = conversation.failure is not None
-            if stay.failed and _waited_in_vain_s(conversation) >= self.request_timeout_s:
+            if stay.failed and _unanswered_wait_s(conversation) >= self.request_timeout_s:
                 stay.at_work_s = self.request_timeout_s
             return conversation
 
@@ -279,7 +282,7 @@ class LiveConversations:
         )
 
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
-        """The user's own tools, where a model plays the user: nobody else calls them."""
+        """Return the user's own tools if a model plays the user; other users call none."""
         tools = unit.scenario.user_tools
         return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
 
@@ -305,17 +308,20 @@ class LiveConversations:
 
 
 def _needs_spans(unit: Unit) -> bool:
-    """Whether calls cannot be judged without the agent's spans: nothing else tells of them, or the scenario
-    bans a tool that no list proves to be a mock server's own: the agent may have it elsewhere."""
+    """Return True if calls cannot be judged without the agent's spans.
+
+    That is so if nothing else shows the calls, or if the scenario bans a tool that the agent may have from
+    another source, because no list proves that it belongs to a mock server.
+    """
     banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
-    kinds = any(not is_one_tool(tool) for tool in banned)  # which may have more tools than are mocked
+    kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
     beside = unit.about.spans_count and (kinds or bool(banned - unit.about.tools.listed))
     return unit.about.seen_by_spans_alone or beside
 
 
 def _identity(unit: Unit, conversation_id: str, session_id: str) -> Identity:
     session = unit.scenario.session
-    shared = bool(session and session.session_id)  # by all conversations of the scenario
+    shared = bool(session and session.session_id)  # shared by all conversations of the scenario
     return Identity(
         key=new_key(),
         session_id=None if shared else session_id,
@@ -325,8 +331,8 @@ def _identity(unit: Unit, conversation_id: str, session_id: str) -> Identity:
     )
 
 
-def _waited_in_vain_s(conversation: Conversation) -> float:
-    """For how long the agent was waited for in the turn that never closed."""
+def _unanswered_wait_s(conversation: Conversation) -> float:
+    """Return how long the agent was waited for in the turn that never closed."""
     return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
 
 
@@ -339,7 +345,7 @@ def live_conversations(
     registry: Conversations | None = None,
     on_mocks: OnMocks | None = None,
 ) -> LiveConversations:
-    """The source of live conversations with open agents and models, as configured."""
+    """Create the source of live conversations with open agents and models, as configured."""
     config = prepared.loaded.config
     return LiveConversations(
         agents=agents,
@@ -369,30 +375,30 @@ class FinishedConversations:
         outside: Outside = nullcontext,
         attempt: int = 0,
     ) -> Conversation:
-        del conversation_id, outside, attempt  # it has an id, waits for nobody, and is not held again
-        held = self.held(unit, number)
-        # One without its end cannot be judged: a check might hold, or fail, for that alone.
-        unusable = held.shortened or held.invalid is not None
-        conversation = held if unusable or held.failure else _of_this_script(held, unit)
-        unusable = unusable or conversation is not held
+        del conversation_id, outside, attempt  # a finished conversation needs none of these
+        stored = self.held(unit, number)
+        # A conversation without its end cannot be judged: a check might pass or fail only because of that.
+        unusable = stored.shortened or stored.invalid is not None
+        conversation = stored if unusable or stored.failure else _check_script_length(stored, unit)
+        unusable = unusable or conversation is not stored
         closed_turns = 0 if unusable else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
             on_turn(conversation.turns[:closed])
         return conversation
 
     def told_to_user(self, unit: Unit) -> str | None:
-        del unit  # its users were checked when their conversations were held
+        del unit  # users were checked when their conversations ran
         return None
 
 
-def _of_this_script(conversation: Conversation, unit: Unit) -> Conversation:
-    """The conversation; it has failed where the script has another number of turns than were held.
+def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation:
+    """Return the conversation, marked as failed if the script now has a different number of turns.
 
-    Checks of turns that were never held would be dropped without a word, or be made of other turns.
+    Checks of missing turns would be dropped silently, or applied to other turns.
     """
-    held, wanted = len(conversation.turns), len(unit.scenario.turns)
-    if not wanted or held == wanted:
+    actual, expected = len(conversation.turns), len(unit.scenario.turns)
+    if not expected or actual == expected:
         return conversation
-    turns = count(held, "turn")
-    why = f"it was held with {turns}, and the script has {wanted} now: run the scenario again"
+    turns = count(actual, "turn")
+    why = f"it was held with {turns}, and the script has {expected} now: run the scenario again"
     return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, why))

@@ -1,4 +1,8 @@
-"""One conversation that a person holds with an agent through a scenario's mocks, wherever they type."""
+"""A conversation between a person and an agent, through a scenario's mocks.
+
+`Talking` runs it, `choices` and `chosen_talk` select scenario and agent, `Visitor` is the person as a user,
+and `Desk` lets the person inspect and answer tool calls.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +51,14 @@ STOPPED = "the conversation was stopped in the middle of a turn"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The agent can be talked to."""
+    """The agent is ready for messages."""
 
     unit: Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoke:
-    """The person said something."""
+    """The person sent a message."""
 
     turn_index: int
     text: str
@@ -69,7 +73,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """What the person should know."""
+    """A note for the person."""
 
     text: str
 
@@ -80,20 +84,25 @@ Tell = Callable[[Happening], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What has come of it."""
+    """The outcome of the conversation."""
 
     conversation: Conversation | None
-    """None: it was stopped before it began."""
+    """None if it was stopped before it began."""
     unclaimed: tuple[RunWarning, ...] = ()
-    """Of calls that belonged to no conversation."""
+    """Warnings about calls that belonged to no conversation."""
 
 
 def _no_mocks(_: str, __: MockResolver) -> None:
-    """Whoever looks at nothing."""
+    """Ignore the mocks."""
 
 
 class Talking:
-    """A conversation of a person with an agent, from opening the agent to closing it."""
+    """A conversation of a person with an agent, from opening the agent to closing it.
+
+    Args:
+        user: the person.
+        tell: receives events without secrets, in the task that runs the conversation.
+    """
 
     def __init__(
         self,
@@ -104,7 +113,6 @@ class Talking:
         tell: Tell,
         on_mocks: OnMocks = _no_mocks,
     ) -> None:
-        """`user` is the person; `tell` receives what happens, in the task that runs this, without secrets."""
         self._prepared = prepared
         self._unit = unit
         self._id = conversation_id
@@ -119,33 +127,33 @@ class Talking:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The turns that are closed by now."""
+        """The turns that have closed."""
         return self._turns
 
     def stop(self) -> None:
-        """End it at once, wherever it is; what was opened is closed."""
+        """Stop immediately in any state, and close everything that was opened."""
         self._stopped = True
         if self._tasks:
             self._tasks.cancel_scope.cancel()
 
     async def run(self) -> Held:
-        """Hold the conversation to its end. Raises UsageError where it cannot begin."""
-        held: Held | None = None
+        """Run the conversation to its end. Raises UsageError if it cannot begin."""
+        result: Held | None = None
         problem: UsageError | None = None
         async with anyio.create_task_group() as self._tasks:
             if self._stopped:
                 self._tasks.cancel_scope.cancel()
             try:
                 async with AsyncExitStack() as stack:
-                    held = await self._held(stack, self._tasks)
-            except UsageError as error:  # kept: a task group would wrap it
+                    result = await self._converse(stack, self._tasks)
+            except UsageError as error:  # raised below: the task group would wrap it in an exception group
                 problem = error
             self._tasks.cancel_scope.cancel()
         if problem and not self._stopped:
             raise type(problem)(self._prepared.loaded.redact(str(problem)))
-        return held or Held(conversation=self._broken_off())
+        return result or Held(conversation=self._partial_transcript())
 
-    async def _held(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Held:
+    async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Held:
         prepared = stack.enter_context(with_ports(self._prepared))
         started = await start_servers(prepared, stack, tasks, self._note)
         agents = await connected_agents(prepared, started.client, stack, self._note)
@@ -156,11 +164,11 @@ class Talking:
             prepared,
             agents,
             Models(),
-            pick_user=lambda *_: _Heard(self._user, self._spoke),
+            pick_user=lambda *_: _ReportingUser(self._user, self._on_message),
             registry=started.registry,
             on_mocks=self._begin,
         )
-        conversation = await source.converse(self._unit, 1, self._id, self._closed)
+        conversation = await source.converse(self._unit, 1, self._id, self._on_turn)
         return Held(conversation=conversation, unclaimed=unclaimed_calls(self._prepared, started.registry))
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
@@ -170,16 +178,16 @@ class Talking:
     def _note(self, text: str) -> None:
         self._tell(Noted(text=self._prepared.loaded.redact(text)))
 
-    def _spoke(self, said: Spoke) -> None:
+    def _on_message(self, said: Spoke) -> None:
         self._said = said
         self._tell(said)
 
-    def _closed(self, turns: tuple[Turn, ...]) -> None:
+    def _on_turn(self, turns: tuple[Turn, ...]) -> None:
         self._turns, self._said = turns, None
         self._tell(Replied(turn=without_secrets(turns[-1], self._prepared.loaded.redact)))
 
-    def _broken_off(self) -> Conversation | None:
-        """What there is of a conversation that was stopped."""
+    def _partial_transcript(self) -> Conversation | None:
+        """Return the transcript of a conversation that was stopped."""
         if self._mocks is None:
             return None
         calls_of = self._mocks.calls_of
@@ -195,8 +203,8 @@ class Talking:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """A user of whom it is told what they say."""
+class _ReportingUser:
+    """A user whose messages are reported as events."""
 
     user: User
     tell: Callable[[Spoke], None]
@@ -209,37 +217,37 @@ class _Heard:
 
 
 FREE = "conversation without a scenario"
-"""The name of the scenario where none is chosen: it has no mocks, so that every call is answered by hand."""
+"""The scenario name if none is chosen. It has no mocks, so every call is answered by hand."""
 MOST_TURNS = 200
-"""A person knows when to stop: the limits of scenarios are for those who do not."""
+"""High, because a person knows when to stop; the limits of scenarios are for simulated users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What there is to choose from."""
+    """The scenarios and agents to choose from."""
 
     scenarios: tuple[Scenario, ...]
     broken: tuple[str, ...]
-    """Of each file that cannot be read, and of each scenario that was refused: where and why."""
+    """Location and reason for each file that cannot be read and each scenario that was refused."""
     agents: tuple[str, ...]
     """The agents under test first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which scenario and which agent."""
+    """The chosen scenario and agent."""
 
     file: str | None = None
-    """From the folder of the configuration; None: no scenario."""
+    """Relative to the folder of the configuration; None: no scenario."""
     scenario: str | None = None
-    """Its whole name."""
+    """The full name."""
     agent: str | None = None
-    """None: as the scenario and the configuration have it."""
+    """None: as the scenario and the configuration say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenTalk:
-    """A conversation that can begin."""
+    """A conversation that is ready to begin."""
 
     prepared: Prepared
     unit: Unit
@@ -254,18 +262,18 @@ class ChosenTalk:
 
     @property
     def reached(self) -> bool:
-        """Whether calls of the agent come to us, to be answered by mocks or by hand."""
+        """True if Agentest receives the agent's calls, to be answered by mocks or by hand."""
         return hands_calls_over(self.agent) or bool(self.agent.mock_servers)
 
     @property
     def _answers_meanwhile(self) -> bool:
-        """Whether the agent is at its answer while its call waits; else it has answered with the call."""
+        """True if the agent's request stays open while its call waits; otherwise the call ends its reply."""
         inside = self.unit.about.mocks_inside or not isinstance(self.agent, HttpAgent)
         return bool(self.agent.mock_servers) or inside
 
     @property
     def about_calls(self) -> str:
-        """What a person who answers calls by hand should know of this agent."""
+        """Return what a person who answers calls by hand should know about this agent."""
         if not self.reached:
             return (
                 f"Agent {self.unit.agent!r} runs its tools itself (type: {self.agent.type}): its real tools "
@@ -282,7 +290,7 @@ class ChosenTalk:
 
 
 def without_user_tools(unit: Unit) -> str:
-    """What a person should know who plays a user that has tools of its own; "": this one has none."""
+    """Return a note for a person who plays a user that has its own tools; "" if it has none."""
     tools = ", ".join(unit.scenario.user_tools)
     if not tools:
         return ""
@@ -293,7 +301,7 @@ def without_user_tools(unit: Unit) -> str:
 
 
 def choices(request: Request, environ: MutableMapping[str, str] = os.environ) -> Choices:
-    """What there is. Reads the configuration and imports all scenario files. Raises UsageError."""
+    """Return the choices. Reads the configuration and imports all scenario files. Raises UsageError."""
     loaded = configure(request, environ)
     discovered = discover_scenarios(request, loaded)
     under_test, known = agents_under_test(loaded.config, None)
@@ -310,23 +318,23 @@ def choices(request: Request, environ: MutableMapping[str, str] = os.environ) ->
 def chosen_talk(
     request: Request, choice: Choice, environ: MutableMapping[str, str] = os.environ
 ) -> ChosenTalk:
-    """The conversation of a choice, checked as far as that goes without the agent. Raises UsageError.
+    """Return the chosen conversation, checked as far as possible without the agent. Raises UsageError.
 
     Args:
-        request: of which root and configuration count.
+        request: provides root and configuration.
     """
     loaded = configure(request, environ)
     paths = _paths(request.root, choice, loaded)
     options = replace(request.options, paths=paths, agent=choice.agent, offline=True)
     request = replace(request, options=options)
-    discovered = discover_scenarios(request, loaded) if paths else _free(request, choice, loaded)
+    discovered = discover_scenarios(request, loaded) if paths else _without_scenario(request, choice, loaded)
     plan = make_plan(loaded.config, discovered, options, request.root)
     prepared = prepared_for(request, loaded, plan, (), environ)
-    return ChosenTalk(prepared=prepared, unit=replace(_one(plan.entries, choice), max_turns=MOST_TURNS))
+    return ChosenTalk(prepared=prepared, unit=replace(_only_unit(plan.entries, choice), max_turns=MOST_TURNS))
 
 
 def _paths(root: Path, choice: Choice, loaded: LoadedConfig) -> tuple[PathChoice, ...]:
-    """The file of the choice. Raises UsageError for one that no run would import: importing runs it."""
+    """Return the chosen file. Raises UsageError for one that no run would import: importing executes it."""
     if choice.file is None or choice.scenario is None:
         return ()
     path = Path(os.path.normpath(root / choice.file))
@@ -336,14 +344,14 @@ def _paths(root: Path, choice: Choice, loaded: LoadedConfig) -> tuple[PathChoice
     return (PathChoice(given=given, path=path, name=choice.scenario),)
 
 
-def _free(request: Request, choice: Choice, loaded: LoadedConfig) -> Discovered:
+def _without_scenario(request: Request, choice: Choice, loaded: LoadedConfig) -> Discovered:
     under_test, _ = agents_under_test(loaded.config, choice.agent)
     nowhere = str(request.root / FREE)
     return Discovered(scenarios=(Scenario(name=FREE, file=nowhere, line=0, agent=under_test[0]),))
 
 
-def _one(entries: tuple[Unit | ScenarioResult, ...], choice: Choice) -> Unit:
-    """The only conversation that is meant. Raises UsageError."""
+def _only_unit(entries: tuple[Unit | ScenarioResult, ...], choice: Choice) -> Unit:
+    """Return the one matching unit. Raises UsageError."""
     units = [entry for entry in entries if isinstance(entry, Unit)]
     if not units:
         raise UsageError("\n".join(_why_not(entries)) or f"{choice.file} defines no {choice.scenario!r}")
@@ -363,14 +371,17 @@ def _why_not(entries: tuple[Unit | ScenarioResult, ...]) -> Iterator[str]:
 
 
 class NotNow(Exception):
-    """What a person wants is not to be done now; the message says why."""
+    """The person's action is not possible now; the message says why."""
 
 
 class Visitor:
-    """A user whose messages come one by one, when the conversation waits for them."""
+    """A user whose messages arrive one by one, when the conversation waits for them.
+
+    Args:
+        on_listening: is called whenever the conversation waits for the next message.
+    """
 
     def __init__(self, on_listening: Callable[[], object]) -> None:
-        """`on_listening` is called whenever the next message is waited for."""
         self._on_listening = on_listening
         self._next: asyncio.Future[Said | Ending] | None = None
 
@@ -379,20 +390,20 @@ class Visitor:
         return self._next is not None and not self._next.done()
 
     async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
-        """What is said next."""
-        del turns  # the person remembers
+        """Wait for the next message."""
+        del turns  # the person remembers them
         self._next = asyncio.get_running_loop().create_future()
         self._on_listening()
         return await self._next
 
     def say(self, text: str) -> None:
-        """Say something. Raises NotNow where nobody listens."""
+        """Send a message. Raises NotNow if the conversation does not wait for one."""
         if self._next is None or self._next.done():
             raise NotNow("the agent is at work on the message before: wait for its reply, or stop it")
         self._next.set_result(Said(text))
 
     def leave(self) -> bool:
-        """End the conversation where the next message is waited for; False: it is in the middle of a turn."""
+        """End the conversation if it waits for a message. Returns False in the middle of a turn."""
         if self._next is None or self._next.done():
             return False
         self._next.set_result(Ending.SATISFIED)
@@ -401,17 +412,17 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSeen:
-    """A call as it stands; told of again whenever more is known."""
+    """The current state of a call; reported again after every change."""
 
     number: int
     """From 0, in the order in which calls became known."""
     call: ToolCall
     waiting: bool = False
-    """Whether a person must answer it."""
+    """True if a person must answer it."""
     proposed: Outcome | None = None
-    """What its mock answers, where it is waiting; None: nothing mocks the tool."""
+    """The mock's answer to a waiting call; None: no mock."""
     by_hand: bool = False
-    """Whether a person gave the answer, or changed it."""
+    """True if a person gave or changed the answer."""
 
     @property
     def answered(self) -> bool:
@@ -419,7 +430,7 @@ class CallSeen:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingCall:
     """A call that waits for a person."""
 
     proposed: Outcome | None
@@ -427,8 +438,8 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class _Known:
-    """What is known of a call besides its record."""
+class _CallDetails:
+    """What is known of a call in addition to its record."""
 
     number: int
     by_hand: bool = False
@@ -436,38 +447,38 @@ class _Known:
 
 @dataclass(slots=True)
 class Desk:
-    """Where calls come to a person: to be looked at, and answered by hand (`mocks.attending.Attendant`).
+    """Shows calls to a person, who can answer them by hand (`mocks.answering.Attendant`).
 
-    A mock is asked in any case, so that sequences go on and states change whatever is answered in the end.
+    The mock is called in any case, so that sequences advance and states change whatever the final answer is.
     """
 
     tell: Callable[[CallSeen], object]
     """Receives calls in the event loop's thread."""
     holds: bool = False
-    """Whether every call waits for the person; one that nothing mocks always does."""
+    """True if every call waits for the person. Calls without a mock always wait."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _calls: dict[RecordedCall, _Known] = field(default_factory=dict)
-    _waiting: dict[int, _Waiting] = field(default_factory=dict)
+    _calls: dict[RecordedCall, _CallDetails] = field(default_factory=dict)
+    _waiting: dict[int, _WaitingCall] = field(default_factory=dict)
 
     def noticed(self, call: RecordedCall) -> None:
-        """A call is new, or more is known of it. Agents in this process may tell from any thread."""
+        """Report a new or changed call. Agents in this process may call it from any thread."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
             here = False
         if here:
-            self._told(call)
+            self._report(call)
         else:
-            self._loop.call_soon_threadsafe(self._told, call)
+            self._loop.call_soon_threadsafe(self._report, call)
 
     async def answer(self, call: RecordedCall, proposed: Outcome | None) -> Given | None:
-        """What the person answers; None: what the mock proposes."""
+        """Wait for the person's answer; None: use the mock's."""
         known = self._known(call)
         if proposed is not None and not self.holds:
             return None
-        waiting = _Waiting(proposed, self._loop.create_future())
+        waiting = _WaitingCall(proposed, self._loop.create_future())
         self._waiting[known.number] = waiting
-        self._told(call)
+        self._report(call)
         try:
             given = await waiting.answer
         finally:
@@ -476,7 +487,7 @@ class Desk:
         return given
 
     def give(self, number: int, given: Given | None) -> None:
-        """Answer a call that waits; None: as its mock proposes. Raises NotNow."""
+        """Answer a waiting call; None: use its mock's answer. Raises NotNow."""
         waiting = self._waiting.get(number)
         if waiting is None or waiting.answer.done():
             raise NotNow("this call does not wait for an answer any more")
@@ -485,16 +496,16 @@ class Desk:
         waiting.answer.set_result(given)
 
     def hold(self, *, calls: bool) -> None:
-        """Have every call wait from now on, or none; those that wait go on as their mocks propose."""
+        """Make every call wait from now on, or none; waiting calls then get their mocks' answers."""
         self.holds = calls
         for waiting in self._waiting.values():
             if not calls and waiting.proposed is not None and not waiting.answer.done():
                 waiting.answer.set_result(None)
 
-    def _known(self, call: RecordedCall) -> _Known:
-        return self._calls.setdefault(call, _Known(len(self._calls)))
+    def _known(self, call: RecordedCall) -> _CallDetails:
+        return self._calls.setdefault(call, _CallDetails(len(self._calls)))
 
-    def _told(self, call: RecordedCall) -> None:
+    def _report(self, call: RecordedCall) -> None:
         known = self._known(call)
         waiting = self._waiting.get(known.number)
         self.tell(

@@ -1,4 +1,6 @@
-"""Metrics and thresholds as users name them, checked; and metrics of their own, loaded."""
+"""Metrics and thresholds: check the names and values that users give, load custom metrics, and decide when
+enough conversations have run.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from agentest.support.text import count
 
 
 def check_metrics(names: Sequence[str], custom: set[str]) -> None:
-    """Raise ConfigError for a metric that does not exist."""
+    """Raise ConfigError for an unknown metric."""
     for name in names:
         if name in TRAJECTORY_METRICS:
             raise ConfigError(f"metrics: {name} is measured where `thresholds` names it; write it there")
@@ -43,7 +45,7 @@ def check_metrics(names: Sequence[str], custom: set[str]) -> None:
 
 
 def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
-    """Raise ConfigError for a threshold on what has no average, or out of its range."""
+    """Raise ConfigError for a threshold that is out of range or whose metric has no average."""
     valid = {*THRESHOLD_RANGE, *custom}
     for name, least in thresholds.items():
         if name in BUILTIN and BUILTIN[name].kind is Kind.LABEL:
@@ -58,7 +60,7 @@ def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
 
 
 def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
-    """The custom metrics of a configuration: import paths, classes or instances."""
+    """Load the custom metrics of a configuration: import paths, classes or instances."""
     metrics: dict[str, Metric] = {}
     for i, item in enumerate(items):
         metric = _custom_metric(item, f"custom_metrics[{i}]", root)
@@ -91,10 +93,10 @@ _SHARE = 0.0, 1.0
 
 
 def how_many(*said: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
-    """When to stop, and how many conversations there are then at most: as the first says that says either.
+    """Return when to stop and the maximum number of conversations, from the first setting that says either.
 
     Args:
-        said: by those who may say it, the weightiest first; the last says something.
+        said: the settings in order of precedence; the last one is never empty.
     """
     repeat, number = next(each for each in said if any(each))
     return repeat, repeat.max if repeat else number or 1
@@ -102,31 +104,31 @@ def how_many(*said: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When the conversations of a unit are enough."""
+    """Decides when a unit has enough conversations."""
 
     repeat: Repeat
     thresholds: Mapping[str, float]
 
     def more(self, results: Sequence[ConversationResult]) -> int:
-        """How many conversations to hold next, when all these have finished; 0: they are enough."""
+        """Return how many conversations to run after all of these have finished; 0: they are enough."""
         left = self.repeat.max - len(results)
-        found = self._look(results)
+        found = self._assess(results)
         if found.standing is not Standing.OPEN:
             return 0
-        # Without a rate, the next one that fails decides.
+        # Without a pass rate, the next failed conversation decides.
         soonest = 1 if PASS_RATE not in self.thresholds else found.fewest
         return left if soonest is None else min(left, soonest)
 
     def decided_after(self, results: Sequence[ConversationResult], verdict: Verdict) -> int | None:
-        """After how many conversations the verdict was decided; None: it is not decided."""
-        standing = self._look(results).standing
+        """Return after how many conversations the verdict was decided; None: it is undecided."""
+        standing = self._assess(results).standing
         decided = {
             Status.PASSED: standing is Standing.HOLDS,
             Status.FAILED: standing is Standing.MISSED,
         }
         return len(results) if decided.get(verdict.status) else None
 
-    def _look(self, results: Sequence[ConversationResult]) -> Look:
+    def _assess(self, results: Sequence[ConversationResult]) -> Look:
         if PASS_RATE not in self.thresholds and any(
             fails_scenario(each, self.thresholds) for each in results
         ):
@@ -136,9 +138,10 @@ class Schedule:
 
 
 def tests_of(repeat: Repeat, thresholds: Mapping[str, float]) -> dict[str, Question]:
-    """One test for each threshold. They share the error of a verdict that fails: one that is missed decides.
+    """Return one test for each threshold.
 
-    For a verdict that passes all must hold, so that each may err as often as the verdict.
+    One missed threshold fails the unit, so the tests share the error rate of a fail verdict. A pass needs all
+    thresholds, so each test may err as often as a pass verdict.
     """
     error = 1 - repeat.confidence
     errors = Errors(missed=error / max(1, len(thresholds)), holds=error)
@@ -156,7 +159,7 @@ def _test(name: str, least: float, repeat: Repeat, errors: Errors) -> Question:
 
 
 def values_of(name: str, results: Sequence[ConversationResult]) -> list[float]:
-    """The value of each conversation that has one: its average, or whether it passed."""
+    """Return each conversation's value, if it has one: its average, or whether it passed."""
     if name == PASS_RATE:
         statuses = map(conversation_status, results)
         return [float(status is Status.PASSED) for status in statuses if status is not Status.ERRORED]
@@ -170,10 +173,10 @@ def _scores(name: str, result: ConversationResult) -> list[float]:
 
 
 def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]]) -> Iterator[str]:
-    """A note on each threshold that the most conversations cannot decide as met, however good they all are.
+    """Note each threshold that the maximum number of conversations can never show as met.
 
     Args:
-        units: the name of each one's scenario, its `repeat` and its thresholds.
+        units: scenario name, `repeat` and thresholds of each unit.
     """
     found: dict[tuple[str, float, Repeat], list[str]] = {}
     for scenario, repeat, thresholds in units:

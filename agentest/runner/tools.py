@@ -1,7 +1,8 @@
-"""Which tools an agent has, as far as a run knows them: what judges are told of them.
+"""An agent's tools and tool visibility, as far as a run knows them.
 
-Known are, the most trusted first: what the configuration names (`agent.tools`), what a mock server beside the
-agent serves, what the agent's requests declare, and the scenario's mocks.
+`known_tools` describes the tools for judges, `unknown_tools` and `misspelt_tool` check names in scenarios,
+and `about_agent` collects how an agent's calls become visible. Sources of tools, most trusted first: the
+configuration (`agent.tools`), mock servers, the tools declared in requests, and the scenario's mocks.
 """
 
 from __future__ import annotations
@@ -31,46 +32,46 @@ from agentest.support.patterns import PatternTimeout
 from agentest.support.text import shortened
 
 _FILES = 32
-"""Of how many files the tools are kept."""
+"""Maximum number of files whose tools are cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBeside:
-    """The mock servers beside an agent, as far as files tell of their tools."""
+    """The mock servers of an agent, as far as files describe their tools."""
 
     servers: tuple[McpMock | RestMock, ...] = ()
     root: Path = Path()
-    """What the files' paths are relative to."""
+    """Paths of files are relative to this folder."""
     mocked: frozenset[str] = frozenset()
-    """The tools that any scenario with this agent mocks: operations are known by the names that mocks use."""
+    """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
     spoken: frozenset[str] = frozenset()
-    """The tools that trajectories name."""
+    """Tools that trajectories name."""
 
     def tools(self) -> tuple[KnownTool, ...]:
-        """The tools that they serve. Raises ConfigError for a file that cannot be read."""
+        """Return the tools that they serve. Raises ConfigError for a file that cannot be read."""
         return tuple(tool for server in self.servers for tool in self._of(server))
 
     def known(self) -> tuple[KnownTool, ...]:
-        """Those of files that can be read; of others a live run has said so when it opened its servers."""
+        """Return the tools of readable files. A live run reports the others when it opens its servers."""
         try:
             return self.tools()
         except ConfigError:
             return ()
 
     def listed(self) -> frozenset[str]:
-        """The names that the servers' own lists have. A mock alone does not prove a tool to be theirs."""
+        """The names in the servers' own lists. A mock alone does not prove that a server has the tool."""
         names = {tool.name for tool in self.known()}
         if any(isinstance(server, RestMock) for server in self.servers):
             names |= {name for name in self.mocked | self.spoken if _is_request(name)}
         return frozenset(names)
 
     def keys_of(self, names: Collection[str]) -> frozenset[str]:
-        """The keys of the servers that have any of these tools, where there are several servers."""
+        """Return the keys of the servers that have any of these tools, if there are several servers."""
         if len(self.servers) == 1:
             return frozenset()
         lists = {_key(server): self._names(server, names) for server in self.servers}
         found = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
-        # What no list has may be of an MCP server that tells its tools only when it is asked.
+        # A tool that no list has may belong to an MCP server that lists its tools only on request.
         unlisted = self.mocked.intersection(names).difference(*lists.values())
         return frozenset(found | {"mcp_mock"} if unlisted else found)
 
@@ -92,7 +93,7 @@ class ServedBeside:
 def served_beside(
     servers: tuple[McpMock | RestMock, ...], scenarios: Iterable[Scenario], root: Path
 ) -> ServedBeside:
-    """The mock servers of an agent, and the tools that the scenarios with it name."""
+    """Return the mock servers of an agent with the tools that its scenarios name."""
     if not servers:
         return ServedBeside()
     held = list(scenarios)
@@ -109,7 +110,7 @@ def _key(server: McpMock | RestMock) -> str:
 
 
 def _is_request(name: str) -> bool:
-    """Whether a name is a method and a path: every such call is a request to the server."""
+    """Return True for a method and a path: every such call is a request to the server."""
     method, _, path = name.partition(" ")
     return method.isupper() and path.startswith("/")
 
@@ -118,8 +119,8 @@ def _is_request(name: str) -> bool:
 def _operations(
     path: Path, changed: int, mocked: frozenset[str], spoken: frozenset[str]
 ) -> tuple[KnownTool, ...]:
-    """The operations of a document; every unit asks for them."""
-    del changed  # the file is read again when it has
+    """Return the operations of a document. Cached, because every unit needs them."""
+    del changed  # a changed file is read again
     from agentest.mock_servers.rest.operations import read_operations, told_operations
 
     return tuple(map(_known, told_operations(read_operations(path), mocked, spoken)))
@@ -151,26 +152,28 @@ def _changed(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsOfAgent:
-    """What an agent's settings tell of its tools."""
+    """The tools of an agent, according to its settings."""
 
     configured: tuple[AgentTool, ...] | None = None
-    """None: the configuration does not say which it has."""
+    """None: the configuration does not list them."""
     sent: tuple[AgentTool, ...] = ()
-    """Those that its requests declare."""
+    """The tools that its requests declare."""
     beside: ServedBeside = ServedBeside()
 
     @property
     def listed(self) -> frozenset[str]:
-        """The tools whose every call is seen, as a mock server's own list has them.
+        """Tools from a mock server's own list, whose every call is visible.
 
-        What our requests declare proves nothing: the agent may run a tool of that name itself.
+        Tools that requests declare do not count: the agent may run a tool of that name itself.
         """
         return self.beside.listed()
 
 
 def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
-    """Read what mock servers beside agents serve, before the first conversation. Yields what to say of those
-    whose files cannot be read: a live run has said it when it opened them."""
+    """Read the tools of mock servers before the first conversation.
+
+    Yields notes about files that cannot be read; a live run has reported them when it opened the servers.
+    """
     for name, agent in agents.items():
         try:
             agent.beside.tools()
@@ -183,23 +186,23 @@ def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTools:
-    """The tools of an agent for judges."""
+    """An agent's tools, described for judges."""
 
     text: str = ""
-    """A line each; "": none is known."""
+    """One line per tool; "": none is known."""
     some: bool = False
-    """Whether any is known."""
+    """True if any tool is known."""
 
 
 NOTHING_KNOWN = KnownTools()
 
 
 def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[str] = ()) -> KnownTools:
-    """What is known of an agent's tools in a scenario.
+    """Describe what is known about an agent's tools in a scenario.
 
     Args:
-        mocks: the scenario's, by name.
-        named: the tools that the scenario names besides.
+        mocks: the scenario's mocks by name.
+        named: further tools that the scenario names.
     """
     served = agent.beside.known()
     sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
@@ -227,7 +230,7 @@ def _known(spec: ToolSpec) -> KnownTool:
 
 
 MOST_CHARS = 8_000
-"""Of all lines: every judge of every turn is shown them."""
+"""Limit for all lines together, because every judge of every turn receives them."""
 _DESCRIPTION_CHARS = 400
 _BRIEF_CHARS = 100
 _MOST_VALUES = 8
@@ -238,18 +241,18 @@ MAYBE_OTHERS = "(the assistant may have other tools: these are known)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTool:
-    """What is known of one tool. Empty texts, and None, stand for what is not known."""
+    """The known facts about one tool. Empty texts and None stand for unknown."""
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] | None = None
-    """A JSON Schema of the arguments."""
+    """JSON Schema of the arguments."""
     declared: str = ""
-    """Its whole line, where the user has declared it for judges."""
+    """The whole line, if the user declared the tool for judges."""
 
 
 def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...]:
-    """The tools of all sources by name: the first that knows something of a tool is believed."""
+    """Merge the tools of all sources by name; earlier sources take precedence."""
     found: dict[str, KnownTool] = {}
     for tool in (tool for source in sources for tool in source):
         known = found.get(tool.name)
@@ -266,10 +269,10 @@ def _filled(known: KnownTool, other: KnownTool) -> KnownTool:
 
 
 def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[str]:
-    """A line for each tool; where all are too long, names and first sentences, and a count of the rest.
+    """Return a line for each tool. If all are too long, shorten them and count the rest.
 
     Args:
-        first: names of tools that are told of whole, as far as there is room, when others are not.
+        first: names of tools to describe in full, as far as there is room.
     """
     whole = _fitting(map(_line, tools))
     if len(whole) == len(tools):
@@ -281,7 +284,7 @@ def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[s
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
-    """The first lines, as many as there is room for; no more are made."""
+    """Return as many of the first lines as fit. Consumes no more."""
     kept: list[str] = []
     room = MOST_CHARS
     for line in lines:
@@ -315,12 +318,12 @@ def _first_sentence(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Without line breaks: a description must not look like another tool."""
+    """Remove line breaks, so that a description cannot look like another tool."""
     return " ".join(text.split())
 
 
 def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
-    """`name: type (what it is)` of each argument; `?` for one that need not be given."""
+    """Yield `name: type (description)` for each argument, with `?` if it is optional."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else ()
     for name, told in properties.items() if isinstance(properties, Mapping) else ():
@@ -336,7 +339,7 @@ def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """The type of a value in short: `string`, `"a" | "b"`, `integer[]`; "" where it may be anything."""
+    """Return a short type, such as `string`, `"a" | "b"` or `integer[]`; "" if any value is allowed."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         more = [] if len(values) <= _MOST_VALUES else ["…"]
@@ -357,19 +360,19 @@ def _value(value: Any) -> str:
 
 
 _NEAR = 2
-"""Names that differ by so many letters are taken for one that is misspelt."""
+"""Maximum edit distance of a misspelling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedTool:
-    """A tool that a scenario names, and the key under which it does."""
+    """A tool that a scenario names, and the key that names it."""
 
     key: str
     name: ToolName
 
 
 def named_tools(scenario: Scenario) -> Iterator[NamedTool]:
-    """The tools that a scenario's trajectories forbid, limit, order, expect or call reads."""
+    """Yield the tools that a scenario's trajectories forbid, limit, order, expect or declare as reads."""
     for trajectory in scenario.trajectory:
         yield from _named(trajectory, "trajectory")
     for at, turn in enumerate(scenario.turns):
@@ -392,23 +395,23 @@ def _named(trajectory: Trajectory, key: str) -> Iterator[NamedTool]:
 
 
 def is_known(name: ToolName, known: Collection[str]) -> bool:
-    """Whether a name is that of a known tool; a glob or a pattern, whether it matches one."""
+    """Return True if the name is a known tool, or a glob or pattern that matches one."""
     if is_one_tool(name):
         return name in known
     try:
         return any(name_matches(name, tool) for tool in known)
     except PatternTimeout:
-        return True  # judging the calls reports it
+        return True  # reported when the calls are judged
 
 
 def unknown_tools(
     scenarios: Mapping[str, Scenario], mocked: Collection[str], agents: Iterable[ToolsOfAgent]
 ) -> dict[str, tuple[NamedTool, ...]]:
-    """Key of a scenario → the tools that it names and that no mock and no schema knows.
+    """Return key of a scenario → tools that it names but that no mock and no schema defines.
 
     Args:
-        mocked: the tools that any scenario mocks, those included that do not run.
-        agents: what is known of the tools of all agents. Their files are read only if need be.
+        mocked: tools that any scenario mocks, including scenarios that do not run.
+        agents: the tools of all agents. Their files are read only if needed.
     """
     named = {key: [t for t in named_tools(each) if t.name not in mocked] for key, each in scenarios.items()}
     left = {key: tools for key, tools in named.items() if tools}
@@ -420,14 +423,14 @@ def unknown_tools(
 
 
 def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
-    """The tools that the agent's settings, its requests and its mock servers' files name."""
+    """Yield the tools of the agent's settings, its requests and its mock servers' files."""
     yield from (tool.name for tool in agent.configured or ())
     yield from (tool.name for tool in agent.sent)
     yield from (tool.name for tool in agent.beside.known())
 
 
 def misspelt_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
-    """What is wrong with a scenario that misspells one of its own or its agent's tools; None: nothing."""
+    """Return an error if the scenario misspells one of its own or its agent's tools; None if not."""
     tools = {*scenario.tools, *_tools_of_agent(agent)}
     for named in unknown:
         if near := _nearest(named.name, tools):
@@ -440,10 +443,10 @@ def misspelt_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[Nam
 
 
 def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
-    """The tool of which a name is a misspelling.
+    """Return the tool whose name is misspelled.
 
-    People rarely mistype the first letter, and `get_price` and `set_price` are two tools. Short names that
-    share little are other names, too.
+    People rarely mistype the first letter, and `get_price` and `set_price` are different tools. Short names
+    that share little are different, too.
     """
     if not isinstance(name, str) or not is_one_tool(name):
         return None
@@ -453,7 +456,7 @@ def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
 
 
 def _distance(one: str, other: str) -> int:
-    """How many letters must be added, left out or replaced; exact up to `_NEAR`."""
+    """Return the edit distance of two names, exact up to `_NEAR`."""
     if abs(len(one) - len(other)) > _NEAR:
         return _NEAR + 1
     row = list(range(len(other) + 1))
@@ -466,51 +469,53 @@ def _distance(one: str, other: str) -> int:
 
 
 EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
-"""Types whose protocol lets tools be the caller's or the agent's own."""
+"""Agent types whose protocol lets either the caller or the agent run a tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboutAgent:
-    """What evaluation and order of a run have to know of an agent."""
+    """The facts about an agent that evaluation and executor need."""
 
     sight: Sight = Sight.RETURNED
-    """How its tool calls come to be known."""
+    """How its tool calls become visible."""
     blind: str | None = None
-    """Why its calls, or some of them, cannot be seen, and how they could be; None: all can."""
+    """Why some of its calls are invisible, with a remedy; None: all are visible."""
     untold: str | None = None
-    """The same where a mock server answered calls, and the agent reported none."""
+    """The same for an agent that reported none of the calls that a mock server answered."""
     told_counts: bool = True
-    """Whether answers that tell of calls make it seen. Not where the configuration says that it is unseen:
-    it may tell of some of its calls alone."""
+    """True if replies that report calls make them visible.
+
+    False if the configuration says that calls are unseen, because the agent may report only some of them.
+    """
     line: str | None = None
-    """The line in which its conversations wait, as one alone may be under way; None: they need not."""
+    """The queue of its conversations, if only one may run at a time; None: no limit."""
     mock_servers: tuple[str, ...] = ()
     """The keys of its mock servers."""
     served: bool = False
-    """Whether servers of ours stand beside it, for its tools or its traces."""
+    """True if Agentest runs mock servers or span receivers for it."""
     mocks_inside: bool = False
-    """Whether it is said to run in this process with tools that our mocks answer there."""
+    """True if it is declared to run in this process with tools that mocks answer."""
     tools_on_either_side: bool = False
-    """Whether its protocol lets it hand a call over or make it itself: only a run can find out which."""
+    """True if its protocol lets it hand over a call or run it itself, which only a run can show."""
     spans_count: bool = False
-    """Whether its traces tell of calls that its protocol does not."""
+    """True if its spans report calls that its protocol does not."""
     seen_by_spans_alone: bool = False
-    """Whether nothing else does, mock servers neither."""
+    """True if spans are the only source of its calls."""
     instructions: str = ""
-    """What it was told to do, for judges; "": that is not known."""
+    """Its instructions, for judges; "": unknown."""
     tools: ToolsOfAgent = ToolsOfAgent()
-    """What is known of its tools, for judges."""
+    """Its tools, for judges."""
     tool_names: frozenset[str] = frozenset()
-    """The names of those that the configuration names."""
+    """The names of the tools in the configuration."""
     unstreamed: str = ""
-    """Why the time to the first token of a reply is not known, where it is not."""
+    """Why the time to the first token is unknown; "": it is known."""
 
 
 def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) -> AboutAgent:
-    """What the settings of an agent say.
+    """Collect the facts about an agent's calls and tools from its settings.
 
     Args:
-        beside: its mock servers, of whose tools judges are told.
+        beside: its mock servers, whose tools judges see.
     """
     sight = sight_of(agent)
     return AboutAgent(
@@ -518,7 +523,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         blind=_why_hidden(name, agent),
         untold=_why_untold(name, agent),
         told_counts=agent.tool_visibility is None,
-        line=_about_line(name, agent) if agent.exclusive else None,
+        line=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
@@ -542,35 +547,41 @@ def _why_hidden(name: str, agent: AnyAgent) -> str | None:
 
 
 def _why_untold(name: str, agent: AnyAgent) -> str | None:
-    """None where the configuration says how calls are seen, or nothing could show that some are not."""
+    """Return None if the configuration says how calls are visible, or nothing could show a hidden call."""
     if not agent.mock_servers or agent.tool_visibility is not None or sight_of(agent) is Sight.UNSEEN:
         return None
     if agent.type == "custom" and agent.tells_own_calls:
-        return None  # the calls of an agent object come to us, not those that its clients send
+        return None  # calls of an agent object come to Agentest, but those of its clients do not
     return ways_to_see_untold(name, agent)
 
 
 def told_instructions(agent: AnyAgent) -> str:
-    """What the agent was told: by the configuration for judges, else by what its requests bring."""
+    """Return the agent's instructions for judges: from the configuration, else from its requests."""
     return (agent.instructions or agent.sent_instructions).strip()
 
 
 def tools_of(agent: AnyAgent, beside: ServedBeside | None = None) -> ToolsOfAgent:
-    """What the settings of an agent tell of its tools."""
+    """Collect an agent's tools from its settings."""
     configured = None if agent.tools is None else tuple(agent.tools)
     return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or ServedBeside())
 
 
 def _spans_count(agent: AnyAgent) -> bool:
-    """Also where calls could be handed to us, unless the configuration says that they are: an agent that runs
-    its own tools behind such a protocol hands over none."""
+    """Return True if spans show calls that the protocol does not.
+
+    An agent that runs its own tools hands over no calls even if its protocol could, unless the configuration
+    says that it does.
+    """
     tells = agent.natural_sight is Sight.REPORTED or agent.type in TELLING
     return bool(agent.traces and not tells and agent.tool_visibility is not Sight.RETURNED)
 
 
-def _about_line(name: str, agent: AnyAgent) -> str:
-    """Agents at one address, as an override of `compare` is, share a line: what cannot hold two conversations
-    at once is what answers there. A free port says not which server answers: it counts, too."""
+def _queue_name(name: str, agent: AnyAgent) -> str:
+    """Return the queue of an exclusive agent.
+
+    Agents at one address share it, because the limit applies to the server at that address. A free port does
+    not identify the server, so the settings of the server count, too.
+    """
     if not isinstance(agent, HttpAgent):
         return name
     return f"{agent.address} {agent.server}" if agent.server and agent.server.awaits_port else agent.address

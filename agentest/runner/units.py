@@ -1,4 +1,4 @@
-"""One scenario against one agent: how its conversations are evaluated, and how its verdict is decided."""
+"""One unit (a scenario against one agent): its progress, its evaluation and its verdict."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ from agentest.runner.warnings import (
 
 @dataclass(slots=True)
 class UnitProgress:
-    """What a unit has come to so far; a run that is stopped makes its result from it."""
+    """The progress of a unit. A run that is stopped makes the unit's result from it."""
 
     unit: Unit
     start: float = 0.0
     wanted: int = field(init=False)
-    """How many conversations are to be held, as far as that is known."""
+    """How many conversations to run, as far as known now."""
     _schedule: Schedule | None = field(init=False)
-    """Says how many more there are to be; None: it is known from the first."""
-    _looked: anyio.Event = field(default_factory=anyio.Event)
+    """Decides how many more conversations are needed; None: the number is fixed."""
+    _wanted_changed: anyio.Event = field(default_factory=anyio.Event)
     results: dict[int, ConversationResult] = field(default_factory=dict)
-    """Number → result, of the conversations that have finished."""
+    """Number → result of each finished conversation."""
     held_again: dict[int, str] = field(default_factory=dict)
-    """Number → why, of the conversations whose simulated user broke its role the first time."""
+    """Number → reason, for conversations that ran again because the simulated user broke its role."""
 
     def __post_init__(self) -> None:
         repeat = self.unit.repeat
@@ -83,24 +83,24 @@ class UnitProgress:
         self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds) if repeat else None
 
     async def wants(self, number: int) -> bool:
-        """Whether a conversation of this number is to be held, as soon as that is known."""
+        """Return True if a conversation of this number is needed. Waits until that is known."""
         while number > self.wanted and self._schedule:
-            await self._looked.wait()
+            await self._wanted_changed.wait()
         return number <= self.wanted
 
     def is_complete(self) -> bool:
-        """True if all conversations that are wanted have finished. It may want more from now on.
+        """Return True if all conversations needed so far have finished. May raise the number that is needed.
 
-        Failures whose severity is not known yet are taken for harmless: `close` looks again.
+        Treats failures of unknown severity as harmless; `close` checks again when the severity is known.
         """
-        # What an earlier run had finished may be several batches.
+        # An earlier run may have finished several batches.
         while self._schedule and len(self.results) >= self.wanted:
             if not self._wants_more(self._schedule, self.ordered):
                 return True
         return len(self.results) >= self.wanted
 
     def close(self, graded: Sequence[ConversationResult]) -> bool:
-        """Want no more conversations, unless severe failures leave the verdict open; return True if closed.
+        """Require no more conversations unless severe failures leave the verdict open. Return True if closed.
 
         Args:
             graded: the results with the severity of their failures (`verdict.with_severe_failures`).
@@ -119,12 +119,12 @@ class UnitProgress:
         return more > 0
 
     def _wake(self) -> None:
-        looked, self._looked = self._looked, anyio.Event()
+        looked, self._wanted_changed = self._wanted_changed, anyio.Event()
         looked.set()
 
     @property
     def left(self) -> list[int]:
-        """The numbers of the conversations that are to be held and have not finished."""
+        """The numbers of the needed conversations that have not finished."""
         return [n for n in range(1, self.wanted + 1) if n not in self.results]
 
     @property
@@ -147,31 +147,31 @@ class UnitEvaluation:
         self._named = connections.models.named
         self._user_for = connections.models.user_for
         self._evaluators: dict[str, ScenarioEvaluator] = {}
-        """By scope, of the units that are under way."""
+        """By scope, for units in progress."""
 
     @property
     def asks_judge(self) -> bool:
-        """Whether a model judges."""
+        """True if a model judges."""
         return self._judge is not None or bool(self._named)
 
     def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> OngoingEvaluation:
-        """The evaluation of one conversation, to which its turns are added as they close.
+        """Begin to evaluate one conversation; its turns are added as they close.
 
         Args:
-            at_end: whether nothing is to be evaluated before it has ended.
+            at_end: evaluate nothing before the conversation has ended.
         """
         if unit.scope not in self._evaluators:
             self._evaluators[unit.scope] = self._evaluator(unit)
         return OngoingEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
 
     def end(self, unit: Unit) -> None:
-        """Forget a unit whose conversations have all been evaluated."""
+        """Release a unit whose conversations have all been evaluated."""
         self._evaluators.pop(unit.scope, None)
 
     def _judge_of(self, unit: Unit) -> Judge | None:
         if self._judge is None or self._confirm is None:
             return self._judge
-        from agentest.judging.judge import confirmed_judge  # only where a second model is configured
+        from agentest.judging.judge import confirmed_judge  # needed only if a second model is configured
 
         criteria = unit.scenario.criteria
         return confirmed_judge(self._judge, self._confirm, criteria, unit.thresholds, self._fail_on)
@@ -192,13 +192,13 @@ class UnitEvaluation:
             credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
             information=unit.information,
             idle_user=None if self._user_for(None) else idle_user(unit.scenario),
-            # Where some conversations may fail, what judges say of one that did can still decide.
+            # If some conversations may fail, judges of a failed one can still affect the verdict.
             skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
         )
 
 
 class UnitDecision:
-    """Decides whether units have passed."""
+    """Decides whether units pass."""
 
     def __init__(self, settings: Settings, connections: Connections) -> None:
         self._fail_on = settings.fail_on
@@ -209,19 +209,19 @@ class UnitDecision:
         self._redact = connections.redact
 
     async def decide(self, progress: UnitProgress, problem: Reason | None = None) -> ScenarioResult | None:
-        """The result of a unit whose conversations have all finished; None if it wants more of them now.
+        """Return the result of a unit whose conversations have finished; None if it needs more of them.
 
         Args:
-            problem: why it cannot pass, whatever its conversations show.
+            problem: a reason why the unit cannot pass, regardless of its conversations.
         """
         deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
         if not progress.close(_graded(progress.ordered, deduplication)):
             return None
-        return self._result(progress, deduplication, problem or _missing(progress.unit))
+        return self._result(progress, deduplication, problem or _incomplete_reason(progress.unit))
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
-        """The result of a unit that a stop has ended, from the conversations that had finished."""
-        # Groups would cost another call to the model, so how severe the failures are stays unknown.
+        """Return the result of an interrupted unit from the conversations that finished."""
+        # Grouping would cost another model call, so the severity of the failures stays unknown.
         failures = [failure for result in progress.results.values() for failure in result.failures]
         reason = stop_reason(stop, len(progress.results), progress.unit)
         groups = replace(group_by_label(failures), graded=not failures)
@@ -244,7 +244,7 @@ class UnitDecision:
         self, progress: UnitProgress, deduplication: Deduplication, stopped: Reason | None
     ) -> ScenarioResult:
         unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
-        thresholds = _thresholds_of_a_part(unit.thresholds) if stopped else unit.thresholds
+        thresholds = _thresholds_if_incomplete(unit.thresholds) if stopped else unit.thresholds
         exact = unit.scenario.case is not None
         deduplication = with_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
@@ -259,8 +259,8 @@ class UnitDecision:
         questions = unit_warnings(unit, conversations, complete=stopped is None)
         result = scenario_result(
             unit,
-            _cut_short(verdict, stopped) if stopped else verdict,
-            **({} if stopped else _decided(unit, conversations, verdict)),
+            _incomplete_verdict(verdict, stopped) if stopped else verdict,
+            **({} if stopped else _repeat_fields(unit, conversations, verdict)),
             conversations=conversations,
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
@@ -286,10 +286,10 @@ def _graded(
     return with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
 
 
-def _decided(
+def _repeat_fields(
     unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
 ) -> dict[str, int | None]:
-    """What the result of a unit with `repeat` says besides: how many it took, and whether that decides it."""
+    """Return the result fields that only a unit with `repeat` has."""
     if unit.repeat is None:
         return {}
     schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
@@ -299,38 +299,40 @@ def _decided(
     }
 
 
-def _missing(unit: Unit) -> Reason | None:
-    """Why the unit cannot pass: an earlier run ended before all of its conversations."""
+def _incomplete_reason(unit: Unit) -> Reason | None:
+    """Return why the unit cannot pass if an earlier run ended before all of its conversations."""
     if unit.conversations >= unit.planned:
         return None
     message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
     return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
 
 
-def _thresholds_of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """No thresholds for a part of a scenario, as the rest might have met them; nor does one failed
-    conversation decide where some may fail."""
+def _thresholds_if_incomplete(thresholds: Mapping[str, float]) -> dict[str, float]:
+    """Drop thresholds for an incomplete scenario: the missing conversations might have met them.
+
+    For the same reason one failed conversation does not decide where some may fail.
+    """
     return {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
 
 
-def _cut_short(verdict: Verdict, stopped: Reason) -> Verdict:
-    """The verdict on a part of a scenario: it may have failed already, but it cannot have passed."""
+def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
+    """Return the verdict on an incomplete scenario: it may have failed already, but it cannot pass."""
     status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
     kept = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
     return Verdict(status, (*kept, stopped))
 
 
 def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """The keys of the mock servers that the unit needs and to which no client of its agent connected.
+    """Return the keys of the mock servers that the unit needs and that no client of its agent connected to.
 
     Args:
-        reached: whether one connected (agent, key).
+        reached: returns True if a client connected (agent, key).
     """
     about, scenario = unit.about, unit.scenario
     if not about.mock_servers or not scenario.speaks_of_calls:
         return ()
     missing = tuple(key for key in about.mock_servers if not reached(unit.agent, key))
-    if any(map(_was_served, unit.kept.conversations.values())):  # in the run that this one resumes
+    if any(map(_was_served, unit.kept.conversations.values())):  # in the resumed run
         return ()
     needed = about.tools.beside.keys_of({*scenario.tools, *scenario.named_tools})
     if needed:
@@ -344,7 +346,7 @@ def _was_served(result: ConversationResult) -> bool:
 
 
 def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
-    """Why a unit cannot pass: nobody connected to these mock servers in the whole run."""
+    """Return why a unit cannot pass: no client connected to these mock servers in the whole run."""
     return Reason(
         Status.ERRORED,
         ReasonKind.CONVERSATION,
@@ -357,16 +359,16 @@ def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
 def partial_visibility(
     unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
 ) -> tuple[VerdictWarning, ...]:
-    """What could not be proven of a scenario, as only some calls of its agent can be seen.
+    """Warn about what is unproven because only some of the agent's tool calls are visible.
 
-    Nothing where that errs the scenario anyway, or where the agent's answers showed all of its calls.
+    Returns nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
     """
     about = unit.about
     if about.sight is not Sight.PARTIAL or verdict.status is Status.ERRORED:
         return ()
     if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
         return ()
-    unproven = [*_mocks_never_called(unit, conversations), *_judged_calls(conversations)]
+    unproven = [*_uncalled_mocks(unit, conversations), *_metrics_of_seen_calls(conversations)]
     if not unproven:
         return ()
     return (
@@ -381,7 +383,7 @@ def partial_visibility(
     )
 
 
-def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult]) -> list[str]:
+def _uncalled_mocks(unit: Unit, conversations: Sequence[ConversationResult]) -> list[str]:
     called = {call.name for each in conversations for call in each.conversation.tool_calls}
     lost = [name for name in unit.scenario.tools if name not in called | unit.about.tools.listed]
     if not lost:
@@ -389,8 +391,8 @@ def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult])
     return [f"the agent may have run tools of its own in place of these mocks: {', '.join(lost)}"]
 
 
-def _judged_calls(conversations: Sequence[ConversationResult]) -> list[str]:
-    """The metrics of tool calls that were judged by the calls that were seen."""
+def _metrics_of_seen_calls(conversations: Sequence[ConversationResult]) -> list[str]:
+    """Name the tool call metrics that were judged by the visible calls only."""
     found = dict.fromkeys(
         name
         for each in conversations
@@ -401,29 +403,31 @@ def _judged_calls(conversations: Sequence[ConversationResult]) -> list[str]:
 
 
 def report_finished(session: Session) -> dict[str, ScenarioResult]:
-    """Report the units that had finished; their results by scope."""
+    """Report units that an earlier run finished. Returns their results by scope."""
     finished = ((unit.scope, unit.kept.result) for unit in session.prepared.plan.units)
-    return {scope: _reported(session, result) for scope, result in finished if result}
+    return {scope: _report(session, result) for scope, result in finished if result}
 
 
 def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, ScenarioResult]:
-    """Report what had finished of units that a stop has kept from going on; their results by scope.
+    """Report the finished part of units that a stop interrupted. Returns their results by scope.
 
     Args:
-        begun: the scopes of the others.
+        begun: scopes of the other units.
     """
     left = [unit for unit in session.prepared.plan.units if unit.scope not in begun]
     return {
-        unit.scope: _reported(session, _so_far(session, unit)) for unit in left if unit.kept.conversations
+        unit.scope: _report(session, _partial_result(session, unit))
+        for unit in left
+        if unit.kept.conversations
     }
 
 
-def _so_far(session: Session, unit: Unit) -> ScenarioResult:
+def _partial_result(session: Session, unit: Unit) -> ScenarioResult:
     connections = Connections(redact=session.prepared.loaded.redact)
     progress = UnitProgress(unit, perf_counter(), results=dict(unit.kept.conversations))
     return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
 
 
-def _reported(session: Session, result: ScenarioResult) -> ScenarioResult:
+def _report(session: Session, result: ScenarioResult) -> ScenarioResult:
     session.emit(ScenarioFinished(result))
     return result if session.settings.keep_conversations else replace(result, conversations=())

@@ -1,4 +1,4 @@
-"""Checks of a scenario that hold whatever the agent does."""
+"""Checks of a scenario that pass regardless of the agent."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PROBES = ("", "a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more
 
 
 def vacuous_checks(unit: Unit) -> Iterator[str]:
-    """A message for each check that cannot fail, with its key in front.
+    """Yield a message for each check that cannot fail, beginning with its key.
 
-    The criteria of evaluation sets are left out: there a threshold of 0 is the usual way to show a score.
+    Skips criteria of evaluation sets, where a threshold of 0 is the usual way to show a score.
     """
     scenario = unit.scenario
     if scenario.case is not None:
@@ -74,7 +74,7 @@ def _demands_anything(trajectory: Trajectory, turns: int) -> bool:
 
 
 def _unknown_arguments(key: str, banned: ExpectedCall, tools: Mapping[str, Mock]) -> Iterator[str]:
-    """A ban on a call with an argument that the tool's mock does not take: no call has it."""
+    """Yield bans on calls with an argument that the tool's mock does not take, so that no call has it."""
     if not is_one_tool(banned.name) or banned.name not in tools or not banned.args:
         return
     [spec] = tool_specs({str(banned.name): tools[str(banned.name)]})
@@ -87,7 +87,7 @@ def _unknown_arguments(key: str, banned: ExpectedCall, tools: Mapping[str, Mock]
 
 
 def _matches_everything(pattern: re.Pattern[str]) -> bool:
-    """Whether a pattern is found in every reply. One that looks for what must not be there is left out."""
+    """Return True if a pattern matches every reply. Skips patterns that look for forbidden text."""
     looks_for_absence = "(?!" in pattern.pattern or "(?<!" in pattern.pattern
     return not looks_for_absence and all(map(pattern.search, _PROBES))
 

@@ -1,4 +1,7 @@
-"""The warnings that question a scenario's verdict, and what they make of it in strict mode."""
+"""The warnings about a unit or a run: those that question a verdict, and those that only inform.
+
+`questioned` applies strict mode. `slimmed` drops from a conversation what no later report needs.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,9 @@ _ERROR_TEXT = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _LATE = (WarningCode.UNKNOWN_TOOL, WarningCode.NO_CALL_SEEN)
-"""Known only when the whole run is."""
+"""Warnings that are known only after the whole run."""
 _EXACT_MODES = ("strict", "unordered", "within")
-"""They forbid every call that is not expected."""
+"""Match modes that forbid every unexpected call."""
 _SHOWN_TOOLS = 5
 _SHOWN_CHARS = 80
 
@@ -62,13 +65,13 @@ _SHOWN_CHARS = 80
 def unit_warnings(
     unit: Unit, conversations: Sequence[ConversationResult], *, complete: bool
 ) -> tuple[VerdictWarning, ...]:
-    """What questions the verdict on a unit, as far as its own conversations show it.
+    """Return what questions the verdict on a unit, based on its own conversations.
 
     Args:
-        complete: whether these are all of its conversations.
+        complete: True if these are all of its conversations.
     """
     found = [*_mocks_that_raised(unit, conversations)]
-    # An agent that only failed has shown nothing of its checks and mocks.
+    # An agent that only failed says nothing about the unit's checks and mocks.
     if complete and any(each.conversation.failure is None for each in conversations):
         found = [
             *_only_replies(unit, conversations),
@@ -87,12 +90,12 @@ def run_warnings(
     sights: Mapping[str, Sight],
     silent: Mapping[RunWarning, Sequence[Unit]],
 ) -> dict[str, tuple[VerdictWarning, ...]]:
-    """Scope of a unit → what questions the verdict on it, as only the whole run shows it.
+    """Return scope of a unit → what questions its verdict, based on the whole run.
 
     Args:
-        results: by scope; those that are missing were never begun.
-        sights: of the whole run. Of unseen calls nobody knows which tools there are.
-        silent: the units of agents that were never seen to call a tool.
+        results: by scope; a unit without a result never began.
+        sights: tool visibility in the whole run. Tools of unseen calls cannot be known.
+        silent: the units of agents that never called a tool.
     """
     called = frozenset[str]().union(*(result.totals.called for result in results.values()))
     found: dict[str, list[VerdictWarning]] = {}
@@ -101,8 +104,8 @@ def run_warnings(
         for tool in plan.unknown_tools.get(unit.scope, ()) if seen else ():
             if not is_known(tool.name, called):
                 found.setdefault(unit.scope, []).append(_unknown_tool(unit, tool))
-        if seen and _is_doubted(unit, results[unit.scope], sights[unit.agent]):
-            found.setdefault(unit.scope, []).append(_kept_back(unit))
+        if seen and _may_hide_calls(unit, results[unit.scope], sights[unit.agent]):
+            found.setdefault(unit.scope, []).append(_hidden_calls_warning(unit))
     for warning, units in silent.items():
         for unit in units:
             no_call = _warning(unit, WarningCode.NO_CALL_SEEN, warning.message)
@@ -111,7 +114,7 @@ def run_warnings(
 
 
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
-    """A finished unit with the warnings of the whole run in place of those that an earlier run had."""
+    """Replace the whole-run warnings of a finished unit, which may come from an earlier run."""
     own = tuple(w for w in result.verdict_warnings if w.code not in _LATE and w not in late)
     return (
         result
@@ -121,9 +124,9 @@ def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: b
 
 
 def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
-    """The result with these warnings and no others. In strict mode each of them is a reason to err.
+    """Return the result with exactly these warnings. In strict mode each of them makes it errored.
 
-    What a run did not come to its end with has no verdict yet that could be questioned.
+    An interrupted unit has no verdict that could be questioned.
     """
     kept = tuple(r for r in result.verdict.reasons if r.kind is not ReasonKind.WARNING)
     status = result.verdict.status
@@ -137,7 +140,7 @@ def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, st
 
 
 def without(result: ScenarioResult, dropped: Iterable[VerdictWarning]) -> ScenarioResult:
-    """The result without some of its warnings, and as strict as it was."""
+    """Remove some warnings from the result, with the same strictness."""
     gone = tuple(dropped)
     strict = any(reason.kind is ReasonKind.WARNING for reason in result.verdict.reasons)
     left = [warning for warning in result.verdict_warnings if warning not in gone]
@@ -156,13 +159,13 @@ def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str] =
     )
 
 
-def _is_doubted(unit: Unit, result: ScenarioResult, sight: Sight) -> bool:
-    """Whether calls of the unit may be hidden, as other conversations showed that the agent hides some."""
+def _may_hide_calls(unit: Unit, result: ScenarioResult, sight: Sight) -> bool:
+    """Return True if the unit's calls may be hidden because other conversations showed that some are."""
     shown = result.totals.keeps_calls_back or unit.about.sight is Sight.PARTIAL
     return sight is Sight.PARTIAL and not shown and unit.scenario.speaks_of_calls
 
 
-def _kept_back(unit: Unit) -> VerdictWarning:
+def _hidden_calls_warning(unit: Unit) -> VerdictWarning:
     message = f"in another scenario, {unit.about.untold}"
     return _warning(unit, WarningCode.PARTIAL_VISIBILITY, message)
 
@@ -194,7 +197,7 @@ def _only_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> It
 
 
 def _declares_check(unit: Unit) -> bool:
-    """Whether the scenario says what must hold, beyond the scores of judges."""
+    """Return True if the scenario has checks other than judges' scores."""
     scenario = unit.scenario
     states = (scenario.final_state, scenario.final_session_state, scenario.check)
     return (
@@ -207,14 +210,14 @@ def _declares_check(unit: Unit) -> bool:
 
 
 def _has_deciding_score(result: ConversationResult) -> bool:
-    """Whether a metric was judged that can fail a scenario without a threshold."""
+    """Return True if a metric was judged that can fail a scenario without a threshold."""
     return any(_decides(name, score) for name, score in result.metric_results)
 
 
 def _decides(metric: str, result: MetricResult) -> bool:
     if metric in BUILTIN:
         return not isinstance(result, Skipped) and (metric == GOAL or METRICS[metric].kind is Kind.LABEL)
-    # Of custom metrics those that give labels.
+    # Custom metrics that return labels.
     return isinstance(result, Score) and isinstance(result.value, str)
 
 
@@ -237,13 +240,13 @@ def _error_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> I
 
 
 def _is_judged(result: ConversationResult) -> bool:
-    """Whether a judge has read the replies for something that decides."""
+    """Return True if a judge has read the replies for a deciding metric."""
     judged = any(criterion.required and not criterion.not_asked for criterion in result.criteria)
     return judged or _has_deciding_score(result)
 
 
 def _is_checked(scenario: Scenario, turn: Turn) -> bool:
-    """Whether the script says what the reply of a turn must hold."""
+    """Return True if the script has checks for the reply of a turn."""
     expect = scenario.turns[turn.turn_index].expect if turn.turn_index < len(scenario.turns) else None
     return expect is not None and bool(expect.contains or expect.regex or expect.json_schema or expect.says)
 
@@ -267,35 +270,35 @@ def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult])
 
 
 def _may_be_idle(scenario: Scenario, tool: str) -> bool:
-    """Whether the scenario itself says that the tool need not, or must not, be called."""
+    """Return True if the scenario itself says that the tool may, or must, stay unused."""
     return any(_forbids(each, tool) for each in scenario.trajectories) or any(
-        _leaves_out(each, tool) for each in scenario.trajectory
+        _is_optional(each, tool) for each in scenario.trajectory
     )
 
 
 def _forbids(trajectory: Trajectory, tool: str) -> bool:
     bans = [each.name for each in trajectory.forbidden]
     bans += [name for o in trajectory.orders if o.kind == "never_after" for name in names_in(o.first)]
-    return trajectory.limit_of(tool) == 0 or trajectory.max_calls == 0 or _any_is(bans, tool)
+    return trajectory.limit_of(tool) == 0 or trajectory.max_calls == 0 or _any_matches(bans, tool)
 
 
-def _leaves_out(trajectory: Trajectory, tool: str) -> bool:
-    """Whether no call at all is expected, or one of the tool is an alternative to others."""
+def _is_optional(trajectory: Trajectory, tool: str) -> bool:
+    """Return True if no call is expected at all, or one of the tool only as an alternative."""
     if not trajectory.expected:
         return trajectory.expected is not None and trajectory.match_mode in _EXACT_MODES
     named = [name for step in trajectory.expected for name in names_in(step)]
     required = [step.name for step in trajectory.expected if not isinstance(step, AnyOf)]
-    return _any_is(named, tool) and not _any_is(required, tool)
+    return _any_matches(named, tool) and not _any_matches(required, tool)
 
 
-def _any_is(names: Iterable[ToolName], tool: str) -> bool:
+def _any_matches(names: Iterable[ToolName], tool: str) -> bool:
     return any(is_known(name, (tool,)) for name in names)
 
 
 def _mocks_that_fit_no_call(
     unit: Unit, conversations: Sequence[ConversationResult]
 ) -> Iterator[VerdictWarning]:
-    """A tool that was called, and of whose calls none had arguments that its mock takes."""
+    """Warn about tools that were called only with arguments that their mock does not accept."""
     calls: dict[str, list[ToolCall]] = {}
     for each in conversations:
         for call in each.conversation.tool_calls:
@@ -329,18 +332,18 @@ _FINAL_STATES = ("final_session_state", "final_state")
 
 
 def _checks_the_goal(scenario: Scenario) -> bool:
-    """True if a required call or a final state (of session or mocks) shows if the goal was reached.
+    """Return True if a required call or a final state shows if the goal was reached.
 
-    With an expected outcome, a call alone does not show it: the call may be a mere look-up.
+    If there is an expected outcome, a call alone does not show it: the call may be a lookup.
     """
-    # `within` lets every expected call be left out.
+    # `within` makes every expected call optional.
     requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
     state = scenario.final_session_state is not None or scenario.final_state is not None
     return state or (requires_call and not scenario.expected_outcome)
 
 
 def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Warnings where the judge contradicts required calls or a final state: one for each way."""
+    """Warn if the judge contradicts required calls or a final state, once per direction."""
     if not _checks_the_goal(scenario):
         return ()
     found = [(each, _reached(each), goal_outcome(each)) for each in conversations]
@@ -350,10 +353,10 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
 
 
 def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
-    """Warnings where a scenario says what it wants judged, and nobody judges it.
+    """Warn if a scenario has criteria that nothing judges.
 
     Args:
-        metrics: those that are judged where there is a goal.
+        metrics: those that are judged if there is a goal.
     """
     named = [name for name in scenario.metrics or () if name in BUILTIN]
     for_nothing = [name for name in named if name != GOAL or not scenario.expected_outcome]
@@ -364,8 +367,10 @@ def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
 
 
 def unasked(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
-    """A warning where the scenario names a metric of tool calls, and no turn could be judged, as no tool is
-    known. Of the configuration's metrics nobody says that they are for this scenario."""
+    """Warn if the scenario sets a metric of tool calls but no turn could be judged, as no tool is known.
+
+    Metrics of the configuration are not meant for this scenario in particular.
+    """
     turns = [turn for each in conversations for turn in each.turns]
     for name in ABOUT_CALLS.intersection(scenario.metrics or ()):
         if scenario.goal and turns and not any(name in turn.metrics for turn in turns):
@@ -386,7 +391,7 @@ _UNDONE = (
 
 
 def _reached(result: ConversationResult) -> bool | None:
-    """Whether the required calls were made and the final state is right; None: that is not known."""
+    """Return True if required calls and final state show that the goal was reached; None: unknown."""
     trajectory = result.trajectory
     checks = (*(check for turn in result.turns for check in turn.checks), *result.checks)
     state = [check for check in checks if check.check in _FINAL_STATES]
@@ -396,7 +401,7 @@ def _reached(result: ConversationResult) -> bool | None:
         return False
     if any(not check.passed for check in state):
         return False
-    # Calls that are too many or in another order say nothing of the goal.
+    # Extra calls, or calls in another order, say nothing about the goal.
     return True if trajectory is None or trajectory.matched else None
 
 
@@ -411,7 +416,7 @@ _SHOWN = 3
 
 
 def warnings_of(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """One text for each tool whose mock does not take the arguments that the agent called it with."""
+    """Return one text for each tool that was called with arguments its mock does not accept."""
     misfits: dict[str, list[ToolCall]] = {}
     for result in conversations:
         for call in result.conversation.tool_calls:
@@ -432,7 +437,7 @@ def _totals_warning(name: str, calls: Sequence[ToolCall]) -> str:
 
 
 def tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """A warning where the user has tools of its own, and no model to say when it uses them."""
+    """Warn if the user has tools but no model that decides when to use them."""
     idle = idle_user(scenario)
     if idle is None or any(each.conversation.user_calls for each in conversations):
         return ()
@@ -440,7 +445,7 @@ def tools_without_model(scenario: Scenario, conversations: Sequence[Conversation
 
 
 def idle_user(scenario: Scenario) -> str | None:
-    """That a user without a model uses none of its tools, and how to have it use them; None: it has none."""
+    """Return why a user without a model uses none of its tools, with a remedy; None if it has none."""
     if not scenario.user_tools:
         return None
     tools = ", ".join(scenario.user_tools)
@@ -451,11 +456,11 @@ def idle_user(scenario: Scenario) -> str | None:
 
 
 def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
-    """One text about the conversations that were held again, with the first of them and why.
+    """Return a text about conversations that ran again, naming the first of them and the reason.
 
     Args:
-        slug: what the ids of the conversations begin with.
-        whys: number of a conversation → what its simulated user did.
+        slug: prefix of the ids of the conversations.
+        whys: number of a conversation → what its simulated user did wrong.
     """
     if not whys:
         return ()
@@ -466,10 +471,10 @@ def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
 
 
 def slimmed(result: ConversationResult) -> ConversationResult:
-    """A conversation that passed without what nobody asks for any more: texts, arguments, reasons.
+    """Drop texts, arguments and reasons from a passed conversation, because no later report needs them.
 
-    One that something speaks against stays whole, and so does one whose calls are not as expected and only
-    count: it is shown when its scenario ends.
+    A conversation with a problem stays complete. So does one whose unexpected calls only count, because it is
+    shown when its scenario ends.
     """
     if result.failures or not conversation_passed(result) or counted_trajectories(result):
         return result
@@ -512,7 +517,7 @@ def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult
 
 
 def _slim_score(score: Score) -> Score:
-    """Why a goal was not reached, or reached wrongly, is shown with the verdict."""
+    """Retain the reason if a goal was not reached or wrongly reached, which the verdict shows."""
     missed = score.outcome is not None and score.outcome is not GoalOutcome.REACHED
     return score if missed else replace(score, reason="")
 
@@ -525,10 +530,10 @@ Held = tuple[Unit, ScenarioResult]
 
 
 def unanswered(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarning, ...]:
-    """A warning for each tool of which calls were answered with null, however many there were.
+    """Return a warning for each tool whose calls were answered with null.
 
     Args:
-        results: by scope of the unit; those that are missing were never begun.
+        results: by scope of the unit; a unit without a result never began.
     """
     held = [(unit, results[unit.scope]) for unit in plan.units if unit.scope in results]
     tools = dict.fromkeys(tool for _, result in held for tool in result.totals.unanswered)
@@ -543,14 +548,14 @@ def _unanswered_warning(tool: str, held: Sequence[Held]) -> RunWarning:
     of_cases = units[0].scenario.case is not None
     message = (
         f"{calls} call{'s' * (calls != 1)} of tool {tool!r} {'was' if calls == 1 else 'were'} answered with "
-        f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_named(units, of_cases)})"
-        f"{_other_arguments(tool, units)}. {_ways(tool, of_cases)}"
+        f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_scenario_list(units, of_cases)})"
+        f"{_other_arguments(tool, units)}. {_remedy(tool, of_cases)}"
     )
     first = units[0]
     return RunWarning(message, first.agent, first.file, first.scenario.line)
 
 
-def _named(units: Iterable[Unit], of_cases: bool) -> str:
+def _scenario_list(units: Iterable[Unit], of_cases: bool) -> str:
     names = list(dict.fromkeys(unit.scenario.name for unit in units))
     what = ("case" if of_cases else "scenario") + "s" * (len(names) != 1)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -558,12 +563,12 @@ def _named(units: Iterable[Unit], of_cases: bool) -> str:
 
 
 def _other_arguments(tool: str, units: Iterable[Unit]) -> str:
-    """What was recorded answers the call that it was recorded with; to another one it may be wrong."""
+    """Note that a recorded answer may be wrong for other arguments."""
     recorded = any(answer.name == tool for unit in units for answer in unit.scenario.recorded or ())
     return ": what the set recorded answers calls with other arguments" if recorded else ""
 
 
-def _ways(tool: str, of_cases: bool) -> str:
+def _remedy(tool: str, of_cases: bool) -> str:
     mocks = f'tools = {{"{tool}": …}}'
     if of_cases:
         return (
