@@ -1,6 +1,6 @@
-"""An agent of Google's ADK behind its own server: sessions, `/run` and `/run_sse`.
+"""The client of a Google ADK agent behind ADK's server: sessions, `/run` and `/run_sse`.
 
-The agent runs its tools itself: calls are observed, mocks do not apply.
+The agent runs its own tools. Their calls are observed; mocks do not apply.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _DEFAULT_USER = "agentest"
 
 
 def open_agent(_: str, config: AdkAgent, resources: Resources) -> AdkClient:
-    """The client of an agent behind an ADK server."""
+    """Create the client of an agent behind an ADK server."""
     return AdkClient(config, resources.client, resources.timeout_s)
 
 
 class AdkClient:
-    """Sends conversations to one ADK server. Keeps nothing of any conversation."""
+    """Sends conversations to one ADK server. Stores nothing about them."""
 
     takes_attachments = True
 
@@ -44,10 +44,10 @@ class AdkClient:
         self._sessions = Sessions(self._root, self._sender)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last message of the user; the first turn creates the session.
+        """Reply to the user's last message. The first turn creates the session.
 
-        `latency_ms` is the run's alone. Each request has the whole time-out. Raises NoReply, SessionMismatch,
-        CannotSend.
+        `latency_ms` of the reply covers the run without the session requests. The time limit applies to
+        each request. Raises NoReply, SessionMismatch, CannotSend.
         """
         place = self._place(ctx)
         values = TurnValues(messages, ctx)
