@@ -17,12 +17,12 @@ from agentest.agents.a2a.exchange import A2A_PLACE, LOST_TASK, UNSUPPORTED, Exch
 from agentest.agents.a2a.reply import (
     Said,
     check_ended_well,
-    given_artifacts,
     parts_of,
     read_calls,
     read_said,
     read_usage,
-    tells_calls,
+    reports_all_calls,
+    texts_by_artifact,
 )
 from agentest.agents.a2a.task import INPUT_REQUIRED, OnUnknown, Work
 from agentest.agents.http_sender import HttpSender, cancelled_on_server
@@ -181,7 +181,7 @@ class A2aConversation:
             remarks=said.remarks,
             author=said.author,
             first_token_ms=said.first_ms,
-            tells_calls=tells_calls(work) or (card is not None and card.tells_calls),
+            tells_calls=reports_all_calls(work) or (card is not None and card.tells_calls),
         )
 
     def _check_context(self, work: Work) -> None:
@@ -195,7 +195,7 @@ class A2aConversation:
         self._context_id = self._context_id or work.context_id or None
         waits = work.state == INPUT_REQUIRED and work.message is None
         self._task_id = work.task_id or None if waits else None
-        self._shown_artifacts = given_artifacts(work) if waits else {}
+        self._shown_artifacts = texts_by_artifact(work) if waits else {}
 
     def _new_calls(self, work: Work, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls of this turn. A continued task repeats those of earlier turns."""
@@ -258,7 +258,7 @@ class _MessageExchange:
             )
             self.latency_ms, self.retries = answer.latency_ms, answer.retries
 
-        await line.contact.talk(lambda url: line.exchange.fetch(url, self._values), say)
+        await line.contact.use_first_way(lambda url: line.exchange.fetch(url, self._values), say)
 
     async def cancel(self) -> None:
         """Cancel the agent's task if it has not ended. Raises NoReply, CannotSend."""
@@ -290,7 +290,7 @@ class _MessageExchange:
         while not self.work.ended:
             await self._line.pause(pause)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
-            answer = await self._line.exchange.ask(self._way, self.work.task_id, self.work, self._values)
+            answer = await self._line.exchange.get_task(self._way, self.work.task_id, self.work, self._values)
             self.retries += answer.retries
 
 

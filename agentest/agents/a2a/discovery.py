@@ -223,7 +223,7 @@ class Way:
     """True for HTTP+JSON, False for JSON-RPC."""
 
 
-def ways(base: str, card: Card | None, wanted: Version | None) -> tuple[Way, ...]:
+def rank_ways(base: str, card: Card | None, wanted: Version | None) -> tuple[Way, ...]:
     """Return the ways worth trying, the best first.
 
     The card's offers come first: JSON-RPC before HTTP+JSON, the newest version first. Versions that the
@@ -316,7 +316,7 @@ class Contact:
         self._settled = False
         self.card: Card | None = None
 
-    async def talk(self, fetch: Fetch, say: Say[T]) -> T:
+    async def use_first_way(self, fetch: Fetch, say: Say[T]) -> T:
         """Call `say` with one way after the other and return its result for the first that is not refused.
 
         Args:
@@ -345,7 +345,7 @@ class Contact:
         with anyio.move_on_after(self._timeout_s):
             self.card = await find_card(address.endpoint, fetch)
         base = base_of(address.endpoint)
-        self._ways = ways(base, self.card, address.version)
+        self._ways = rank_ways(base, self.card, address.version)
         if self.card is not None and not address.in_process:
             self._note_other_origin(base, self.card)
 

@@ -81,7 +81,7 @@ class Exchange:
 
         Raises NoReply, WayRefused, ToldError, CannotSend.
         """
-        url, payload = sending(way, params, streaming)
+        url, payload = send_message_request(way, params, streaming)
         method = send_method(way, streaming)
         read = self._reader(work, method, streaming, only_place)
         accept = {"accept": "text/event-stream"} if streaming else JSON_BODY
@@ -90,21 +90,21 @@ class Exchange:
             await self._sender.post(url, payload, read, _EXPLAINED_STATUSES, values=values, headers=headers)
         )
 
-    async def ask(self, way: Way, task_id: str, work: Work, values: Values) -> HttpAnswer[None]:
+    async def get_task(self, way: Way, task_id: str, work: Work, values: Values) -> HttpAnswer[None]:
         """Request the current state of a task and add it to `work`. Raises the errors of `send`."""
-        url, payload = asking(way, task_id)
+        url, payload = get_task_request(way, task_id)
         outgoing = Outgoing(
             url=url,
             method="GET" if way.rest else "POST",
             headers={**headers_of(way), **JSON_BODY},
             content=None if way.rest else json.dumps(payload).encode(),
         )
-        read = self._reader(work, get_method(way), streaming=False, only_place=True)
+        read = self._reader(work, get_task_method(way), streaming=False, only_place=True)
         return _raised(await self._sender.send(outgoing, read, _EXPLAINED_STATUSES, values=values))
 
     async def cancel(self, way: Way, task_id: str, values: Values) -> None:
         """Request that the agent cancels a task; ignore its response. Raises NoReply, CannotSend."""
-        url, payload = cancelling(way, task_id)
+        url, payload = cancel_task_request(way, task_id)
         headers = {**headers_of(way), **JSON_BODY}
         await self._sender.post(url, payload, _read_card, _EXPLAINED_STATUSES, values=values, headers=headers)
 
@@ -261,27 +261,27 @@ def headers_of(way: Way) -> dict[str, str]:
     return {"A2A-Version": way.version} if way.version == "1.0" else {}
 
 
-def sending(way: Way, params: Mapping[str, Any], streaming: bool) -> tuple[str, dict[str, Any]]:
+def send_message_request(way: Way, params: Mapping[str, Any], streaming: bool) -> tuple[str, dict[str, Any]]:
     """Return address and JSON of a request that sends a message."""
     method = send_method(way, streaming)
     return _rpc_request(way, method, params) if not way.rest else (_rest_url(way, f"/{method}"), dict(params))
 
 
-def asking(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
+def get_task_request(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
     """Return address and JSON of a request for a task. Over HTTP+JSON, the JSON is empty: it is a GET."""
     if way.rest:
         return _rest_url(way, f"/tasks/{task_id}"), {}
     return _rpc_request(way, _GET[way.version], {"id": task_id})
 
 
-def cancelling(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
+def cancel_task_request(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
     """Return address and JSON of a request that cancels a task."""
     if way.rest:
         return _rest_url(way, f"/tasks/{task_id}:cancel"), {}
     return _rpc_request(way, _CANCEL[way.version], {"id": task_id})
 
 
-def get_method(way: Way) -> str:
+def get_task_method(way: Way) -> str:
     """Return the name of the method that requests a task."""
     return "GET /tasks/{id}" if way.rest else _GET[way.version]
 

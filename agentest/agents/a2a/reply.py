@@ -38,7 +38,7 @@ def check_ended_well(work: Work, credentials: str) -> None:
     """Raise AgentError if the work failed. `credentials` describes those that the agent's card requires."""
     if work.message is not None or work.state in ("completed", INPUT_REQUIRED):
         return
-    text = spoken(work.status.message.parts) if work.status and work.status.message else ""
+    text = text_of_parts(work.status.message.parts) if work.status and work.status.message else ""
     said = f": {text}" if text else ", and it does not say why"
     match work.state:
         case "rejected":
@@ -60,12 +60,12 @@ def parts_of(work: Work) -> list[Part]:
     return heard + [part for artifact in work.artifacts.values() for part in artifact.parts]
 
 
-def tells_calls(work: Work) -> bool:
+def reports_all_calls(work: Work) -> bool:
     """Return whether the work comes from a server that reports all calls."""
     heard = [one for heard in work.heard for one in (heard.metadata, heard.message.metadata)]
     of_artifacts = [artifact.metadata for artifact in work.artifacts.values()]
     adk = is_adk([*work.metadata, *heard, *of_artifacts, work.task_metadata])
-    return adk or tells_results(parts_of(work))
+    return adk or has_tool_results(parts_of(work))
 
 
 def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
@@ -80,7 +80,7 @@ def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
     text, used = _reply_text(work, artifacts, given)
     if not text.strip():
         text = ("" if _has_new_artifact(work, given) else _last_message_text(work)) or _fallback_text(work)
-    texts = [(_author_of(heard, name), spoken(heard.message.parts)) for heard in work.heard]
+    texts = [(_author_of(heard, name), text_of_parts(heard.message.parts)) for heard in work.heard]
     texts += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
     return Said(
         text=text or None,
@@ -98,8 +98,8 @@ def _reply_text(
     Artifacts are the reply even if they have no text. Other messages do not replace them.
     """
     if work.message is not None:
-        return spoken(work.message.parts), {}
-    status_text = spoken(work.status.message.parts) if work.status and work.status.message else ""
+        return text_of_parts(work.message.parts), {}
+    status_text = text_of_parts(work.status.message.parts) if work.status and work.status.message else ""
     if status_text and work.state == INPUT_REQUIRED:
         return status_text, {}
     used = _reply_artifacts(artifacts)
@@ -111,15 +111,17 @@ def _reply_text(
 def _has_new_artifact(work: Work, given: Mapping[str, str]) -> bool:
     if work.message is not None or work.state == INPUT_REQUIRED:
         return False
-    return any(given.get(artifact.id) != spoken(artifact.parts) for artifact in work.artifacts.values())
+    return any(
+        given.get(artifact.id) != text_of_parts(artifact.parts) for artifact in work.artifacts.values()
+    )
 
 
-def given_artifacts(work: Work) -> dict[str, str]:
+def texts_by_artifact(work: Work) -> dict[str, str]:
     """Return the artifacts that a continuing task has shown so far, with their texts."""
-    return {artifact.id: spoken(artifact.parts) for artifact in work.artifacts.values()}
+    return {artifact.id: text_of_parts(artifact.parts) for artifact in work.artifacts.values()}
 
 
-def spoken(parts: Sequence[Part]) -> str:
+def text_of_parts(parts: Sequence[Part]) -> str:
     """Return the text that parts show the user: joined texts, else data as JSON; then the files."""
     outer = [part for part in parts if not is_inner(part)]
     text = "".join(part.text for part in outer if part.text)
@@ -137,7 +139,7 @@ def _data_text(data: Any) -> str:
 def _new_artifacts(work: Work, given: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
     """Yield the artifacts with their texts, without the text that earlier turns have shown."""
     for artifact in work.artifacts.values():
-        text, before = spoken(artifact.parts), given.get(artifact.id, "")
+        text, before = text_of_parts(artifact.parts), given.get(artifact.id, "")
         text = text.removeprefix(before) if before else text
         if text.strip():
             yield artifact, text
@@ -153,7 +155,7 @@ def _reply_artifacts(artifacts: Sequence[tuple[Artifact, str]]) -> dict[str, str
 
 
 def _last_message_text(work: Work) -> str:
-    texts = [spoken(heard.message.parts) for heard in work.heard]
+    texts = [text_of_parts(heard.message.parts) for heard in work.heard]
     return next((text for text in reversed(texts) if text.strip()), "")
 
 
@@ -205,7 +207,7 @@ def _last_author(work: Work) -> str | None:
 def _first_ms(work: Work, reply: str, shown: Container[str]) -> float | None:
     pieces = [came for artifact, came in work.came_ms.items() if artifact in shown]
     for heard in work.heard:
-        text = spoken(heard.message.parts).strip()
+        text = text_of_parts(heard.message.parts).strip()
         if heard.at_ms is not None and text and reply.strip().startswith(text):
             pieces.append(heard.at_ms)
     return min(pieces, default=None)
@@ -312,7 +314,7 @@ def response_of(part: Part) -> Json | None:
     return function_of(part, _RESPONSE_TYPES)
 
 
-def tells_results(parts: Iterable[Part]) -> bool:
+def has_tool_results(parts: Iterable[Part]) -> bool:
     """Return whether parts contain tool results of LangGraph's server."""
     return any(_results(part) is not None for part in parts)
 

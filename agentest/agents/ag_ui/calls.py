@@ -83,7 +83,7 @@ class Call:
         return self.made(turn_index, None if self.answered else _UNANSWERED_ERROR)
 
 
-def told_once(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
+def ordered_calls(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
     """Return the calls in the order in which the agent made them, without repetitions.
 
     Args:

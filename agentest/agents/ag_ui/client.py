@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.agents.ag_ui.calls import Call, Interrupt, answers, approvals
-from agentest.agents.ag_ui.requests import Request, Sending, conflict, declared_tools, own_tools
+from agentest.agents.ag_ui.requests import Request, Sending, declared_tools, failure_hint, own_tools
 from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.thread import State, Thread, Wire, calls_of, declared, new_id, with_ids, written
 from agentest.agents.approvals import (
@@ -156,7 +156,7 @@ class AgUiConversation:
             requests = self._sort_calls(run, ctx, total)
         except (NoReply, AgentError) as error:
             retries = total.retries + getattr(error, "retries", 0)
-            hint = "" if run.begun else conflict(_without_address(error, self._config.endpoint), tools)
+            hint = "" if run.begun else failure_hint(_without_address(error, self._config.endpoint), tools)
             seen = tuple(call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting)
             raise NoReply(f"{error}{hint}", retries, (*total.observed, *seen)) from None
         if total.first_token_ms is None and answered.first_token_ms is not None:

@@ -125,7 +125,7 @@ def _with_config(spec: ToolSpec, configured: AgentTool | None) -> ToolSpec:
     return replace(spec, description=configured.description or spec.description, parameters=parameters)
 
 
-def conflict(problem: str, declared: Sequence[ToolSpec]) -> str:
+def failure_hint(problem: str, declared: Sequence[ToolSpec]) -> str:
     """Return a hint for the error of a run that failed at once, "" for none.
 
     Args:

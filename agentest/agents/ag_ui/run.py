@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from agentest.agents.ag_ui.calls import Call, Interrupt, interrupts_of, old_interrupt, told_once
-from agentest.agents.ag_ui.thread import State, Thread, Wire, call, calls_of, new_id, told_late
+from agentest.agents.ag_ui.calls import Call, Interrupt, interrupts_of, old_interrupt, ordered_calls
+from agentest.agents.ag_ui.thread import State, Thread, Wire, call, calls_of, late_call_ids, new_id
 from agentest.agents.json_reader import shown
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
@@ -114,7 +114,7 @@ class Run:
     def calls(self) -> list[Call]:
         """The calls of the run in order. Raises AgentError for a call without a name."""
         self._settle()
-        return told_once(self._calls, self._listed)
+        return ordered_calls(self._calls, self._listed)
 
     def went_on_after(self, call: Call) -> bool:
         """Return whether the agent continued after a call without waiting for a result."""
@@ -243,7 +243,7 @@ class Run:
         self._dropped = [message for message in before if message["id"] not in remaining]
         self.spoke = self.spoke or any(map(_has_text, self.thread.new))
         self._listed = []
-        late = told_late(known, self.thread.earlier)
+        late = late_call_ids(known, self.thread.earlier)
         for message in self.thread.earlier:
             self._take_late(message, late)
         for message in self.thread.new:

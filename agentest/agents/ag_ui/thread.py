@@ -79,7 +79,7 @@ class Thread:
         self._begin = 0 if last is None else last + 1
 
 
-def told_late(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
+def late_call_ids(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
     """Return the ids of calls in messages of earlier runs that were not known before.
 
     If the server changed all ids, a call with the same name and arguments counts as known.

@@ -13,12 +13,12 @@ from typing import Any
 from agentest.agents.ai_sdk.parts import AssistantMessage
 from agentest.agents.ai_sdk.reply import (
     Wire,
-    decide,
-    fill,
-    for_us,
+    fill_decision,
+    fill_result,
     made,
     question,
     remarks,
+    requested_calls,
     texts,
     undecided,
     user_message,
@@ -108,7 +108,7 @@ class AiSdkConversation:
             self._exchange.own_tools.check_before(ctx)
         current, total = self._current(), _Total()
         if isinstance(messages[-1], ToolResult):
-            self._fill(current, messages)
+            self._fill_results(current, messages)
             if waiting(current) and self._exchange.approvals == "ask":
                 return self._reply(current, total, ctx)
         else:
@@ -116,9 +116,9 @@ class AiSdkConversation:
         decision = decided_by(self._exchange.approvals)
         for _ in range(MOST_APPROVALS):
             if decision is not None:
-                _decide(self._current(), decision)
+                _decide_waiting(self._current(), decision)
             current = await self._send(total, messages, ctx)
-            if for_us(current) or not waiting(current) or decision is None:
+            if requested_calls(current) or not waiting(current) or decision is None:
                 return self._reply(current, total, ctx)
         raise NoReply(TOO_MANY_QUESTIONS, total.retries, total.observed)
 
@@ -131,17 +131,17 @@ class AiSdkConversation:
         """Take the user's message as the decision about waiting calls, or add it to the messages."""
         assert isinstance(said, UserText)
         if waiting(current):
-            _decide(current, decided_by_user(said.text))
+            _decide_waiting(current, decided_by_user(said.text))
         else:
             self._messages.append(user_message(said))
 
-    def _fill(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
+    def _fill_results(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
         for message in reversed(messages):
             if not isinstance(message, ToolResult):
                 break
             part = current.tool(message.request_id)
             assert part is not None, "only calls of this message were handed to us"
-            fill(part, message)
+            fill_result(part, message)
             current.set_done(part)
 
     async def _send(self, total: _Total, messages: Sequence[Message], ctx: TurnContext) -> AssistantMessage:
@@ -189,7 +189,7 @@ class AiSdkConversation:
         }
 
     def _reply(self, current: AssistantMessage, total: _Total, ctx: TurnContext) -> AgentReply:
-        requests, asked = for_us(current), waiting(current)
+        requests, asked = requested_calls(current), waiting(current)
         *before, last = total.said or ("",)
         if asked and not requests:
             last = "\n\n".join(part for part in (last, question(asked)) if part)
@@ -215,6 +215,6 @@ def _unreachable(agent: str) -> str:
     )
 
 
-def _decide(current: AssistantMessage, decision: Decision) -> None:
+def _decide_waiting(current: AssistantMessage, decision: Decision) -> None:
     for part in waiting(current):
-        decide(part, decision.approved, None if decision.approved else decision.reason)
+        fill_decision(part, decision.approved, None if decision.approved else decision.reason)

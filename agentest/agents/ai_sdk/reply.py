@@ -49,7 +49,7 @@ def remarks(before: Sequence[str], agent: str) -> tuple[Remark, ...]:
     return tuple(Remark(agent, text) for text in before)
 
 
-def for_us(message: AssistantMessage) -> tuple[ToolRequest, ...]:
+def requested_calls(message: AssistantMessage) -> tuple[ToolRequest, ...]:
     """Return the calls that the agent requests: without output, approval or execution by its provider."""
     return tuple(
         ToolRequest(part["toolCallId"], tool_name(part), _arguments(part))
@@ -153,7 +153,7 @@ def _file(file: Attachment) -> Part:
     return {"type": "file", "mediaType": file.mime_type, **name, "url": address}
 
 
-def fill(part: Part, result: ToolResult) -> None:
+def fill_result(part: Part, result: ToolResult) -> None:
     """Add a mock's result to the part of its call. The result of a mock that raises is an error."""
     value = read_any(result.text)
     if isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], str):
@@ -162,7 +162,7 @@ def fill(part: Part, result: ToolResult) -> None:
         part.update(state=DONE, output=value)
 
 
-def decide(part: Part, approved: bool, reason: str | None) -> None:
+def fill_decision(part: Part, approved: bool, reason: str | None) -> None:
     """Add the decision about an approval request to the part of its call."""
     why = {} if reason is None else {"reason": reason}
     part.update(state=DECIDED, approval={**part["approval"], "approved": approved, **why})
