@@ -35,6 +35,11 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.templates import Template
 
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_PAUSE_GROWTH = 1.5
+Pause = Callable[[float], Awaitable[Any]]
+
 
 def open_agent(_: str, config: A2aAgent, resources: Resources) -> A2aClient:
     """Create the client of an agent that speaks A2A."""
@@ -97,13 +102,6 @@ def _address(config: A2aAgent) -> Address:
         version=config.protocol_version,
         in_process=config.app is not None,
     )
-
-
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
-_PAUSE_GROWTH = 1.5
-
-Pause = Callable[[float], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

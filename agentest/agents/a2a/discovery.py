@@ -19,6 +19,27 @@ _JSON_RPC, _REST = "JSONRPC", "HTTP+JSON"
 _HISTORY_EXTENSION = "https://langchain.com/a2a/extensions/history-scope/v1"
 """Extension of LangGraph's server; histories of a server that names it contain the results of tools."""
 _SHOWN_SCHEMES = 3
+_KINDS = {
+    "apiKeySecurityScheme": "apiKey",
+    "httpAuthSecurityScheme": "http",
+    "oauth2SecurityScheme": "oauth2",
+    "openIdConnectSecurityScheme": "openIdConnect",
+    "mtlsSecurityScheme": "mutualTLS",
+}
+WELL_KNOWN = "/.well-known/agent-card.json"
+OLD_WELL_KNOWN = "/.well-known/agent.json"
+_LANGGRAPH_PATH = "/a2a/"
+"""The path before the assistant's id in addresses of LangGraph's server."""
+_LANGGRAPH_NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+"""The namespace from which LangGraph's server derives the assistant ids of graphs."""
+Fetch = Callable[[str], Awaitable[Any]]
+"""Returns the JSON value at an address, or None if there is none."""
+Version = Literal["1.0", "0.3"]
+VERSIONS: tuple[Version, ...] = ("1.0", "0.3")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
+_PORTS = {"http": 80, "https": 443}
+_CARD_TIMEOUT_S = 10.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,15 +142,6 @@ def _scheme(scheme: Mapping[str, Any]) -> str:
     return ""
 
 
-_KINDS = {
-    "apiKeySecurityScheme": "apiKey",
-    "httpAuthSecurityScheme": "http",
-    "oauth2SecurityScheme": "oauth2",
-    "openIdConnectSecurityScheme": "openIdConnect",
-    "mtlsSecurityScheme": "mutualTLS",
-}
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
@@ -141,18 +153,6 @@ def _list(value: Any) -> Sequence[Any]:
 def _text(value: Mapping[str, Any], key: str) -> str:
     found = value.get(key)
     return found if isinstance(found, str) else ""
-
-
-WELL_KNOWN = "/.well-known/agent-card.json"
-OLD_WELL_KNOWN = "/.well-known/agent.json"
-_LANGGRAPH_PATH = "/a2a/"
-"""The path before the assistant's id in addresses of LangGraph's server."""
-
-_LANGGRAPH_NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
-"""The namespace from which LangGraph's server derives the assistant ids of graphs."""
-
-Fetch = Callable[[str], Awaitable[Any]]
-"""Returns the JSON value at an address, or None if there is none."""
 
 
 def base_of(endpoint: str) -> str:
@@ -205,12 +205,6 @@ def langgraph_assistant(url: str, problem: str) -> str:
     """Return the id of a graph's default assistant if the server refused the graph's name, else ""."""
     _, found, name = urlsplit(url).path.rstrip("/").rpartition(_LANGGRAPH_PATH)
     return str(uuid5(_LANGGRAPH_NAMESPACE, name)) if found and "must be a UUID" in problem else ""
-
-
-Version = Literal["1.0", "0.3"]
-VERSIONS: tuple[Version, ...] = ("1.0", "0.3")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,9 +272,6 @@ def _origin(parts: SplitResult) -> tuple[str, str, int] | None:
     return parts.scheme, "localhost" if host in _LOOPBACK else host, port or _PORTS.get(parts.scheme, 0)
 
 
-_CARD_TIMEOUT_S = 10.0
-
-T = TypeVar("T")
 Say = Callable[[Way, bool], Awaitable[T]]
 
 

@@ -47,6 +47,10 @@ _ERROR_NAMES = {
 
 
 _Read = Callable[[DirectResponse], Awaitable[AgentError | None]]
+JSON_BODY = {"accept": "application/json"}
+_SEND = {"1.0": ("SendMessage", "SendStreamingMessage"), "0.3": ("message/send", "message/stream")}
+_GET = {"1.0": "GetTask", "0.3": "tasks/get"}
+_CANCEL = {"1.0": "CancelTask", "0.3": "tasks/cancel"}
 
 
 class ToldError(AgentError):
@@ -238,12 +242,6 @@ def _details(data: Any) -> str:
     items = data if isinstance(data, list) else [data] if data else []
     details = [item for item in items if not (isinstance(item, Mapping) and "reason" in item)]
     return f" ({shown(details[0] if len(details) == 1 else details)})" if details else ""
-
-
-JSON_BODY = {"accept": "application/json"}
-_SEND = {"1.0": ("SendMessage", "SendStreamingMessage"), "0.3": ("message/send", "message/stream")}
-_GET = {"1.0": "GetTask", "0.3": "tasks/get"}
-_CANCEL = {"1.0": "CancelTask", "0.3": "tasks/cancel"}
 
 
 def send_method(way: Way, streaming: bool) -> str:

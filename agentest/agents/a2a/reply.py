@@ -21,6 +21,13 @@ _BETWEEN_ARTIFACTS = "\n\n"
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"
 _INTERRUPT_KEYS = ({"id", "value"}, {"id", "value", "response_schema"})
 """Keys of the data with which LangGraph's server requests input."""
+_CALL_TYPES = ("function_call", "functionCall")
+_RESPONSE_TYPES = ("function_response", "functionResponse")
+_ADK_KEYS = ("adk_app_name", "adk_session_id", "adk_invocation_id")
+"""Keys that show that google-adk wrote the metadata."""
+_MAX_EXACT_FLOAT = 2**53
+"""The limit below which a float represents every integer exactly."""
+_TOOL_RESULTS = "tool_results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,15 +255,6 @@ def _tokens(metadata: Json) -> Usage:
         return max(0, int(value))  # A2A's metadata turns integers into floats
 
     return Usage(count("promptTokenCount"), count("candidatesTokenCount"), count("cachedContentTokenCount"))
-
-
-_CALL_TYPES = ("function_call", "functionCall")
-_RESPONSE_TYPES = ("function_response", "functionResponse")
-_ADK_KEYS = ("adk_app_name", "adk_session_id", "adk_invocation_id")
-"""Keys that show that google-adk wrote the metadata."""
-_MAX_EXACT_FLOAT = 2**53
-"""The limit below which a float represents every integer exactly."""
-_TOOL_RESULTS = "tool_results"
 
 
 @dataclass(frozen=True, slots=True)

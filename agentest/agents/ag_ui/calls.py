@@ -20,6 +20,9 @@ from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
 
 _UNANSWERED_ERROR = "the run ended before it was answered"
+_REASON_FIELDS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
+"""Text fields of an answer that take the user's words after a refusal."""
+_DEFAULT_QUESTION = "The agent asks for approval."
 
 
 @dataclass(slots=True)
@@ -141,11 +144,6 @@ def _read_result(content: Any) -> Any:
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, Mapping) and isinstance(part.get("text"), str)
-
-
-_REASON_FIELDS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
-"""Text fields of an answer that take the user's words after a refusal."""
-_DEFAULT_QUESTION = "The agent asks for approval."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

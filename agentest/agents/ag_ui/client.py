@@ -29,6 +29,8 @@ from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.support.errors import AgentError
 from agentest.support.replacing import replace
 
+BETWEEN_MESSAGES = "\n\n"
+
 
 def open_agent(_: str, config: AgUiAgent, resources: Resources) -> AgUiClient:
     """Create the client of an agent behind AG-UI."""
@@ -252,9 +254,6 @@ def _questions(interrupts: Sequence[Interrupt]) -> str:
 
 def _without_address(error: Exception, endpoint: str) -> str:
     return str(error).replace(endpoint, "")
-
-
-BETWEEN_MESSAGES = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)

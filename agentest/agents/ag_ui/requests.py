@@ -23,6 +23,7 @@ from agentest.support.http.sse import Event
 from agentest.support.templates import Template, Values
 
 AG_UI_PLACE = "is this the address at which the agent takes AG-UI runs, like http://localhost:8000/agent?"
+_TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,6 @@ def _refuse_json(body: bytes) -> None:
         "the agent's answer is JSON, and AG-UI answers with server-sent events "
         f"({AG_UI_PLACE}): {shown(data)}"
     )
-
-
-_TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
 
 
 def own_tools(agent: str) -> OwnTools:

@@ -14,6 +14,10 @@ from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResu
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.json_patch import BadPatch, Copies, patched
 
+Wire = dict[str, Any]
+"""A message, a tool call or an event as a JSON object."""
+_MEDIA_KINDS = ("image", "audio", "video")
+
 
 class Thread:
     """The messages of one conversation, in order."""
@@ -141,12 +145,6 @@ def _is_call(value: Any) -> bool:
 
 def _last_true(marks: Iterable[bool]) -> int | None:
     return max((at for at, mark in enumerate(marks) if mark), default=None)
-
-
-Wire = dict[str, Any]
-"""A message, a tool call or an event as a JSON object."""
-
-_MEDIA_KINDS = ("image", "audio", "video")
 
 
 def new_id() -> str:

@@ -148,17 +148,17 @@ class AiSdkConversation:
         """Send all messages and add the stream to the message that it continues."""
         current = self._current()
         before = len(current.parts)
-        told = Told(current)
+        result = Told(current)
         payload = self._payload(ctx.session_id)
         try:
-            answer = await self._exchange.send(payload, told, TurnValues(messages, ctx))
+            answer = await self._exchange.send(payload, result, TurnValues(messages, ctx))
         except NoReply as error:
             raise self._no_reply(str(error), total.retries + error.retries, total, current, ctx) from None
         if self._messages[-1] is not current:
             self._messages.append(current)
-        self._version_4 = self._version_4 or told.is_version_4
+        self._version_4 = self._version_4 or result.is_version_4
         total.add(answer)
-        if told.is_text and ctx.tools:
+        if result.is_text and ctx.tools:
             self._exchange.own_tools.unreachable = _unreachable(self.name)
             raise CannotSend(self._exchange.own_tools.unreachable)
         self._take_calls(total, current, ctx)

@@ -31,6 +31,7 @@ from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
 
 _BETWEEN = "\n\n"
 _DENIED = "the call was denied"
+Wire = dict[str, Any]
 
 
 def texts(parts: Sequence[Part]) -> list[str]:
@@ -136,9 +137,6 @@ def _approval(part: Part) -> Approval | None:
     if _is_denied(part):
         return Approval.DENIED
     return Approval.GRANTED if part.get("approval", {}).get("approved") else None
-
-
-Wire = dict[str, Any]
 
 
 def user_message(said: UserText) -> Wire:

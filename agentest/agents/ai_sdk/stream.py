@@ -28,6 +28,13 @@ PLACE = "is the path right? such backends are usually at /api/chat"
 _DATA_LINE = re.compile(rb"[0-9a-k]:[\[{\"]")
 _LINE = "a line of the agent's data stream"
 _MASKED_ERROR = "An error occurred."
+_UI_HEADER, _DATA_HEADER = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
+TEXT_TELLS_NOTHING = (
+    "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
+    "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
+)
+_ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
+_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
 
 
 class Told:
@@ -97,15 +104,15 @@ def _tokens(reported: Mapping[str, Any], *keys: str) -> int:
     return 0
 
 
-async def read_ui_messages(events: EventStream, told: Told) -> None:
+async def read_ui_messages(events: EventStream, result: Told) -> None:
     """Read a UI message stream, which ends with `finish`, `[DONE]` or both. Raises AgentError."""
     async for event in events:
         data = event.data.strip()
         if data == "[DONE]":
             return
-        if data and told.take(read_event(data)):
+        if data and result.take(read_event(data)):
             events.note_first_token()
-    if told.finish is None:
+    if result.finish is None:
         raise cut_stream("`finish` and `[DONE]`")
 
 
@@ -116,7 +123,7 @@ def looks_like_data_stream(beginning: bytes) -> bool:
 
 async def read_data_stream(
     pieces: AsyncIterator[bytes],
-    told: Told,
+    result: Told,
     on_text: Callable[[], None],
     on_unknown: Callable[[str, object], None],
 ) -> None:
@@ -124,21 +131,21 @@ async def read_data_stream(
 
     Args:
         pieces: the body.
-        told: receives the chunks.
+        result: receives the chunks.
         on_text: called for each chunk that has text.
         on_unknown: called with `line` and the code of an unknown line.
 
     Raises AgentError.
     """
-    told.is_version_4 = True
+    result.is_version_4 = True
     async for line in _lines(pieces):
         code, colon, text = line.partition(":")
         if not colon or len(code) != 1:
             raise AgentError(f"{_LINE} has no code: {shown(line)!r}")
         for chunk in _chunks(code, read_text(text, _LINE), on_unknown):
-            if told.take(chunk):
+            if result.take(chunk):
                 on_text()
-    if told.finish is None:
+    if result.finish is None:
         raise cut_stream("its `d:` line (finish message)")
 
 
@@ -186,24 +193,21 @@ def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) ->
     return []
 
 
-_UI_HEADER, _DATA_HEADER = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
-
-
 async def read_stream(
-    response: DirectResponse, told: Told, on_unknown: Callable[[str, object], None]
+    response: DirectResponse, result: Told, on_unknown: Callable[[str, object], None]
 ) -> None:
-    """Read a stream of any form into `told`. Raises AgentError; `told` then has the earlier chunks."""
+    """Read a stream of any form into `result`. Raises AgentError; `result` then has the earlier chunks."""
     pieces = response.pieces()
     beginning = await _beginning(pieces)
     body, content_type = _with_beginning(beginning, pieces), response.headers.get("content-type", "")
-    told.message.begin_stream()
+    result.message.begin_stream()
     is_ui = _UI_HEADER in response.headers or "event-stream" in content_type
     if is_ui or beginning.lstrip().startswith(b"data:"):
-        await read_ui_messages(EventStream(events(body), response.note_first_token), told)
+        await read_ui_messages(EventStream(events(body), response.note_first_token), result)
     elif _DATA_HEADER in response.headers or looks_like_data_stream(beginning):
-        await read_data_stream(body, told, response.note_first_token, on_unknown)
+        await read_data_stream(body, result, response.note_first_token, on_unknown)
     elif "text/plain" in content_type and not is_page(beginning):
-        await _read_text(body, told, response.note_first_token)
+        await _read_text(body, result, response.note_first_token)
     else:
         raise AgentError(_no_stream_error(b"".join([piece async for piece in body])))
 
@@ -224,11 +228,11 @@ async def _with_beginning(beginning: bytes, rest: AsyncIterator[bytes]) -> Async
         yield piece
 
 
-async def _read_text(pieces: AsyncIterator[bytes], told: Told, on_text: Callable[[], None]) -> None:
+async def _read_text(pieces: AsyncIterator[bytes], result: Told, on_text: Callable[[], None]) -> None:
     """Read a text stream. It contains only the reply, without calls or errors."""
-    told.is_text = True
+    result.is_text = True
     decoder = getincrementaldecoder("utf-8")(errors="replace")
-    message: AssistantMessage = told.message
+    message: AssistantMessage = result.message
     async for piece in pieces:
         if message.add({"type": "text-delta", "id": "0", "delta": decoder.decode(piece)}):
             on_text()
@@ -250,16 +254,6 @@ def _no_stream_error(body: bytes) -> str:
     )
 
 
-TEXT_TELLS_NOTHING = (
-    "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
-    "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
-)
-_ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
-
-
-_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
-
-
 class Exchange:
     """Sends requests to one backend. Stores nothing about conversations."""
 
@@ -273,12 +267,12 @@ class Exchange:
         self._body = Template(config.body)
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)
 
-    async def send(self, payload: Mapping[str, Any], told: Told, values: Values) -> HttpAnswer[Told]:
-        """Send a request and read the response into `told`. Raises NoReply."""
+    async def send(self, payload: Mapping[str, Any], result: Told, values: Values) -> HttpAnswer[Told]:
+        """Send a request and read the response into `result`. Raises NoReply."""
 
         async def read(response: DirectResponse) -> None:
-            await read_stream(response, told, self.on_unknown)
+            await read_stream(response, result, self.on_unknown)
 
         body = {**self._body.filled(values), **payload}
         answer = await self._sender.post(self._endpoint, body, read, values=values, headers=_ACCEPT)
-        return HttpAnswer(told, answer.latency_ms, answer.retries, answer.first_token_ms)
+        return HttpAnswer(result, answer.latency_ms, answer.retries, answer.first_token_ms)

@@ -43,6 +43,9 @@ _MAX_PAUSES = 10
 
 
 _HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
+_RECIPIENT = "an agent that speaks Anthropic's Messages"
+Written = dict[str, Any]
+"""A message of a request, `{role, content}`. The content is a text or a list of blocks."""
 
 
 def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> MessagesClient:
@@ -198,12 +201,6 @@ def _with_version(config: AnthropicMessagesAgent) -> AnthropicMessagesAgent:
     if any(name.lower() == _VERSION[0] for name in config.headers):
         return config
     return config.model_copy(update={"headers": {**config.headers, _VERSION[0]: _VERSION[1]}})
-
-
-_RECIPIENT = "an agent that speaks Anthropic's Messages"
-
-Written = dict[str, Any]
-"""A message of a request, `{role, content}`. The content is a text or a list of blocks."""
 
 
 def written(messages: Sequence[Message]) -> list[Written]:

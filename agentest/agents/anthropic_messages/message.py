@@ -31,6 +31,14 @@ _CUT_HINTS = {
 
 Received = Mapping[str, Any]
 """A message as received. If it is incomplete, any field may be missing."""
+Block = Mapping[str, Any]
+"""A block of a message's `content`, as received."""
+_REQUEST_TYPE = "tool_use"
+_CALL_SUFFIX = "tool_use"
+"""The suffix of types of calls: `tool_use`, `server_tool_use`, `mcp_tool_use`."""
+_RESULT_SUFFIX = "tool_result"
+"""The suffix of types of results: `tool_result`, `web_search_tool_result`."""
+_SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
 
 
 def read_message(body: bytes) -> Received:
@@ -103,17 +111,6 @@ def _problem(message: Received, blocks: tuple[Block, ...]) -> str | None:
             f"the agent refused to answer, without a text (stop_reason: refusal){f': {why}' if why else ''}"
         )
     return None
-
-
-Block = Mapping[str, Any]
-"""A block of a message's `content`, as received."""
-
-_REQUEST_TYPE = "tool_use"
-_CALL_SUFFIX = "tool_use"
-"""The suffix of types of calls: `tool_use`, `server_tool_use`, `mcp_tool_use`."""
-_RESULT_SUFFIX = "tool_result"
-"""The suffix of types of results: `tool_result`, `web_search_tool_result`."""
-_SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

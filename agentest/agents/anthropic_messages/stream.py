@@ -38,8 +38,8 @@ class Assembly:
             data = event.data.strip()
             if data and data != "[DONE]":
                 received = True
-                told = read_event(data)
-                if self._add(told, str(told.get("type") or event.name), stream):
+                content = read_event(data)
+                if self._add(content, str(content.get("type") or event.name), stream):
                     return self.message()
         raise cut_stream("message_stop", received)
 

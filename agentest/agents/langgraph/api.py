@@ -35,6 +35,9 @@ _RUN_ID = re.compile(r"/runs/([^/?#]+)")
 _REFUSAL_STATUSES = (404, 405, 422)
 """Statuses of servers that have no such graph or no such address."""
 _NO_ADDRESS_STATUSES = (404, 405)
+_MAX_ASSISTANTS = 100
+_TOKENS_MODE = "messages-tuple"
+_MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +72,15 @@ class Graph:
     async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[RunTold]:
         """Run the graph once and return the result. Raises NoReply, and CannotSend for an unknown graph."""
         kind = "wait" if self._streams is False else "stream"
-        answer, told = await self._send(thread, kind, body, values)
-        if isinstance(told, _Refused) and told.status in _NO_ADDRESS_STATUSES and self._streams is None:
-            answer, told = await self._send(thread, "wait", body, values)
-            if isinstance(told, RunTold):
+        answer, result = await self._send(thread, kind, body, values)
+        if isinstance(result, _Refused) and result.status in _NO_ADDRESS_STATUSES and self._streams is None:
+            answer, result = await self._send(thread, "wait", body, values)
+            if isinstance(result, RunTold):
                 self._note_no_streaming()
-        if isinstance(told, _Refused):
-            raise await self._refusal(told, answer.retries, body["assistant_id"], values)
+        if isinstance(result, _Refused):
+            raise await self._refusal(result, answer.retries, body["assistant_id"], values)
         self._streams = self._streams is not False
-        return HttpAnswer(told, answer.latency_ms, answer.retries, answer.first_token_ms)
+        return HttpAnswer(result, answer.latency_ms, answer.retries, answer.first_token_ms)
 
     async def _send(
         self, thread: str, kind: str, body: dict[str, object], values: Values
@@ -111,13 +114,13 @@ class Graph:
             )
         self._streams = False
 
-    async def _refusal(self, told: _Refused, retries: int, graph: object, values: Values) -> Exception:
+    async def _refusal(self, refused: _Refused, retries: int, graph: object, values: Values) -> Exception:
         graphs = await self.server.graphs(values)
         if not graphs or graph in graphs or _is_uuid(graph):
-            return NoReply(await self._sender.advised(told.problem, told.seen), retries)
+            return NoReply(await self._sender.advised(refused.problem, refused.seen), retries)
         return CannotSend(
             f"the LangGraph server has no graph {graph!r}: set assistant_id of agent {self.name!r} to one of "
-            f"{', '.join(graphs)} ({told.problem})"
+            f"{', '.join(graphs)} ({refused.problem})"
         )
 
     async def _read(self, response: DirectResponse, on_run: Callable[[str], object]) -> RunTold | _Refused:
@@ -137,9 +140,6 @@ def _is_uuid(value: object) -> bool:
         return bool(UUID(str(value)))
     except ValueError:
         return False
-
-
-_MAX_ASSISTANTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,10 +221,6 @@ def _json_of(body: bytes) -> Any:
 
 async def _refuse_stream(_: Any) -> Any:
     raise NoReply("the LangGraph server answered with a stream where JSON was expected")
-
-
-_TOKENS_MODE = "messages-tuple"
-_MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
 
 def thread_of(session_id: str) -> str:

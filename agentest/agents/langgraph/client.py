@@ -84,7 +84,7 @@ class _Turn:
     values: TurnValues
     sent: Sent | None
     """The user's message; None if it answers the graph's interrupts."""
-    told: RunTold = field(default_factory=RunTold)
+    run: RunTold = field(default_factory=RunTold)
     """The result of the last run."""
     updates: list[Wire] = field(default_factory=list)
     """The messages that the nodes of all runs have added."""
@@ -133,12 +133,12 @@ class GraphConversation:
         """Answer the graph's interrupts if the configuration decides. Raises NoReply."""
         decision = decided_by(self._graph.approvals)
         questions = 0
-        while decision is not None and turn.told.interrupts:
+        while decision is not None and turn.run.interrupts:
             questions += 1
             if questions > MOST_APPROVALS:
                 raise self._no_reply(turn, TOO_MANY_QUESTIONS)
-            answer = resume(turn.told.interrupts, decision)
-            turn.decided |= _approvals(turn.told.interrupts, decision)
+            answer = resume(turn.run.interrupts, decision)
+            turn.decided |= _approvals(turn.run.interrupts, decision)
             await self._run(turn, self._graph.requests.answer(assistant, answer, turn.values))
 
     async def _run(self, turn: _Turn, body: dict[str, Any]) -> None:
@@ -148,13 +148,13 @@ class GraphConversation:
             turn.first_token_ms = turn.latency_ms + answer.first_token_ms
         turn.latency_ms += answer.latency_ms
         turn.retries += answer.retries
-        turn.told = answer.value
-        turn.updates += after_user(turn.told.messages, turn.sent)
-        if turn.told.problem is not None:
-            raise self._no_reply(turn, turn.told.problem)
-        if turn.told.values is None:
+        turn.run = answer.value
+        turn.updates += after_user(turn.run.messages, turn.sent)
+        if turn.run.problem is not None:
+            raise self._no_reply(turn, turn.run.problem)
+        if turn.run.values is None:
             turn.state = await self._graph.server.state(turn.thread, turn.values)
-            turn.told.values = turn.state.values
+            turn.run.values = turn.state.values
         self._check_end(turn)
 
     def _no_reply(self, turn: _Turn, problem: str) -> NoReply:
@@ -166,10 +166,10 @@ class GraphConversation:
 
     def _check_end(self, turn: _Turn) -> None:
         """Raise NoReply if the run has not ended, because a stream may be cut between two events."""
-        told, rest = turn.told, turn.state.following
-        if told.interrupts or (told.ended and not rest):
+        run, rest = turn.run, turn.state.following
+        if run.interrupts or (run.ended and not rest):
             return
-        if told.stopped:
+        if run.stopped:
             raise self._no_reply(
                 turn,
                 f"the graph stopped at a breakpoint before {', '.join(rest) or 'a node'}, without a question "
@@ -195,7 +195,7 @@ class GraphConversation:
 
         LangGraph drops such keys without an error.
         """
-        found = turn.told.values
+        found = turn.run.values
         missing = [key for key in wanted if isinstance(found, Mapping) and key not in found]
         if missing:
             raise SessionMismatch(
@@ -206,7 +206,7 @@ class GraphConversation:
 
     def _state_messages(self, turn: _Turn) -> list[Wire] | None:
         """Return the turn's messages in the graph's state; None if the state has no messages."""
-        in_state = state_messages(turn.told.values)
+        in_state = state_messages(turn.run.values)
         return None if in_state is None else new_in_state(in_state, self._known, turn.sent)
 
     def _turn_messages(self, turn: _Turn) -> list[Wire]:
@@ -216,7 +216,7 @@ class GraphConversation:
 
     def _earlier_ids(self, turn: _Turn) -> set[str]:
         """Return the ids of messages that precede the user's message in the thread."""
-        in_state = state_messages(turn.told.values)
+        in_state = state_messages(turn.run.values)
         earlier = in_state[: len(in_state) - len(after_user(in_state, turn.sent))] if in_state else []
         if earlier or (in_state is None and turn.sent):
             return {m["id"] for m in earlier if m.get("id")}
@@ -235,13 +235,13 @@ class GraphConversation:
 
     def _finish(self, turn: _Turn, before: Mapping[str, Any] | None) -> AgentReply:
         """Return the reply and mark the turn's messages as known."""
-        values = turn.told.values
+        values = turn.run.values
         try:
             messages, calls = self._turn_messages(turn), self._calls(turn)
             text, said = self._text(turn, messages), distinct(messages)
         except AgentError as error:
             raise self._no_reply(turn, str(error)) from None
-        self._interrupts = tuple(turn.told.interrupts)
+        self._interrupts = tuple(turn.run.interrupts)
         self._waiting = {c.call_id: c for c in calls if self._interrupts and c.call_id and _is_waiting(c)}
         self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
         return AgentReply(
@@ -261,9 +261,9 @@ class GraphConversation:
 
     def _text(self, turn: _Turn, messages: Sequence[Wire]) -> str | None:
         """Return the text of the reply. Raises AgentError."""
-        values, path = turn.told.values, self._graph.path
-        if turn.told.interrupts:
-            return question(turn.told.interrupts)
+        values, path = turn.run.values, self._graph.path
+        if turn.run.interrupts:
+            return question(turn.run.interrupts)
         if path is not None:
             found = text_of(path.find(values))
             if found is None:

@@ -57,6 +57,11 @@ _BLOCKS_WITHOUT_TEXT = (
 )
 OnUnknown = Callable[[str, object], None]
 """Called for each ignored value with its category and its type."""
+PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
+MESSAGES = "messages"
+_INTERRUPT, _ERROR = "__interrupt__", "__error__"
+_IGNORED_EVENTS = ("metadata", "custom", "debug", "tasks", "checkpoints", "feedback", "heartbeat")
+_TOKEN_EVENTS = ("messages", "messages/partial", "messages/complete", "messages/metadata")
 
 
 def is_message(value: Any) -> bool:
@@ -277,24 +282,24 @@ def new_in_state(messages: Sequence[Wire], known: Container[str], sent: Sent | N
     return [m for m in later if _is_of_agent(m) and m.get("id") not in old]
 
 
-def new_in_updates(told: Iterable[Wire], known: Container[str]) -> list[Wire]:
+def new_in_updates(updates: Iterable[Wire], known: Container[str]) -> list[Wire]:
     """Return the messages that nodes have added in this turn, each once and in its latest form."""
     named: dict[str, Wire] = {}
-    for number, message in enumerate(told):
+    for number, message in enumerate(updates):
         if _is_of_agent(message) and message.get("id") not in known:
             named[message.get("id") or f"#{number}"] = message
     return [*named.values()]
 
 
-def merged(told: Sequence[Wire], state: Sequence[Wire]) -> list[Wire]:
+def merged(updates: Sequence[Wire], state: Sequence[Wire]) -> list[Wire]:
     """Merge streamed messages with those of the state, in order and without duplicate ids.
 
     Messages without ids may appear twice: the state's copy has an id.
     """
-    if not told:
+    if not updates:
         return [*state]
-    ids = {m.get("id") for m in told}
-    return [*told, *(m for m in state if not m.get("id") or m["id"] not in ids)]
+    ids = {m.get("id") for m in updates}
+    return [*updates, *(m for m in state if not m.get("id") or m["id"] not in ids)]
 
 
 def distinct(messages: Sequence[Wire]) -> Sequence[Wire]:
@@ -336,13 +341,6 @@ def _author(message: Wire, agent: str) -> str:
     return name if isinstance(name, str) and name else agent
 
 
-PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
-MESSAGES = "messages"
-_INTERRUPT, _ERROR = "__interrupt__", "__error__"
-_IGNORED_EVENTS = ("metadata", "custom", "debug", "tasks", "checkpoints", "feedback", "heartbeat")
-_TOKEN_EVENTS = ("messages", "messages/partial", "messages/complete", "messages/metadata")
-
-
 @dataclass(slots=True)
 class RunTold:
     """The result of a run, as far as events have reported it."""
@@ -380,9 +378,9 @@ class RunTold:
         found = messages if isinstance(messages, list) else [messages]
         self.messages += [message for message in found if is_message(message)]
 
-    def _take_interrupts(self, told: Mapping[str, Any]) -> None:
-        self.stopped = self.stopped or _INTERRUPT in told
-        interrupts = told.get(_INTERRUPT)
+    def _take_interrupts(self, values: Mapping[str, Any]) -> None:
+        self.stopped = self.stopped or _INTERRUPT in values
+        interrupts = values.get(_INTERRUPT)
         for interrupt in interrupts if isinstance(interrupts, list) else ():
             if isinstance(interrupt, Mapping) and interrupt not in self.interrupts:
                 self.interrupts.append(interrupt)
@@ -397,12 +395,12 @@ def state_messages(values: Any) -> list[Wire] | None:
 def read_answer(body: bytes) -> RunTold:
     """Read a response of `/runs/wait`, which contains only the state. Raises AgentError."""
     data = read_json(body, PLACE)
-    told = RunTold()
+    run = RunTold()
     if isinstance(data, Mapping) and _ERROR in data:
-        told.problem = _failure(data[_ERROR])
+        run.problem = _failure(data[_ERROR])
     else:
-        told.take_state(data)
-    return told
+        run.take_state(data)
+    return run
 
 
 def _failure(error: Any) -> str:
@@ -423,7 +421,7 @@ class StreamReader:
 
         `on_run` receives the run's id if the stream has it.
         """
-        told, begun = RunTold(ended=False), False
+        run, begun = RunTold(ended=False), False
         async for event in events:
             kind, _, _ = event.name.partition("|")
             data = read_text(event.data) if event.data.strip() else None
@@ -431,22 +429,22 @@ class StreamReader:
             if kind == "metadata" and isinstance(data, Mapping) and isinstance(data.get("run_id"), str):
                 on_run(data["run_id"])
             if kind == "error":
-                told.problem = _failure(data)
+                run.problem = _failure(data)
             if kind in ("error", "end"):
-                told.ended = True
+                run.ended = True
                 break
-            if self._take(told, kind, "|" in event.name, data):
+            if self._take(run, kind, "|" in event.name, data):
                 events.note_first_token()
         if not begun:
             raise cut_stream("any event")
-        return told
+        return run
 
-    def _take(self, told: RunTold, kind: str, inside: bool, data: Any) -> bool:
+    def _take(self, run: RunTold, kind: str, inside: bool, data: Any) -> bool:
         """Take one event and return whether it has text."""
         if kind == "updates":
-            told.take_update(data)
+            run.take_update(data)
         elif kind == "values" and not inside:
-            told.take_state(data)
+            run.take_state(data)
         elif kind in _TOKEN_EVENTS:
             return _has_text(data)
         elif kind not in (*_IGNORED_EVENTS, "values"):

@@ -39,6 +39,20 @@ _METADATA_KEYS = {
 }
 _RESULT_KEYS = ("output", "outputs", "result", "results")
 _IMAGE_CALL = "image_generation_call"
+_SILENT_ITEMS = (
+    "reasoning",
+    "compaction",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "additional_tools",
+    "program",
+    "program_output",
+    "tool_search_output",
+)
+"""Types of items without text or calls. Requests send them back with the others."""
+_REASONING_PARTS = ("reasoning_text", "summary_text")
+_RECIPIENT = "an agent that speaks Responses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,21 +266,6 @@ def _error(item: Item) -> str | None:
     return "the call failed" if item.get("status") == "failed" else None
 
 
-_SILENT_ITEMS = (
-    "reasoning",
-    "compaction",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "additional_tools",
-    "program",
-    "program_output",
-    "tool_search_output",
-)
-"""Types of items without text or calls. Requests send them back with the others."""
-_REASONING_PARTS = ("reasoning_text", "summary_text")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """The texts of a response."""
@@ -354,9 +353,6 @@ def _part(part: Any, ignored: Ignored) -> str:
         raise AgentError(f"a part of the agent's message has no text: {shown(part)}")
     ignored.note("part", kind)
     return ""
-
-
-_RECIPIENT = "an agent that speaks Responses"
 
 
 def written(messages: Sequence[Message], calls: Mapping[str, Item]) -> list[dict[str, Any]]:

@@ -27,6 +27,39 @@ _RUNNING_STATUSES = ("queued", "in_progress")
 
 Response = Mapping[str, Any]
 """A response as received. If it is incomplete, any field may be missing."""
+_END_EVENTS = {
+    "response.completed": "completed",
+    "response.failed": "failed",
+    "response.incomplete": "incomplete",
+    "response.cancelled": "cancelled",
+}
+_BEGIN_EVENTS = ("response.created", "response.queued", "response.in_progress")
+_FIELD_EVENTS = {
+    "response.function_call_arguments": "arguments",
+    "response.mcp_call_arguments": "arguments",
+    "response.custom_tool_call_input": "input",
+    "response.code_interpreter_call_code": "code",
+}
+"""Events `….delta` and `….done` → the key of the item that they extend."""
+_TEXT_EVENTS = {"response.output_text": ("output_text", "text"), "response.refusal": ("refusal", "refusal")}
+"""Events `….delta` and `….done` → the type and key of the message part that they extend."""
+_REDUNDANT_EVENTS = (
+    "response.content_part.",
+    "response.output_text.annotation",
+    "response.reasoning",
+    "response.web_search_call.",
+    "response.file_search_call.",
+    "response.code_interpreter_call.",
+    "response.image_generation_call.",
+    "response.mcp_call.",
+    "response.mcp_list_tools.",
+    "response.shell_call_",
+    "response.audio",
+    "response.compaction",
+    "keepalive",
+    "ping",
+)
+"""Prefixes of events whose content is also in the finished item."""
 
 
 def read_response(body: bytes) -> Response:
@@ -140,41 +173,6 @@ def _error(error: Any) -> str:
     return f"{error['message']} ({code})" if isinstance(code, str | int) and code else str(error["message"])
 
 
-_END_EVENTS = {
-    "response.completed": "completed",
-    "response.failed": "failed",
-    "response.incomplete": "incomplete",
-    "response.cancelled": "cancelled",
-}
-_BEGIN_EVENTS = ("response.created", "response.queued", "response.in_progress")
-_FIELD_EVENTS = {
-    "response.function_call_arguments": "arguments",
-    "response.mcp_call_arguments": "arguments",
-    "response.custom_tool_call_input": "input",
-    "response.code_interpreter_call_code": "code",
-}
-"""Events `….delta` and `….done` → the key of the item that they extend."""
-_TEXT_EVENTS = {"response.output_text": ("output_text", "text"), "response.refusal": ("refusal", "refusal")}
-"""Events `….delta` and `….done` → the type and key of the message part that they extend."""
-_REDUNDANT_EVENTS = (
-    "response.content_part.",
-    "response.output_text.annotation",
-    "response.reasoning",
-    "response.web_search_call.",
-    "response.file_search_call.",
-    "response.code_interpreter_call.",
-    "response.image_generation_call.",
-    "response.mcp_call.",
-    "response.mcp_list_tools.",
-    "response.shell_call_",
-    "response.audio",
-    "response.compaction",
-    "keepalive",
-    "ping",
-)
-"""Prefixes of events whose content is also in the finished item."""
-
-
 class Assembly:
     """Assembles the response to one request. The received part is available at any time."""
 
@@ -196,8 +194,8 @@ class Assembly:
             if not data:
                 continue  # some servers keep the connection alive with empty events
             received = True
-            told = read_event(data)
-            if self._add(told, str(told.get("type") or event.name), stream):
+            content = read_event(data)
+            if self._add(content, str(content.get("type") or event.name), stream):
                 return self.response()
         raise cut_stream("response.completed, response.failed or response.incomplete", received)
 
