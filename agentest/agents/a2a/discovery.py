@@ -19,7 +19,7 @@ _JSON_RPC, _REST = "JSONRPC", "HTTP+JSON"
 _HISTORY_EXTENSION = "https://langchain.com/a2a/extensions/history-scope/v1"
 """Extension of LangGraph's server; histories of a server that names it contain the results of tools."""
 _SHOWN_SCHEMES = 3
-_KINDS = {
+_SCHEME_TYPES = {
     "apiKeySecurityScheme": "apiKey",
     "httpAuthSecurityScheme": "http",
     "oauth2SecurityScheme": "oauth2",
@@ -126,7 +126,7 @@ def _credentials(card: Mapping[str, Any]) -> str:
 
 def _scheme(scheme: Mapping[str, Any]) -> str:
     """Describe the credentials of a scheme. In 1.0 its content is under a key that names its kind."""
-    for key, kind in _KINDS.items():
+    for key, kind in _SCHEME_TYPES.items():
         if key in scheme:
             return _scheme({"type": kind, **_mapping(scheme[key])})
     match scheme.get("type"):

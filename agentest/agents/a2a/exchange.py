@@ -293,7 +293,7 @@ def _rpc_request(way: Way, method: str, params: Mapping[str, Any]) -> tuple[str,
 
 
 def params_of(
-    said: UserText,
+    user_text: UserText,
     way: Way,
     *,
     body: Mapping[str, Any],
@@ -304,14 +304,14 @@ def params_of(
     """Return the parameters of a request that sends a message, merged over those of `body`.
 
     Args:
-        said: the user's message.
+        user_text: the user's message.
         way: the address, version and binding of the request.
         body: parameters from the configuration.
         context_id: the conversation's context; None lets the server make one.
         task_id: the task that waits for this message; None for a new task.
         streaming: whether the request asks for a stream.
     """
-    params = {**body, "message": _message(said, way, body.get("message", {}), context_id, task_id)}
+    params = {**body, "message": _message(user_text, way, body.get("message", {}), context_id, task_id)}
     if way.version == "0.3":
         # 0.3's servers differ in their defaults.
         waits = {} if streaming else {"blocking": True}
@@ -320,14 +320,14 @@ def params_of(
 
 
 def _message(
-    said: UserText, way: Way, more: Mapping[str, Any], context_id: str | None, task_id: str | None
+    user_text: UserText, way: Way, more: Mapping[str, Any], context_id: str | None, task_id: str | None
 ) -> dict[str, Any]:
     old = way.version == "0.3"
     message = {
         **more,
         "messageId": uuid4().hex,
         "role": "user" if old else "ROLE_USER",
-        "parts": _parts(said, old),
+        "parts": _parts(user_text, old),
     }
     if old:
         message["kind"] = "message"
@@ -338,11 +338,11 @@ def _message(
     return message
 
 
-def _parts(said: UserText, old: bool) -> list[dict[str, Any]]:
-    text = [{"text": said.text}] if said.text or not said.attachments else []
+def _parts(user_text: UserText, old: bool) -> list[dict[str, Any]]:
+    text = [{"text": user_text.text}] if user_text.text or not user_text.attachments else []
     if old:
-        return [*({"kind": "text", **part} for part in text), *map(_old_file, said.attachments)]
-    return [*text, *map(_file, said.attachments)]
+        return [*({"kind": "text", **part} for part in text), *map(_old_file, user_text.attachments)]
+    return [*text, *map(_file, user_text.attachments)]
 
 
 def _file(file: Attachment) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Part:
 
     @property
     def has_data(self) -> bool:
+        """True if the part has data, which may be null."""
         return self.data is not _NO_DATA
 
 

@@ -51,27 +51,29 @@ class AdkClient:
         """
         place = self._place(ctx)
         values = TurnValues(messages, ctx)
-        begun = await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else StateRead()
-        answered = await self._sender.post(
+        first_state = (
+            await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else StateRead()
+        )
+        answer = await self._sender.post(
             self._run_url,
             self._request(place, last_said(messages)),
             self._read,
             values=values,
         )
         reply = read_reply(
-            answered.value,
+            answer.value,
             ctx.turn_index,
-            latency_ms=answered.latency_ms,
-            retries=begun.retries + answered.retries,
+            latency_ms=answer.latency_ms,
+            retries=first_state.retries + answer.retries,
             streamed=self._streaming,
         )
-        now = await self._sessions.read(place, values)
+        current_state = await self._sessions.read(place, values)
         return replace(
             reply,
-            state=now.state,
-            state_error=now.error,
-            state_before=begun.state,
-            first_token_ms=answered.first_token_ms,
+            state=current_state.state,
+            state_error=current_state.error,
+            state_before=first_state.state,
+            first_token_ms=answer.first_token_ms,
         )
 
     def _place(self, ctx: TurnContext) -> Place:
@@ -89,12 +91,12 @@ class AdkClient:
             ctx.session_id,
         )
 
-    def _request(self, place: Place, said: UserText) -> dict[str, Any]:
+    def _request(self, place: Place, message: UserText) -> dict[str, Any]:
         return {
             "app_name": place.app_name,
             "user_id": place.user_id,
             "session_id": place.session_id,
-            "new_message": user_content(said),
+            "new_message": user_content(message),
             "streaming": self._streaming,
         }
 

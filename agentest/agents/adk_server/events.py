@@ -127,7 +127,7 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> R
 
 
 def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]:
-    """Yield the texts before the reply, each with the number of calls in earlier events."""
+    """Yield the texts that are not the reply, each with the number of calls in earlier events."""
     calls = 0
     for event in events:
         if event is not reply and event.text:

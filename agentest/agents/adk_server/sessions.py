@@ -64,31 +64,31 @@ class Sessions:
         """
         state = dict(session.state) if session else {}
         url = self._sessions_url(place)
-        answered = await self._sender.post(
+        answer = await self._sender.post(
             url,
             {"state": state, "session_id": place.session_id},
             _read_created,
             (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES),
             values=values,
         )
-        retries, created = answered.retries, answered.value
+        retries, created = answer.retries, answer.value
         if created.status in _UNSUPPORTED_STATUSES or _is_another(created, place):
             url = self._session_url(place)
-            answered = await self._sender.post(url, state, _read_created, (_CONFLICT_STATUS,), values=values)
-            retries, created = retries + answered.retries, answered.value
+            answer = await self._sender.post(url, state, _read_created, (_CONFLICT_STATUS,), values=values)
+            retries, created = retries + answer.retries, answer.value
         if created.status == _CONFLICT_STATUS:
             return await self._existing(place, state, retries, values)
         if not isinstance(created.session, dict) or created.session.get("id") != place.session_id:
             raise NoReply(
                 f"{url}: no session {place.session_id!r} was created, but: {shown(created.session)}"
             )
-        begun = created.session.get("state") or {}
-        if not holds(begun, state):
+        found = created.session.get("state") or {}
+        if not holds(found, state):
             raise SessionMismatch(
-                f"{url}: the session's state is not what was asked for: found {shown(begun)}, expected "
+                f"{url}: the session's state is not what was asked for: found {shown(found)}, expected "
                 f"{shown(_without_temporary(state))}. Is this the address of `adk api_server`?"
             )
-        return StateRead(state=begun, retries=retries)
+        return StateRead(state=found, retries=retries)
 
     async def _existing(self, place: Place, state: dict[str, Any], retries: int, values: Values) -> StateRead:
         """Read the state of an existing session, which ignores the scenario's state."""

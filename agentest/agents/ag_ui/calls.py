@@ -60,6 +60,7 @@ class Call:
         self.name, self.in_snapshot = function["name"], arguments if isinstance(arguments, str) else None
 
     def answer(self, content: Any) -> None:
+        """Store the call's reported result."""
         self.content, self.answered = content, True
 
     def requested(self) -> ToolRequest:

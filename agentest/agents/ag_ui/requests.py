@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentest.agents.ag_ui.run import TOLD, Run
+from agentest.agents.ag_ui.run import REPORTED_ERROR_PREFIX, Run
 from agentest.agents.ag_ui.thread import Wire
 from agentest.agents.bypassed_tools import OwnTools, named_tools
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
@@ -141,7 +141,7 @@ def failure_hint(problem: str, declared: Sequence[ToolSpec]) -> str:
         )
     if _TOO_MANY_RUNS.search(problem):
         return "; it takes no more at once: lower `concurrency` (--concurrency)"
-    if declared and TOLD in problem:
+    if declared and REPORTED_ERROR_PREFIX in problem:
         return (
             f"; declared to it: {named_tools([spec.name for spec in declared])}. If it has one of that name "
             "itself, `client_tools` says which to declare"

@@ -14,7 +14,7 @@ from agentest.support.errors import AgentError
 
 _IGNORED_PREFIXES = ("STEP_", "REASONING_", "THINKING_", "ACTIVITY_", "SUBAGENT_", "RAW", "RUN_STARTED")
 """Prefixes of event types that do not change reply, calls or state."""
-TOLD = "the agent reports an error"
+REPORTED_ERROR_PREFIX = "the agent reports an error"
 """The beginning of errors that the agent reports."""
 _MAX_ENTRIES = 2000
 """The limit for messages and calls in one run. Real agents have tens; more would only use up time."""
@@ -150,12 +150,12 @@ class Run:
         self.spoke = self.spoke or (role == "assistant" and bool(delta))
 
     def _text_chunk(self, event: Wire) -> None:
-        whole = {**event, "messageId": event.get("messageId") or self._chunk}
-        if _text(whole, "messageId") != self._chunk:
-            self._start_text(whole)
-        self._chunk = whole["messageId"]
+        full_event = {**event, "messageId": event.get("messageId") or self._chunk}
+        if _text(full_event, "messageId") != self._chunk:
+            self._start_text(full_event)
+        self._chunk = full_event["messageId"]
         if event.get("delta"):
-            self._add_text(whole)
+            self._add_text(full_event)
 
     def _add_reasoning(self, event: Wire) -> None:
         self._pieces(_text(event, "messageId"), "reasoning").append(_text(event, "delta"))
@@ -214,22 +214,22 @@ class Run:
         self._call(_text(event, "toolCallId")).ended = True
 
     def _call_chunk(self, event: Wire) -> None:
-        whole = {**event, "toolCallId": event.get("toolCallId") or self._chunk_call}
-        self._chunk_call = _text(whole, "toolCallId")
+        full_event = {**event, "toolCallId": event.get("toolCallId") or self._chunk_call}
+        self._chunk_call = _text(full_event, "toolCallId")
         if event.get("toolCallName") and event["toolCallName"] != self._call(self._chunk_call).name:
-            self._start_call(whole)
+            self._start_call(full_event)
         if event.get("delta"):
-            self._add_arguments(whole)
+            self._add_arguments(full_event)
 
     def _add_result(self, event: Wire) -> None:
         identifier, content = _text(event, "toolCallId"), event.get("content")
         if identifier in self._settled and identifier not in self._latest:
             return  # the agent repeats a result that Agentest sent
-        answered = self._call(identifier)
-        if not answered.answered:
+        answered_call = self._call(identifier)
+        if not answered_call.answered:
             message = {"id": event.get("messageId") or new_id(), "role": "tool", "toolCallId": identifier}
             self.thread.add({**message, "content": content})
-        answered.answer(content)
+        answered_call.answer(content)
 
     # Snapshots, interrupts and the end
 
@@ -295,7 +295,7 @@ class Run:
 
     def _fail(self, event: Wire) -> None:
         code = f" ({event['code']})" if event.get("code") else ""
-        raise AgentError(f"{TOLD}: {shown(event.get('message') or event)}{code}")
+        raise AgentError(f"{REPORTED_ERROR_PREFIX}: {shown(event.get('message') or event)}{code}")
 
 
 def _ignore(_: Wire) -> None:

@@ -60,6 +60,7 @@ class Thread:
         return self.add({"id": identifier, "role": role})
 
     def add(self, message: Wire) -> Wire:
+        """Append a message and return it."""
         self.messages.append(message)
         return message
 
@@ -168,6 +169,7 @@ def _agent_message(message: AgentMessage) -> Wire:
 
 
 def call(identifier: str, name: str, arguments: str) -> Wire:
+    """Return a tool call as JSON."""
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -177,6 +179,7 @@ def with_ids(messages: Sequence[Wire]) -> list[Wire]:
 
 
 def declared(spec: ToolSpec) -> Wire:
+    """Return the declaration of a tool as JSON."""
     return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
 
 
@@ -218,6 +221,7 @@ class State:
         self.value = dict(self.begun)
 
     def take_snapshot(self, value: Any) -> None:
+        """Replace the state."""
         self.value, self.told, self.problem = value, True, None
 
     def take_delta(self, patch: Any) -> None:

@@ -25,7 +25,7 @@ from agentest.agents.ai_sdk.reply import (
     version_4,
     waiting,
 )
-from agentest.agents.ai_sdk.stream import TEXT_TELLS_NOTHING, Exchange, Told
+from agentest.agents.ai_sdk.stream import TEXT_STREAM_HIDES_CALLS, Exchange, Told
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
@@ -80,6 +80,7 @@ class _Total:
     said: tuple[str, ...] = ()
 
     def add(self, answer: HttpAnswer[Told]) -> None:
+        """Add the timing and usage of one stream."""
         if self.first_token_ms is None and answer.first_token_ms is not None:
             self.first_token_ms = self.latency_ms + answer.first_token_ms
         self.latency_ms += answer.latency_ms
@@ -203,7 +204,7 @@ class AiSdkConversation:
             observed=total.observed + undecided(current, ctx.turn_index),
             remarks=remarks(before, self.name),
             first_token_ms=total.first_token_ms,
-            calls_hidden=TEXT_TELLS_NOTHING if total.is_text else None,
+            calls_hidden=TEXT_STREAM_HIDES_CALLS if total.is_text else None,
         )
 
 

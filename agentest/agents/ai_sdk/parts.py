@@ -30,15 +30,18 @@ _FINAL_STATES = (DONE, FAILED, DENIED)
 
 
 def new_id() -> str:
+    """Return a unique id for a message."""
     return f"msg-{uuid4().hex}"
 
 
 def is_tool(part: Part) -> bool:
+    """Return whether a part is a tool call."""
     kind: str = part["type"]
     return kind.startswith("tool-") or kind == "dynamic-tool"
 
 
 def tool_name(part: Part) -> str:
+    """Return the name of the tool that a part calls."""
     name: str = part["toolName"] if part["type"] == "dynamic-tool" else part["type"].removeprefix("tool-")
     return name
 
@@ -76,6 +79,7 @@ class AssistantMessage:
         return id(part) in self._done
 
     def set_done(self, part: Part) -> None:
+        """Mark a call as reported or answered."""
         self._done[id(part)] = part  # the reference prevents reuse of the object's id
 
     def begin_stream(self) -> None:

@@ -139,10 +139,10 @@ def _approval(part: Part) -> Approval | None:
     return Approval.GRANTED if part.get("approval", {}).get("approved") else None
 
 
-def user_message(said: UserText) -> Wire:
+def user_message(message: UserText) -> Wire:
     """Return a user message as JSON. Files without an address become data URLs."""
-    text = [{"type": "text", "text": said.text}] if said.text or not said.attachments else []
-    return {"id": new_id(), "role": "user", "parts": [*text, *map(_file, said.attachments)]}
+    text = [{"type": "text", "text": message.text}] if message.text or not message.attachments else []
+    return {"id": new_id(), "role": "user", "parts": [*text, *map(_file, message.attachments)]}
 
 
 def _file(file: Attachment) -> Part:

@@ -29,7 +29,7 @@ _DATA_LINE = re.compile(rb"[0-9a-k]:[\[{\"]")
 _LINE = "a line of the agent's data stream"
 _MASKED_ERROR = "An error occurred."
 _UI_HEADER, _DATA_HEADER = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
-TEXT_TELLS_NOTHING = (
+TEXT_STREAM_HIDES_CALLS = (
     "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
     "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
 )

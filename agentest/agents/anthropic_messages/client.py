@@ -96,14 +96,14 @@ class MessagesClient:
         """
         assembly = Assembly(self.ignored)
         body = self._body.filled(values)
-        said = merged([*body.get("messages", []), *messages])
+        all_messages = merged([*body.get("messages", []), *messages])
         streamed = {"stream": True} if self._streaming else {}
 
         async def read(response: DirectResponse) -> Received:
             return await read_body(response, self._streaming, read_message, assembly.read)
 
         try:
-            payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": said}
+            payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": all_messages}
             return await self._sender.post(self._endpoint, payload, read, values=values)
         except NoReply as error:
             raise NoReply(str(error), error.retries, made_so_far(assembly.message(), turn_index)) from None
@@ -121,14 +121,14 @@ class _Answer:
     first_token_ms: float | None = None
     retries: int = 0
 
-    def add(self, answered: HttpAnswer[Received]) -> None:
+    def add(self, received: HttpAnswer[Received]) -> None:
         """Add a message. Raises AgentError if it is invalid."""
-        if self.first_token_ms is None and answered.first_token_ms is not None:
-            self.first_token_ms = self.latency_ms + answered.first_token_ms
-        self.latency_ms += answered.latency_ms
-        self.retries += answered.retries
-        self.usage += usage_of(answered.value)
-        self.blocks += blocks_of(answered.value)
+        if self.first_token_ms is None and received.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + received.first_token_ms
+        self.latency_ms += received.latency_ms
+        self.retries += received.retries
+        self.usage += usage_of(received.value)
+        self.blocks += blocks_of(received.value)
 
 
 class _Conversation:
@@ -151,22 +151,22 @@ class _Conversation:
         self._history += written(messages[self._known :])
         answer = await self._answer(TurnValues(messages, ctx), ctx.turn_index)
         try:
-            heard = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored, self._call_ids)
+            content = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored, self._call_ids)
         except AgentError as error:
             seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
             raise NoReply(str(error), answer.retries, seen) from None
-        self._client.own_tools.check_after(heard.made, ctx, answered_by_us(messages))
+        self._client.own_tools.check_after(content.made, ctx, answered_by_us(messages))
         self._history.append(as_received(answer.blocks))
         self._call_ids |= ids_of_calls(answer.blocks)
         self._known = len(messages) + 1  # the reply will be the next of them
         return AgentReply(
-            text=heard.reply,
-            tool_requests=heard.requests,
+            text=content.reply,
+            tool_requests=content.requests,
             usage=answer.usage,
             latency_ms=answer.latency_ms,
             retries=answer.retries,
-            observed=heard.made,
-            remarks=tuple(Remark(self.name, text) for text in heard.remarks),
+            observed=content.made,
+            remarks=tuple(Remark(self.name, text) for text in content.remarks),
             first_token_ms=answer.first_token_ms,
         )
 
@@ -177,17 +177,17 @@ class _Conversation:
             before = made_so_far({"content": list(answer.blocks)}, turn_index)
             so_far = [as_received(answer.blocks)] if answer.blocks else []
             try:
-                answered = await self._client.send([*self._history, *so_far], values, turn_index)
+                received = await self._client.send([*self._history, *so_far], values, turn_index)
             except NoReply as error:
                 retries = answer.retries + error.retries
                 raise NoReply(str(error), retries, (*before, *error.observed)) from None
             try:
-                answer.add(answered)
+                answer.add(received)
             except AgentError as error:
-                seen = (*before, *made_so_far(answered.value, turn_index))
+                seen = (*before, *made_so_far(received.value, turn_index))
                 raise NoReply(str(error), answer.retries, seen) from None
-            self._client.note_cut(answered.value)
-            if answered.value.get("stop_reason") != PAUSED:
+            self._client.note_cut(received.value)
+            if received.value.get("stop_reason") != PAUSED:
                 return answer
         raise NoReply(
             f"the agent paused more than {_MAX_PAUSES} times (stop_reason: {PAUSED})",

@@ -173,6 +173,7 @@ class Server:
         return self._only_graph
 
     def missing_assistant_text(self, graphs: list[str]) -> str:
+        """Return the error for a missing `assistant_id`, with the server's graphs."""
         found = f"the server has {', '.join(graphs)}" if graphs else "the server tells of none"
         return (
             f"agent {self._agent!r} has no assistant_id: set it in the agent's configuration to one of the "

@@ -65,6 +65,7 @@ _TOKEN_EVENTS = ("messages", "messages/partial", "messages/complete", "messages/
 
 
 def is_message(value: Any) -> bool:
+    """Return whether a value is a message of a known kind."""
     return isinstance(value, Mapping) and kind_of(value) is not None
 
 

@@ -100,19 +100,19 @@ class _Conversation:
         if not self._known:
             self._client.own_tools.check_before(ctx)
         new = written(messages[self._known :], asked_by_id(self._items))
-        answered = await self._send(new, TurnValues(messages, ctx), ctx)
+        ended = await self._send(new, TurnValues(messages, ctx), ctx)
         try:
-            reply = reply_of(answered.response, ctx.turn_index, self.name, self._client.ignored, self._items)
-            self._store(new, answered.response, ctx)
+            reply = reply_of(ended.response, ctx.turn_index, self.name, self._client.ignored, self._items)
+            self._store(new, ended.response, ctx)
         except NoReply as error:
-            raise NoReply(str(error), answered.retries, error.observed) from None
+            raise NoReply(str(error), ended.retries, error.observed) from None
         self._client.own_tools.check_after(reply.observed, ctx, answered_by_us(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
         return replace(
             reply,
-            latency_ms=answered.latency_ms,
-            retries=answered.retries,
-            first_token_ms=answered.first_token_ms,
+            latency_ms=ended.latency_ms,
+            retries=ended.retries,
+            first_token_ms=ended.first_token_ms,
         )
 
     async def _send(self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext) -> Answered:
@@ -149,8 +149,8 @@ class _Conversation:
                 raise
             self._conversation = await client.conversations.create(values)
             history = {"conversation": self._conversation}
-            answered = await client.send(history, new, values, ctx, first=True)
-            return replace(answered, retries=answered.retries + error.retries + 1)
+            ended = await client.send(history, new, values, ctx, first=True)
+            return replace(ended, retries=ended.retries + error.retries + 1)
 
     def _store(self, new: list[dict[str, Any]], response: Response, ctx: TurnContext) -> None:
         self._items += [*new, *items_of(response)]

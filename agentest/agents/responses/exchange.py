@@ -93,8 +93,8 @@ class Exchange:
                 while is_under_way(response):
                     await anyio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    answered = await self._sender.get(url, _read_response, values=values)
-                    response = assembly.take(answered.value)
+                    answer = await self._sender.get(url, _read_response, values=values)
+                    response = assembly.take(answer.value)
         except TimeoutError:
             raise NoReply(
                 f"{url}: the response is still {response.get('status')!r} after {self._timeout_s:g} s "

@@ -274,6 +274,7 @@ class Said:
     remarks: tuple[str, ...]
 
     def remarks_of(self, author: str) -> tuple[Remark, ...]:
+        """Return the remarks with their author."""
         return tuple(Remark(author, text) for text in self.remarks)
 
 
