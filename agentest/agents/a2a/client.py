@@ -1,6 +1,6 @@
-"""An agent that speaks A2A, versions 1.0 and 0.3.
+"""The client of an agent that speaks A2A, versions 1.0 and 0.3, and its conversations.
 
-The agent runs its tools itself: what its server tells of their calls is observed, mocks do not apply.
+The agent runs its own tools. Calls that its server reports are observed; mocks do not apply.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from agentest.agents.a2a.exchange import A2A_PLACE, LOST_TASK, UNSUPPORTED, Exch
 from agentest.agents.a2a.reply import (
     Said,
     check_ended_well,
-    given_artifacts,
     parts_of,
     read_calls,
     read_said,
     read_usage,
-    tells_calls,
+    reports_all_calls,
+    texts_by_artifact,
 )
 from agentest.agents.a2a.task import INPUT_REQUIRED, OnUnknown, Work
 from agentest.agents.http_sender import HttpSender, cancelled_on_server
@@ -35,23 +35,28 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.templates import Template
 
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_PAUSE_GROWTH = 1.5
+Pause = Callable[[float], Awaitable[Any]]
+
 
 def open_agent(_: str, config: A2aAgent, resources: Resources) -> A2aClient:
-    """The client of an agent that speaks A2A."""
+    """Create the client of an agent that speaks A2A."""
     return A2aClient(config, resources)
 
 
 class A2aClient:
-    """Opens conversations with one agent. Keeps nothing of any of them, but how the agent is talked to."""
+    """Opens conversations with one agent. Conversations share only the way to reach the agent."""
 
     takes_attachments = True
 
     def __init__(self, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep) -> None:
-        """`pause` waits for so many seconds before a task is asked for once more."""
+        """Create the client; `pause` waits for a number of seconds between two polls of a task."""
         self.name = config.name
         self._streaming = config.streaming
         self._on_note = resources.on_note
-        self._noted = False
+        self._has_noted_no_streaming = False
         self._contact = Contact(_address(config), resources.timeout_s, resources.on_note)
         sender = HttpSender(config, resources.client, resources.timeout_s, A2A_PLACE)
         self._line = Line(
@@ -67,11 +72,11 @@ class A2aClient:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
-        """Who answers in one conversation. There is nothing to close: contexts end on the server."""
+        """Open one conversation. Nothing needs to be closed: contexts end on the server."""
         yield A2aConversation(self._line)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to the user's last message, in a conversation of its own. Raises NoReply, CannotSend."""
+        """Reply to the user's last message in a new conversation. Raises NoReply, CannotSend."""
         async with self.conversation() as conversation:
             return await conversation.reply(messages, ctx)
 
@@ -79,10 +84,10 @@ class A2aClient:
         return self._contact.card.credentials if self._contact.card else ""
 
     def _streams(self) -> bool:
-        """Whether answers are asked for as streams. Says so once where the agent's card refuses that."""
+        """Return whether to request streams. If the agent's card refuses them, note that once."""
         refused = self._contact.card is not None and not self._contact.card.streams
-        if self._streaming and refused and not self._noted:
-            self._noted = True
+        if self._streaming and refused and not self._has_noted_no_streaming:
+            self._has_noted_no_streaming = True
             self._on_note(
                 f"agent {self.name!r}: its card says that it does not stream (capabilities.streaming: "
                 "false), so it is asked for whole answers; leave `streaming` out"
@@ -99,52 +104,45 @@ def _address(config: A2aAgent) -> Address:
     )
 
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
-_LONGER = 1.5
-
-Pause = Callable[[float], Awaitable[Any]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What the conversations with one agent share."""
+    """The parts that all conversations with one agent share."""
 
     name: str
     contact: Contact
     exchange: Exchange
     body: Template
     streams: Callable[[], bool]
-    """Whether answers are asked for as streams."""
+    """Returns whether to request streams."""
     timeout_s: float
     pause: Pause
-    """Waits for so many seconds before a task is asked for once more."""
+    """Waits for a number of seconds between two polls of a task."""
     on_unknown: OnUnknown
 
 
 class A2aConversation:
-    """What is kept of one conversation."""
+    """One conversation: the context and task on the server, and what earlier turns have shown."""
 
     def __init__(self, line: Line) -> None:
         self.name = line.name
         self._line = line
         self._context_id: str | None = None
         self._task_id: str | None = None
-        """Of the task that has asked the user for something."""
-        self._given: dict[str, str] = {}
-        """Of that task: artifact → what of it was shown."""
+        """The task that waits for input from the user."""
+        self._shown_artifacts: dict[str, str] = {}
+        """Artifacts of that task → the text that earlier turns have shown."""
         self._known_messages: set[str] = set()
         self._known_calls: set[tuple[str, str]] = set()
-        """Task and id of each call that was told."""
+        """Task and id of each reported call."""
         self._known_events: set[str] = set()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the user's last message.
+        """Reply to the user's last message.
 
-        A task that the agent is still working on is asked for until it ends; all of that has the whole
-        time-out. Raises NoReply with the calls that were seen, CannotSend.
+        If the agent is still working on its task, poll the task until it ends. One time limit covers
+        the request and all polls. Raises NoReply with the calls that were seen, CannotSend.
         """
-        exchange = _Exchanged(self._line, messages, ctx, self._known_messages)
+        exchange = _MessageExchange(self._line, messages, ctx, self._known_messages)
         try:
             async with cancelled_on_server(exchange.cancel):
                 await exchange.send(self._context_of(ctx), self._task_id)
@@ -155,21 +153,21 @@ class A2aConversation:
         except AgentError as error:
             retries = exchange.retries + (error.retries if isinstance(error, NoReply) else 0)
             seen = self._calls_so_far(exchange.work, ctx.turn_index)
-            raise NoReply(self._explained(error, exchange.url), retries, seen) from None
+            raise NoReply(self._explain(error, exchange.url), retries, seen) from None
 
     def _context_of(self, ctx: TurnContext) -> str | None:
-        """The server's, once it has made one; before that the one that the scenario's session names."""
+        """Return the server's context id, or the scenario's session id before the server has made one."""
         return self._context_id or (ctx.session.session_id if ctx.session else None) or None
 
-    def _read(self, exchange: _Exchanged, turn_index: int) -> AgentReply:
+    def _read(self, exchange: _MessageExchange, turn_index: int) -> AgentReply:
         work = exchange.work
         self._check_context(work)
         card = self._line.contact.card
         check_ended_well(work, card.credentials if card else "")
         calls = self._new_calls(work, turn_index)
-        said = read_said(work, self.name, self._given)
-        _check_something_said(said, calls, work)
-        self._go_on(work)
+        said = read_said(work, self.name, self._shown_artifacts)
+        _check_not_empty(said, calls, work)
+        self._remember_task(work)
         usage, model_calls = read_usage(work, self._known_events)
         return AgentReply(
             said.text,
@@ -181,7 +179,7 @@ class A2aConversation:
             remarks=said.remarks,
             author=said.author,
             first_token_ms=said.first_ms,
-            tells_calls=tells_calls(work) or (card is not None and card.tells_calls),
+            tells_calls=reports_all_calls(work) or (card is not None and card.tells_calls),
         )
 
     def _check_context(self, work: Work) -> None:
@@ -191,26 +189,26 @@ class A2aConversation:
                 f"conversation ({self._context_id}): it has lost the conversation"
             )
 
-    def _go_on(self, work: Work) -> None:
+    def _remember_task(self, work: Work) -> None:
         self._context_id = self._context_id or work.context_id or None
         waits = work.state == INPUT_REQUIRED and work.message is None
         self._task_id = work.task_id or None if waits else None
-        self._given = given_artifacts(work) if waits else {}
+        self._shown_artifacts = texts_by_artifact(work) if waits else {}
 
     def _new_calls(self, work: Work, turn_index: int) -> tuple[ToolCall, ...]:
-        """The calls of this turn: a task that went on has those of earlier turns as well."""
-        told = read_calls(parts_of(work), turn_index)
-        new = [one for one in told if not one.id or (work.task_id, one.id) not in self._known_calls]
+        """Return the calls of this turn. A continued task repeats those of earlier turns."""
+        reported = read_calls(parts_of(work), turn_index)
+        new = [one for one in reported if not one.id or (work.task_id, one.id) not in self._known_calls]
         self._known_calls.update((work.task_id, one.id) for one in new)
         return tuple(one.call for one in new)
 
     def _calls_so_far(self, work: Work, turn_index: int) -> tuple[ToolCall, ...]:
         try:
             return self._new_calls(work, turn_index)
-        except AgentError:  # what is wrong with them is told already
+        except AgentError:  # the turn already fails with another error
             return ()
 
-    def _explained(self, error: AgentError, url: str) -> str:
+    def _explain(self, error: AgentError, url: str) -> str:
         if assistant := langgraph_assistant(url, str(error)):
             return f"{error}; of the graph's own assistant that is {assistant}"
         if isinstance(error, ToldError) and self._task_id and error.code in (LOST_TASK, UNSUPPORTED):
@@ -222,16 +220,16 @@ class A2aConversation:
         return str(error)
 
 
-class _Exchanged:
-    """One message of the user, sent, and what came of it."""
+class _MessageExchange:
+    """Sends one user message and collects the agent's work on it."""
 
     def __init__(
         self, line: Line, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
     ) -> None:
         self._line = line
-        self._said = next(message for message in reversed(messages) if isinstance(message, UserText))
+        self._user_text = next(message for message in reversed(messages) if isinstance(message, UserText))
         self._values = TurnValues(messages, ctx)
-        self._known = known_messages
+        self._known_messages = known_messages
         self._way = Way(url="")
         self.work = Work(on_unknown=line.on_unknown, known=known_messages)
         self.latency_ms = 0.0
@@ -239,34 +237,34 @@ class _Exchanged:
 
     @property
     def url(self) -> str:
-        """Where the message was sent; "" before."""
+        """The address that the message was sent to; "" before it is sent."""
         return self._way.url
 
     async def send(self, context_id: str | None, task_id: str | None) -> None:
-        """Send the message, in the first way that the agent takes. Raises AgentError, CannotSend."""
+        """Send the message in the first way that the agent accepts. Raises AgentError, CannotSend."""
         line = self._line
         body = line.body.filled(self._values)
 
         async def say(way: Way, only_place: bool) -> None:
-            self._way, self.work = way, Work(on_unknown=line.on_unknown, known=self._known)
+            self._way, self.work = way, Work(on_unknown=line.on_unknown, known=self._known_messages)
             streams = line.streams()
             params = params_of(
-                self._said, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
+                self._user_text, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
             )
             answer = await line.exchange.send(
                 way, params, self.work, self._values, streaming=streams, only_place=only_place
             )
             self.latency_ms, self.retries = answer.latency_ms, answer.retries
 
-        await line.contact.talk(lambda url: line.exchange.fetch(url, self._values), say)
+        await line.contact.use_first_way(lambda url: line.exchange.fetch(url, self._values), say)
 
     async def cancel(self) -> None:
-        """Ask the agent to cancel its task, if it still works on one. Raises NoReply, CannotSend."""
+        """Cancel the agent's task if it has not ended. Raises NoReply, CannotSend."""
         if self.work.task_id and not self.work.ended:
             await self._line.exchange.cancel(self._way, self.work.task_id, self._values)
 
     async def finish(self) -> None:
-        """Ask for the task until it has ended. Raises AgentError."""
+        """Poll the task until it has ended. Raises AgentError."""
         work, timeout_s = self.work, self._line.timeout_s
         if work.ended:
             return
@@ -276,7 +274,7 @@ class _Exchanged:
         limit = TimeLimit(max(0.0, timeout_s - self.latency_ms / 1000))
         try:
             with limit:
-                await self._ask_until_it_ends()
+                await self._poll_until_ended()
         except TimeoutError:
             raise AgentError(
                 f"{self.url}: the agent's task is still in the state {work.state} after {timeout_s:g} s "
@@ -285,16 +283,16 @@ class _Exchanged:
         finally:
             self.latency_ms += limit.elapsed * 1000
 
-    async def _ask_until_it_ends(self) -> None:
+    async def _poll_until_ended(self) -> None:
         pause = _FIRST_PAUSE_S
         while not self.work.ended:
             await self._line.pause(pause)
-            pause = min(pause * _LONGER, _LONGEST_PAUSE_S)
-            answer = await self._line.exchange.ask(self._way, self.work.task_id, self.work, self._values)
+            pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+            answer = await self._line.exchange.get_task(self._way, self.work.task_id, self.work, self._values)
             self.retries += answer.retries
 
 
-def _check_something_said(said: Said, calls: Sequence[ToolCall], work: Work) -> None:
+def _check_not_empty(said: Said, calls: Sequence[ToolCall], work: Work) -> None:
     if said.text or calls:
         return
     if work.message is not None:

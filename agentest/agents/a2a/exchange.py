@@ -1,4 +1,4 @@
-"""One request to an A2A agent and its answer: JSON-RPC or HTTP+JSON, whole or as server-sent events."""
+"""Requests to an A2A agent and their responses: JSON-RPC or HTTP+JSON, whole or as server-sent events."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from agentest.support.http.sse import Event
 from agentest.support.templates import Values
 
 A2A_PLACE = "is this the address of an A2A agent: its server's root, its own address, or that of its card?"
-_NOWHERE = (404, 405)
-_WHO_ARE_YOU = (401, 403)
-_EXPLAINED = (400, *_WHO_ARE_YOU, *_NOWHERE)
-"""Answers that are read here, to say more about them or to try another way."""
-_NO_CARD = range(300, 600)
-"""Answers that say that there is no card, and nothing of the agent."""
+_NOT_FOUND_STATUSES = (404, 405)
+_CREDENTIALS_STATUSES = (401, 403)
+_EXPLAINED_STATUSES = (400, *_CREDENTIALS_STATUSES, *_NOT_FOUND_STATUSES)
+"""Statuses that this module reads, to add a hint or to try another way."""
+_NO_CARD_STATUSES = range(300, 600)
+"""Statuses that mean only that there is no card at an address."""
 _UNKNOWN_METHOD, _OTHER_VERSION = -32601, -32009
 _OTHER_VERSION_TEXT = re.compile(r"-32009\b|-32601\b|VERSION_NOT_SUPPORTED")
 LOST_TASK, UNSUPPORTED, _WRONG_TYPE, _WANTS_EXTENSION = -32001, -32004, -32005, -32008
-_REASONS = {"TASK_NOT_FOUND": LOST_TASK, "UNSUPPORTED_OPERATION": UNSUPPORTED}
-"""The same over HTTP+JSON."""
-_NAMES = {
+_CODES_BY_REASON = {"TASK_NOT_FOUND": LOST_TASK, "UNSUPPORTED_OPERATION": UNSUPPORTED}
+"""Reasons of errors over HTTP+JSON → the codes of the same errors over JSON-RPC."""
+_ERROR_NAMES = {
     -32700: "the request is no JSON",
     -32600: "invalid request",
     _UNKNOWN_METHOD: "unknown method",
@@ -47,10 +47,14 @@ _NAMES = {
 
 
 _Read = Callable[[DirectResponse], Awaitable[AgentError | None]]
+JSON_BODY = {"accept": "application/json"}
+_SEND = {"1.0": ("SendMessage", "SendStreamingMessage"), "0.3": ("message/send", "message/stream")}
+_GET = {"1.0": "GetTask", "0.3": "tasks/get"}
+_CANCEL = {"1.0": "CancelTask", "0.3": "tasks/cancel"}
 
 
 class ToldError(AgentError):
-    """An error that the agent told, with its code; 0 where it gave none."""
+    """An error that the agent reported, with its JSON-RPC code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -58,84 +62,90 @@ class ToldError(AgentError):
 
 
 class Exchange:
-    """Sends to one agent. Holds nothing of any conversation."""
+    """Sends requests to one agent. Stores nothing about conversations."""
 
     def __init__(self, sender: HttpSender, credentials: Callable[[], str]) -> None:
-        """`credentials` says in words which ones the agent's card asks for; "": it does not."""
+        """`credentials` describes the credentials that the agent's card requires; "" for none."""
         self._sender = sender
         self._credentials = credentials
 
     async def send(
         self, way: Way, params: Json, work: Work, values: Values, *, streaming: bool, only_place: bool
     ) -> HttpAnswer[None]:
-        """Send a message and have `work` take what is told.
+        """Send a message and add the agent's response to `work`.
 
         Args:
-            only_place: whether there is no other address to try: that nobody takes requests there is then
-                a NoReply, which says more than WayRefused.
+            way: the address, version and binding to use.
+            params: the parameters of the request.
+            work: receives the events or the result.
+            values: the turn's values for templates.
+            streaming: whether to request a stream.
+            only_place: True if there is no other address to try. A missing address then raises NoReply,
+                which has a better message than WayRefused.
 
         Raises NoReply, WayRefused, ToldError, CannotSend.
         """
-        url, payload = sending(way, params, streaming)
+        url, payload = send_message_request(way, params, streaming)
         method = send_method(way, streaming)
         read = self._reader(work, method, streaming, only_place)
         accept = {"accept": "text/event-stream"} if streaming else JSON_BODY
         headers = {**headers_of(way), **accept}
         return _raised(
-            await self._sender.post(url, payload, read, _EXPLAINED, values=values, headers=headers)
+            await self._sender.post(url, payload, read, _EXPLAINED_STATUSES, values=values, headers=headers)
         )
 
-    async def ask(self, way: Way, task_id: str, work: Work, values: Values) -> HttpAnswer[None]:
-        """Ask how far a task has come and have `work` take it over. Raises as `send`."""
-        url, payload = asking(way, task_id)
+    async def get_task(self, way: Way, task_id: str, work: Work, values: Values) -> HttpAnswer[None]:
+        """Request the current state of a task and add it to `work`. Raises the errors of `send`."""
+        url, payload = get_task_request(way, task_id)
         outgoing = Outgoing(
             url=url,
             method="GET" if way.rest else "POST",
             headers={**headers_of(way), **JSON_BODY},
             content=None if way.rest else json.dumps(payload).encode(),
         )
-        read = self._reader(work, get_method(way), streaming=False, only_place=True)
-        return _raised(await self._sender.send(outgoing, read, _EXPLAINED, values=values))
+        read = self._reader(work, get_task_method(way), streaming=False, only_place=True)
+        return _raised(await self._sender.send(outgoing, read, _EXPLAINED_STATUSES, values=values))
 
     async def cancel(self, way: Way, task_id: str, values: Values) -> None:
-        """Ask the agent to cancel a task; what it answers changes nothing. Raises NoReply, CannotSend."""
-        url, payload = cancelling(way, task_id)
+        """Request that the agent cancels a task; ignore its response. Raises NoReply, CannotSend."""
+        url, payload = cancel_task_request(way, task_id)
         headers = {**headers_of(way), **JSON_BODY}
-        await self._sender.post(url, payload, _read_card, _EXPLAINED, values=values, headers=headers)
+        await self._sender.post(url, payload, _read_card, _EXPLAINED_STATUSES, values=values, headers=headers)
 
     def _reader(self, work: Work, method: str, streaming: bool, only_place: bool) -> _Read:
         async def read(response: DirectResponse) -> AgentError | None:
             events = _Events(response, work, method)
             try:
-                await self._check(response, only_place)
+                await self._check_status(response, only_place)
                 await read_body(response, streaming, lambda body: _take(body, work, method), events.read)
             except (WayRefused, ToldError) as error:
-                return error  # whoever sends makes another error of what is raised
+                return error  # the sender would replace a raised error with another
             return None
 
         return read
 
     async def fetch(self, url: str, values: Values) -> Any:
-        """The JSON value at an address; None where there is none."""
+        """Fetch the JSON value at an address; None if there is none."""
         try:
-            asked = await self._sender.get(url, _read_card, _NO_CARD, values=values, headers=JSON_BODY)
-            return asked.value
+            answer = await self._sender.get(
+                url, _read_card, _NO_CARD_STATUSES, values=values, headers=JSON_BODY
+            )
+            return answer.value
         except AgentError:
             return None
 
-    async def _check(self, response: DirectResponse, only_place: bool) -> None:
-        """Raise for a status that is no answer to the message."""
+    async def _check_status(self, response: DirectResponse, only_place: bool) -> None:
         status = response.status_code
         if status < 300:
             return
         problem = await self._sender.problem(response)
         if _OTHER_VERSION_TEXT.search(problem):
             raise WayRefused(problem)
-        if code := next((code for reason, code in _REASONS.items() if reason in problem), 0):
+        if code := next((code for reason, code in _CODES_BY_REASON.items() if reason in problem), 0):
             raise ToldError(problem, code)
-        if status in _NOWHERE and not only_place:
+        if status in _NOT_FOUND_STATUSES and not only_place:
             raise WayRefused(problem, nowhere=True)
-        if status in _WHO_ARE_YOU and self._credentials():
+        if status in _CREDENTIALS_STATUSES and self._credentials():
             problem = f"{problem}; its card asks for {self._credentials()}"
         raise AgentError(problem)
 
@@ -154,7 +164,7 @@ def _take(body: bytes, work: Work, method: str) -> None:
 
 
 class _Events:
-    """Has work take the events of an answer."""
+    """Reads the events of a stream into a `Work`."""
 
     def __init__(self, response: DirectResponse, work: Work, method: str) -> None:
         self._response = response
@@ -162,14 +172,14 @@ class _Events:
         self._method = method
 
     async def read(self, stream: EventStream) -> None:
-        """Read up to the last event. Raises AgentError, also for a stream that was cut."""
+        """Read up to the last event. Raises AgentError, also if the stream was cut."""
         async for event in stream:
             if event.data.strip():  # some servers keep the connection alive with empty events
                 self._take(event)
             if self._work.closed:
                 return
         if not self._work.ended:
-            raise _cut(self._work)
+            raise _cut_stream_error(self._work)
 
     def _take(self, event: Event) -> None:
         waited = self._response.waited
@@ -179,34 +189,34 @@ class _Events:
         self._work.take(_result(value, self._method), waited() * 1000 if waited else None)
 
 
-def _cut(work: Work) -> AgentError:
+def _cut_stream_error(work: Work) -> AgentError:
     came = f"the last state was {work.state}" if work.state else "nothing of a task had come"
     ends = "a message and without a status that ends the task (completed, failed, input-required …)"
     return cut_stream(f"{ends}; {came}")
 
 
-async def _no_stream(_: EventStream) -> None:
+async def _refuse_stream(_: EventStream) -> None:
     raise AgentError("the agent answered with a stream where its card was asked for")
 
 
 async def _read_card(response: DirectResponse) -> Any:
-    """The card; None where there is none: most servers have it at one of several addresses."""
+    """Read a card; None if there is none, because most servers have it at one of several addresses."""
     try:
-        return await read_body(response, False, _card, _no_stream) if response.is_success else None
+        return await read_body(response, False, _json_of, _refuse_stream) if response.is_success else None
     except AgentError:
         return None
 
 
-def _card(body: bytes) -> Any:
+def _json_of(body: bytes) -> Any:
     return read_json(body, A2A_PLACE)
 
 
 def _result(answer: Any, method: str) -> Any:
-    """The result in an answer; over HTTP+JSON that is the answer itself. Raises WayRefused, ToldError."""
+    """Return the result in an answer. Over HTTP+JSON, the answer is the result."""
     if not isinstance(answer, Mapping):
         raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {shown(answer)}")
     if answer.get("error"):
-        raise _told(answer["error"], method)
+        raise _reported_error(answer["error"], method)
     if "result" in answer:
         return answer["result"]
     if "jsonrpc" in answer:
@@ -214,11 +224,11 @@ def _result(answer: Any, method: str) -> Any:
     return answer
 
 
-def _told(error: Any, method: str) -> AgentError:
+def _reported_error(error: Any, method: str) -> AgentError:
     code = error.get("code") if isinstance(error, Mapping) else None
     if not isinstance(code, int) or isinstance(code, bool):
         return AgentError(f"the agent answered with an error: {shown(error)}")
-    name = f", {_NAMES[code]}" if code in _NAMES else ""
+    name = f", {_ERROR_NAMES[code]}" if code in _ERROR_NAMES else ""
     problem = (
         f"the agent answered {method} with error {code}{name}: {text_at(error, 'message') or shown(error)}"
     )
@@ -228,65 +238,62 @@ def _told(error: Any, method: str) -> AgentError:
 
 
 def _details(data: Any) -> str:
-    """What an error says beyond its message; "" where that is only its name once more."""
+    """Return an error's details in parentheses; "" if they only repeat its name."""
     items = data if isinstance(data, list) else [data] if data else []
-    told = [item for item in items if not (isinstance(item, Mapping) and "reason" in item)]
-    return f" ({shown(told[0] if len(told) == 1 else told)})" if told else ""
-
-
-JSON_BODY = {"accept": "application/json"}
-_SEND = {"1.0": ("SendMessage", "SendStreamingMessage"), "0.3": ("message/send", "message/stream")}
-_GET = {"1.0": "GetTask", "0.3": "tasks/get"}
-_CANCEL = {"1.0": "CancelTask", "0.3": "tasks/cancel"}
+    details = [item for item in items if not (isinstance(item, Mapping) and "reason" in item)]
+    return f" ({shown(details[0] if len(details) == 1 else details)})" if details else ""
 
 
 def send_method(way: Way, streaming: bool) -> str:
-    """What sending a message is called."""
+    """Return the name of the method that sends a message."""
     if way.rest:
         return "message:stream" if streaming else "message:send"
     return _SEND[way.version][streaming]
 
 
 def headers_of(way: Way) -> dict[str, str]:
-    """1.x servers take requests without the version for those of 0.3, and 0.3's methods with it for wrong."""
+    """Return the version header.
+
+    1.x servers take requests without the header for 0.3, and refuse 0.3's methods with it.
+    """
     return {"A2A-Version": way.version} if way.version == "1.0" else {}
 
 
-def sending(way: Way, params: Mapping[str, Any], streaming: bool) -> tuple[str, dict[str, Any]]:
-    """Address and JSON of a request that sends a message."""
+def send_message_request(way: Way, params: Mapping[str, Any], streaming: bool) -> tuple[str, dict[str, Any]]:
+    """Return address and JSON of a request that sends a message."""
     method = send_method(way, streaming)
-    return _addressed(way, method, params) if not way.rest else (_below(way, f"/{method}"), dict(params))
+    return _rpc_request(way, method, params) if not way.rest else (_rest_url(way, f"/{method}"), dict(params))
 
 
-def asking(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
-    """Address and JSON of a request for a task; over HTTP+JSON the address alone, for a GET."""
+def get_task_request(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
+    """Return address and JSON of a request for a task. Over HTTP+JSON, the JSON is empty: it is a GET."""
     if way.rest:
-        return _below(way, f"/tasks/{task_id}"), {}
-    return _addressed(way, _GET[way.version], {"id": task_id})
+        return _rest_url(way, f"/tasks/{task_id}"), {}
+    return _rpc_request(way, _GET[way.version], {"id": task_id})
 
 
-def cancelling(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
-    """Address and JSON of a request that cancels a task."""
+def cancel_task_request(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
+    """Return address and JSON of a request that cancels a task."""
     if way.rest:
-        return _below(way, f"/tasks/{task_id}:cancel"), {}
-    return _addressed(way, _CANCEL[way.version], {"id": task_id})
+        return _rest_url(way, f"/tasks/{task_id}:cancel"), {}
+    return _rpc_request(way, _CANCEL[way.version], {"id": task_id})
 
 
-def get_method(way: Way) -> str:
-    """What asking for a task is called."""
+def get_task_method(way: Way) -> str:
+    """Return the name of the method that requests a task."""
     return "GET /tasks/{id}" if way.rest else _GET[way.version]
 
 
-def _below(way: Way, path: str) -> str:
+def _rest_url(way: Way, path: str) -> str:
     return way.url.rstrip("/") + path
 
 
-def _addressed(way: Way, method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _rpc_request(way: Way, method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return way.url, {"jsonrpc": "2.0", "id": uuid4().hex, "method": method, "params": dict(params)}
 
 
 def params_of(
-    said: UserText,
+    user_text: UserText,
     way: Way,
     *,
     body: Mapping[str, Any],
@@ -294,29 +301,33 @@ def params_of(
     task_id: str | None,
     streaming: bool,
 ) -> dict[str, Any]:
-    """The parameters of a request that sends a message, over those of `body`.
+    """Return the parameters of a request that sends a message, merged over those of `body`.
 
     Args:
-        context_id: of the conversation; None: the server shall make one.
-        task_id: of the task that waits for this message; None: none does.
+        user_text: the user's message.
+        way: the address, version and binding of the request.
+        body: parameters from the configuration.
+        context_id: the conversation's context; None lets the server make one.
+        task_id: the task that waits for this message; None for a new task.
+        streaming: whether the request asks for a stream.
     """
-    params = {**body, "message": _message(said, way, body.get("message", {}), context_id, task_id)}
+    params = {**body, "message": _message(user_text, way, body.get("message", {}), context_id, task_id)}
     if way.version == "0.3":
-        # What is left open here, 0.3's servers decide as they like.
+        # 0.3's servers differ in their defaults.
         waits = {} if streaming else {"blocking": True}
         params["configuration"] = {"acceptedOutputModes": [], **waits, **body.get("configuration", {})}
     return params
 
 
 def _message(
-    said: UserText, way: Way, more: Mapping[str, Any], context_id: str | None, task_id: str | None
+    user_text: UserText, way: Way, more: Mapping[str, Any], context_id: str | None, task_id: str | None
 ) -> dict[str, Any]:
     old = way.version == "0.3"
     message = {
         **more,
         "messageId": uuid4().hex,
         "role": "user" if old else "ROLE_USER",
-        "parts": _parts(said, old),
+        "parts": _parts(user_text, old),
     }
     if old:
         message["kind"] = "message"
@@ -327,11 +338,11 @@ def _message(
     return message
 
 
-def _parts(said: UserText, old: bool) -> list[dict[str, Any]]:
-    text = [{"text": said.text}] if said.text or not said.attachments else []
+def _parts(user_text: UserText, old: bool) -> list[dict[str, Any]]:
+    text = [{"text": user_text.text}] if user_text.text or not user_text.attachments else []
     if old:
-        return [*({"kind": "text", **part} for part in text), *map(_old_file, said.attachments)]
-    return [*text, *map(_file, said.attachments)]
+        return [*({"kind": "text", **part} for part in text), *map(_old_file, user_text.attachments)]
+    return [*text, *map(_file, user_text.attachments)]
 
 
 def _file(file: Attachment) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What an A2A agent sends, in either version, read into one form.
+"""Readers for the values that an A2A agent sends, which return one form for both versions.
 
-Both spellings are read everywhere: servers mix them.
+Every reader accepts both spellings, because servers mix them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 
 
 class Kind(StrEnum):
-    """What a result is."""
+    """The kind of a result."""
 
     TASK = "task"
     MESSAGE = "message"
@@ -44,13 +44,14 @@ class Part:
     text: str | None = None
     data: Any = _NO_DATA
     file: str = ""
-    """What the file is, in words; "": it is none."""
+    """A description of the file; "" for a part without a file."""
     unknown: str = ""
-    """What a part calls itself that is none of these."""
+    """The type that a part of unknown kind names."""
     metadata: Json = field(default_factory=dict)
 
     @property
     def has_data(self) -> bool:
+        """True if the part has data, which may be null."""
         return self.data is not _NO_DATA
 
 
@@ -77,14 +78,14 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How far a task has come. `state` is in the spelling of 0.3: `input-required`."""
+    """The status of a task. `state` has the spelling of 0.3, such as `input-required`."""
 
     state: str
     message: Message | None = None
 
 
 def kind_of(result: Any) -> tuple[Kind | None, Json]:
-    """What a result is, and its content; None for what is of no known kind. Raises AgentError."""
+    """Return a result's kind, None if unknown, and its content. Raises AgentError."""
     if not isinstance(result, Mapping):
         raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {shown(result)}")
     for kind in Kind:
@@ -105,12 +106,12 @@ def _by_form(result: Json) -> Kind | None:
 
 
 def name_of_kind(result: Json) -> str:
-    """What a result of no known kind calls itself."""
+    """Return the name that a result of unknown kind gives itself."""
     return str(result.get("kind") or next(iter(result), "{}"))
 
 
 def read_status(value: Any) -> Status:
-    """The status. Raises AgentError."""
+    """Read a status. Raises AgentError."""
     state = value.get("state") if isinstance(value, Mapping) else None
     if not isinstance(state, str) or not state:
         raise AgentError(f"a task of the agent has no state: {shown(value)}")
@@ -123,7 +124,7 @@ def read_status(value: Any) -> Status:
 
 
 def read_message(value: Any) -> Message:
-    """The message. Raises AgentError."""
+    """Read a message. Raises AgentError."""
     if not isinstance(value, Mapping):
         raise AgentError(f"a message of the agent is not an object: {shown(value)}")
     return Message(
@@ -137,7 +138,7 @@ def read_message(value: Any) -> Message:
 
 
 def read_artifact(value: Any) -> Artifact:
-    """The artifact. Raises AgentError."""
+    """Read an artifact. Raises AgentError."""
     if not isinstance(value, Mapping):
         raise AgentError(f"an artifact of the agent is not an object: {shown(value)}")
     return Artifact(
@@ -148,7 +149,7 @@ def read_artifact(value: Any) -> Artifact:
 
 
 def list_at(value: Json, key: str) -> list[Any]:
-    """The list at a key; empty where there is none. Raises AgentError for something else."""
+    """Return the list at a key; empty if the key is missing. Raises AgentError for any other value."""
     found = value.get(key)
     if found is None:
         return []
@@ -158,13 +159,13 @@ def list_at(value: Json, key: str) -> list[Any]:
 
 
 def mapping_at(value: Json, key: str) -> Json:
-    """The object at a key; empty where there is none."""
+    """Return the object at a key; empty if there is none."""
     found = value.get(key)
     return found if isinstance(found, Mapping) else {}
 
 
 def text_at(value: Json, key: str) -> str:
-    """The text at a key; "" where there is none."""
+    """Return the text at a key; "" if there is none."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
@@ -192,7 +193,7 @@ def _part(part: Json) -> Part:
 
 
 def _file(part: Json) -> str:
-    """A file in words, `[file: name, type, address]`; "" for a part that is none."""
+    """Describe a file as `[file: name, type, address]`; "" for a part without a file."""
     file = mapping_at(part, "file") or part
     if not any(isinstance(file.get(key), str) for key in ("raw", "bytes", "url", "uri")):
         return ""
@@ -202,5 +203,5 @@ def _file(part: Json) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Data as text."""
+    """Return data as JSON text."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,8 @@
-"""From an agent's finished work to its reply: which text it is, and what was said and done besides."""
+"""The reply in an agent's finished work: its text, remarks, tool calls and token usage.
+
+Calls are read in the forms of google-adk (function calls in data parts) and LangGraph's server (results
+in histories).
+"""
 
 from __future__ import annotations
 
@@ -15,26 +19,33 @@ from agentest.support.errors import AgentError
 
 _BETWEEN_ARTIFACTS = "\n\n"
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"
-_INTERRUPT = ({"id", "value"}, {"id", "value", "response_schema"})
-"""Keys of the data with which LangGraph's server asks for input."""
+_INTERRUPT_KEYS = ({"id", "value"}, {"id", "value", "response_schema"})
+"""Keys of the data with which LangGraph's server requests input."""
+_CALL_TYPES = ("function_call", "functionCall")
+_RESPONSE_TYPES = ("function_response", "functionResponse")
+_ADK_KEYS = ("adk_app_name", "adk_session_id", "adk_invocation_id")
+"""Keys that show that google-adk wrote the metadata."""
+_MAX_EXACT_FLOAT = 2**53
+"""The limit below which a float represents every integer exactly."""
+_TOOL_RESULTS = "tool_results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What an agent said about one message of the user."""
+    """The text of a reply and the agent's other messages."""
 
     text: str | None
     remarks: tuple[Remark, ...] = ()
     author: str | None = None
     first_ms: float | None = None
-    """When the first piece of the text came; None: all came at once."""
+    """When the first piece of the text arrived, in milliseconds; None if it arrived at once."""
 
 
 def check_ended_well(work: Work, credentials: str) -> None:
-    """Raise AgentError for work that failed; `credentials` says which ones the agent's card asks for."""
+    """Raise AgentError if the work failed. `credentials` describes those that the agent's card requires."""
     if work.message is not None or work.state in ("completed", INPUT_REQUIRED):
         return
-    text = spoken(work.status.message.parts) if work.status and work.status.message else ""
+    text = text_of_parts(work.status.message.parts) if work.status and work.status.message else ""
     said = f": {text}" if text else ", and it does not say why"
     match work.state:
         case "rejected":
@@ -51,72 +62,74 @@ def check_ended_well(work: Work, credentials: str) -> None:
 
 
 def parts_of(work: Work) -> list[Part]:
-    """All parts that the agent has sent, in order."""
+    """Return all parts that the agent has sent, in order."""
     heard = [part for heard in work.heard for part in heard.message.parts]
     return heard + [part for artifact in work.artifacts.values() for part in artifact.parts]
 
 
-def tells_calls(work: Work) -> bool:
-    """Whether the answer shows that its server tells of all calls."""
+def reports_all_calls(work: Work) -> bool:
+    """Return whether the work comes from a server that reports all calls."""
     heard = [one for heard in work.heard for one in (heard.metadata, heard.message.metadata)]
     of_artifacts = [artifact.metadata for artifact in work.artifacts.values()]
     adk = is_adk([*work.metadata, *heard, *of_artifacts, work.task_metadata])
-    return adk or tells_results(parts_of(work))
+    return adk or has_tool_results(parts_of(work))
 
 
 def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
-    """What the agent said.
+    """Read the reply's text and remarks.
 
     Args:
-        name: the agent's, for remarks whose author is not told.
-        given: artifact → its text, of those that earlier turns have shown.
+        work: the agent's work on the user's message.
+        name: the agent's name, for remarks without an author.
+        given: artifacts → their texts, as far as earlier turns have shown them.
     """
     artifacts = list(_new_artifacts(work, given))
-    text, used = _chosen(work, artifacts, given)
+    text, used = _reply_text(work, artifacts, given)
     if not text.strip():
-        text = ("" if _has_artifact(work, given) else _last_heard(work)) or _in_place_of_text(work)
-    told = [(_author_of(heard, name), spoken(heard.message.parts)) for heard in work.heard]
-    told += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
+        text = ("" if _has_new_artifact(work, given) else _last_message_text(work)) or _fallback_text(work)
+    texts = [(_author_of(heard, name), text_of_parts(heard.message.parts)) for heard in work.heard]
+    texts += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
     return Said(
         text=text or None,
-        remarks=tuple(_remarks(told, {text.strip(), *(one.strip() for one in used.values())})),
+        remarks=tuple(_remarks(texts, {text.strip(), *(one.strip() for one in used.values())})),
         author=_last_author(work),
         first_ms=_first_ms(work, text, used),
     )
 
 
-def _chosen(
+def _reply_text(
     work: Work, artifacts: Sequence[tuple[Artifact, str]], given: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
-    """The text of the reply, "" for none, and the artifacts that it is made of.
+    """Return the reply's text, "" for none, and the texts of the artifacts that form it.
 
-    Artifacts are the reply, also where they have no text: what was said on the way does not replace them.
+    Artifacts are the reply even if they have no text. Other messages do not replace them.
     """
     if work.message is not None:
-        return spoken(work.message.parts), {}
-    asked = spoken(work.status.message.parts) if work.status and work.status.message else ""
-    if asked and work.state == INPUT_REQUIRED:
-        return asked, {}
-    used = _of_the_reply(artifacts)
-    if used or _has_artifact(work, given):
+        return text_of_parts(work.message.parts), {}
+    status_text = text_of_parts(work.status.message.parts) if work.status and work.status.message else ""
+    if status_text and work.state == INPUT_REQUIRED:
+        return status_text, {}
+    used = _reply_artifacts(artifacts)
+    if used or _has_new_artifact(work, given):
         return _BETWEEN_ARTIFACTS.join(used.values()), used
-    return asked, {}
+    return status_text, {}
 
 
-def _has_artifact(work: Work, given: Mapping[str, str]) -> bool:
-    """Whether the agent has answered with an artifact that no earlier turn has shown."""
+def _has_new_artifact(work: Work, given: Mapping[str, str]) -> bool:
     if work.message is not None or work.state == INPUT_REQUIRED:
         return False
-    return any(given.get(artifact.id) != spoken(artifact.parts) for artifact in work.artifacts.values())
+    return any(
+        given.get(artifact.id) != text_of_parts(artifact.parts) for artifact in work.artifacts.values()
+    )
 
 
-def given_artifacts(work: Work) -> dict[str, str]:
-    """Artifact → its text: what a task that goes on has shown so far."""
-    return {artifact.id: spoken(artifact.parts) for artifact in work.artifacts.values()}
+def texts_by_artifact(work: Work) -> dict[str, str]:
+    """Return the artifacts that a continuing task has shown so far, with their texts."""
+    return {artifact.id: text_of_parts(artifact.parts) for artifact in work.artifacts.values()}
 
 
-def spoken(parts: Sequence[Part]) -> str:
-    """What parts say to the user: texts joined with nothing, else data as JSON; then the files' names."""
+def text_of_parts(parts: Sequence[Part]) -> str:
+    """Return the text that parts show the user: joined texts, else data as JSON; then the files."""
     outer = [part for part in parts if not is_inner(part)]
     text = "".join(part.text for part in outer if part.text)
     if not text:
@@ -125,33 +138,36 @@ def spoken(parts: Sequence[Part]) -> str:
 
 
 def _data_text(data: Any) -> str:
-    if isinstance(data, Mapping) and data.keys() in _INTERRUPT:
+    if isinstance(data, Mapping) and data.keys() in _INTERRUPT_KEYS:
         data = data["value"]
     return data if isinstance(data, str) else as_json(data)
 
 
 def _new_artifacts(work: Work, given: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
-    """The artifacts with their texts, but for what earlier turns have shown of them."""
+    """Yield the artifacts with their texts, without the text that earlier turns have shown."""
     for artifact in work.artifacts.values():
-        text, before = spoken(artifact.parts), given.get(artifact.id, "")
+        text, before = text_of_parts(artifact.parts), given.get(artifact.id, "")
         text = text.removeprefix(before) if before else text
         if text.strip():
             yield artifact, text
 
 
-def _of_the_reply(artifacts: Sequence[tuple[Artifact, str]]) -> dict[str, str]:
-    """The artifacts that are the reply: all, but of those that stand for google-adk's events the last."""
+def _reply_artifacts(artifacts: Sequence[tuple[Artifact, str]]) -> dict[str, str]:
+    """Return the texts of the artifacts that form the reply.
+
+    google-adk sends one artifact for each event. Only the last of those belongs to the reply.
+    """
     events = [artifact.id for artifact, _ in artifacts if _EVENT in artifact.metadata]
     return {artifact.id: text for artifact, text in artifacts if artifact.id not in events[:-1]}
 
 
-def _last_heard(work: Work) -> str:
-    texts = [spoken(heard.message.parts) for heard in work.heard]
+def _last_message_text(work: Work) -> str:
+    texts = [text_of_parts(heard.message.parts) for heard in work.heard]
     return next((text for text in reversed(texts) if text.strip()), "")
 
 
-def _in_place_of_text(work: Work) -> str:
-    """What stands for a text: a call that waits for a word of the user, an answer that nobody sums up."""
+def _fallback_text(work: Work) -> str:
+    """Return JSON for work without a text: a call that waits for the user, or a tool's response."""
     last = parts_of(work)[-1:]
     for part in last:
         call, response = call_of(part), response_of(part)
@@ -162,18 +178,18 @@ def _in_place_of_text(work: Work) -> str:
     return ""
 
 
-def _remarks(told: Sequence[tuple[str, str]], reply: Set[str]) -> Iterator[Remark]:
-    """What was said beside the reply and its pieces, each once.
+def _remarks(authored: Sequence[tuple[str, str]], reply: Set[str]) -> Iterator[Remark]:
+    """Yield the texts that are not part of the reply, each once.
 
-    Of texts that grow from message to message, the reply as the last of them, the whole is told alone.
+    If texts grow from message to message, only the last is yielded, or none if it is the reply.
     """
-    texts = [(author, text.strip()) for author, text in told]
-    kept: set[tuple[str, str]] = set()
+    texts = [(author, text.strip()) for author, text in authored]
+    seen: set[tuple[str, str]] = set()
     for at, (author, text) in enumerate(texts):
         grows = at + 1 < len(texts) and texts[at + 1][1].startswith(text)
-        said = any(whole.startswith(text) for whole in reply)
-        if text and not grows and not said and (author, text) not in kept:
-            kept.add((author, text))
+        is_in_reply = any(whole.startswith(text) for whole in reply)
+        if text and not grows and not is_in_reply and (author, text) not in seen:
+            seen.add((author, text))
             yield Remark(author, text)
 
 
@@ -186,37 +202,41 @@ def _author_of(heard: Heard, name: str) -> str:
 
 
 def _last_author(work: Work) -> str | None:
-    """Who gave the reply, where all who say something are told: a finished task alone names the last one."""
-    told = [_author(one) for one in work.metadata]
-    told += [_author(artifact.metadata) for artifact in work.artifacts.values()]
-    return next((author for author in reversed(told) if author), None)
+    """Return the reply's author if updates or artifacts name authors.
+
+    The metadata of a finished task does not count, because it names only the last author.
+    """
+    authors = [_author(one) for one in work.metadata]
+    authors += [_author(artifact.metadata) for artifact in work.artifacts.values()]
+    return next((author for author in reversed(authors) if author), None)
 
 
 def _first_ms(work: Work, reply: str, shown: Container[str]) -> float | None:
     pieces = [came for artifact, came in work.came_ms.items() if artifact in shown]
     for heard in work.heard:
-        text = spoken(heard.message.parts).strip()
+        text = text_of_parts(heard.message.parts).strip()
         if heard.at_ms is not None and text and reply.strip().startswith(text):
             pieces.append(heard.at_ms)
     return min(pieces, default=None)
 
 
 def read_usage(work: Work, known: set[str]) -> tuple[Usage, int | None]:
-    """Tokens that google-adk reports of each answer of a model, and how many answers there were.
+    """Return the tokens that google-adk reports, and the number of model responses.
 
-    A task that is told only when it has ended has those of its last answer alone, and no number of answers.
+    A task that is reported only at its end has the tokens of its last response. The number is then None.
 
     Args:
-        known: ids of the events that were counted before; those of this work are added.
+        work: the agent's work on the user's message.
+        known: ids of the events that were counted before. Those of this work are added.
     """
-    told = [*work.metadata, *(artifact.metadata for artifact in work.artifacts.values())]
-    counted = [_tokens(one) for one in told if _is_new(one, known)]
-    if not counted and _is_new(work.task_metadata, known):
+    reported = [*work.metadata, *(artifact.metadata for artifact in work.artifacts.values())]
+    counted = [_tokens(one) for one in reported if _is_new_usage(one, known)]
+    if not counted and _is_new_usage(work.task_metadata, known):
         return _tokens(work.task_metadata), None
     return sum(counted, Usage()), len(counted) or None
 
 
-def _is_new(metadata: Json, known: set[str]) -> bool:
+def _is_new_usage(metadata: Json, known: set[str]) -> bool:
     event = text_at(metadata, _EVENT)
     if not mapping_at(metadata, _USAGE) or event in known:
         return False
@@ -232,42 +252,33 @@ def _tokens(metadata: Json) -> Usage:
         value = reported.get(key)
         if not isinstance(value, int | float) or isinstance(value, bool):
             return 0
-        return max(0, int(value))  # numbers have become floating ones on the way
+        return max(0, int(value))  # A2A's metadata turns integers into floats
 
     return Usage(count("promptTokenCount"), count("candidatesTokenCount"), count("cachedContentTokenCount"))
 
 
-_CALL = ("function_call", "functionCall")
-_RESPONSE = ("function_response", "functionResponse")
-_ADK = ("adk_app_name", "adk_session_id", "adk_invocation_id")
-"""Keys of which google-adk writes some into the metadata of all that it sends."""
-_EXACT = 2**53
-"""Up to where a floating number is one whole number alone."""
-_TOOL_RESULTS = "tool_results"
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A call of a turn, and the id by which its server knows it; "" without one."""
+    """A reported call, and the id that its server gave it; "" without one."""
 
     id: str
     call: ToolCall
 
 
 def is_adk(metadata: Iterable[Json]) -> bool:
-    """Whether metadata is that of google-adk, which tells of every call of its agents."""
-    return any(key in one for one in metadata for key in _ADK)
+    """Return whether google-adk, which reports every call of its agents, wrote the metadata."""
+    return any(key in one for one in metadata for key in _ADK_KEYS)
 
 
 def is_inner(part: Part) -> bool:
-    """Whether a part tells of the agent's inner work, and is nothing that it says to the user."""
+    """Return whether a part is a thought, a call or a result, and not meant for the user."""
     return bool(part.metadata.get("adk_thought")) or adk_type(part) != "" or _results(part) is not None
 
 
 def adk_type(part: Part) -> str:
-    """What the data of a part is to google-adk, like `function_call`; "" for other parts.
+    """Return google-adk's type of a part's data, such as `function_call`; "" for other parts.
 
-    The key is `adk_type`; in other languages and frameworks `type`, or one with a prefix of their own.
+    The key is `adk_type`, in other languages and frameworks `type` or a key with another prefix.
     """
     if not part.has_data or not isinstance(part.data, Mapping):
         return ""
@@ -276,7 +287,14 @@ def adk_type(part: Part) -> str:
 
 
 def function_of(part: Part, kinds: Sequence[str]) -> Json | None:
-    """The function call or response that a part is; None for other parts. Raises AgentError."""
+    """Return the function call or response in a part; None for other parts.
+
+    Args:
+        part: the part to read.
+        kinds: the types to accept; the first names the value in errors.
+
+    Raises AgentError if the function has no name.
+    """
     if adk_type(part) not in kinds:
         return None
     if not isinstance(part.data.get("name"), str) or not part.data["name"]:
@@ -285,35 +303,40 @@ def function_of(part: Part, kinds: Sequence[str]) -> Json | None:
 
 
 def call_of(part: Part) -> Json | None:
-    """The function call that a part is."""
-    return function_of(part, _CALL)
+    """Return the function call in a part; None for other parts. Raises AgentError."""
+    return function_of(part, _CALL_TYPES)
 
 
 def response_of(part: Part) -> Json | None:
-    """The response to a function call that a part is."""
-    return function_of(part, _RESPONSE)
+    """Return the response to a function call in a part; None for other parts. Raises AgentError."""
+    return function_of(part, _RESPONSE_TYPES)
 
 
-def tells_results(parts: Iterable[Part]) -> bool:
-    """Whether LangGraph's server has told of results of tools."""
+def has_tool_results(parts: Iterable[Part]) -> bool:
+    """Return whether parts contain tool results of LangGraph's server."""
     return any(_results(part) is not None for part in parts)
 
 
 def read_calls(parts: Sequence[Part], turn_index: int) -> list[Told]:
-    """The calls in order, each once and with its result. Raises AgentError for calls without a name."""
+    """Return the calls in order, each once and with its result. Raises AgentError for unnamed calls."""
     responses = [response for part in parts if (response := response_of(part)) is not None]
-    told: dict[tuple[str, str], Told] = {}
-    for number, found in enumerate(_found(parts, turn_index)):
-        # Under an id that was used before, another name is another call.
-        told.setdefault((found.id or f"#{number}", found.call.name), found)
-    untold = [_from_response(one, turn_index) for one in responses if _id(one) and _key(one) not in told]
-    return [*_with_results(list(told.values()), responses), *{one.id: one for one in untold}.values()]
+    reported: dict[tuple[str, str], Told] = {}
+    for number, found in enumerate(_reported_calls(parts, turn_index)):
+        # The same id with another name is another call.
+        reported.setdefault((found.id or f"#{number}", found.call.name), found)
+    without_call = [
+        _from_response(one, turn_index) for one in responses if _id(one) and _key(one) not in reported
+    ]
+    return [
+        *_with_results(list(reported.values()), responses),
+        *{one.id: one for one in without_call}.values(),
+    ]
 
 
-def _found(parts: Iterable[Part], turn_index: int) -> Iterator[Told]:
+def _reported_calls(parts: Iterable[Part], turn_index: int) -> Iterator[Told]:
     for part in parts:
         if (call := call_of(part)) is not None:
-            args = _whole(call.get("args", {}))
+            args = _with_integers(call.get("args", {}))
             yield Told(_id(call), _observed(call["name"], args, turn_index))
         for result in _results(part) or ():
             yield _from_result(result, turn_index)
@@ -325,15 +348,17 @@ def _observed(name: str, args: Any, turn_index: int) -> ToolCall:
     )
 
 
-def _with_results(told: list[Told], responses: Sequence[Json]) -> list[Told]:
-    """The calls with their responses: by id, or the next of that name where ids are missing."""
-    by_id = {_key(response): _whole(response.get("response")) for response in responses if _id(response)}
+def _with_results(reported: list[Told], responses: Sequence[Json]) -> list[Told]:
+    """Add responses to their calls: by id, or to the next call of that name if ids are missing."""
+    by_id = {
+        _key(response): _with_integers(response.get("response")) for response in responses if _id(response)
+    }
     by_name: dict[str, list[Any]] = {}
     for response in responses:
         if not _id(response):
-            by_name.setdefault(response["name"], []).append(_whole(response.get("response")))
+            by_name.setdefault(response["name"], []).append(_with_integers(response.get("response")))
     done = []
-    for one in told:
+    for one in reported:
         result = one.call.result
         if (one.id, one.call.name) in by_id:
             result = by_id[one.id, one.call.name]
@@ -351,7 +376,7 @@ def _results(part: Part) -> Sequence[Json] | None:
 
 
 def _from_result(result: Json, turn_index: int) -> Told:
-    """A call of which only the result is told."""
+    """Make a call from LangGraph's result, which does not include the arguments."""
     name, content = result.get("name"), result.get("content")
     if not isinstance(name, str) or not name:
         raise AgentError(f"a tool result of the agent has no name: {shown(result)}")
@@ -365,23 +390,23 @@ def _from_result(result: Json, turn_index: int) -> Told:
 
 
 def _from_response(response: Json, turn_index: int) -> Told:
-    """A call of which only google-adk's response is told."""
+    """Make a call from google-adk's response to a call that was not reported."""
     call = replace(
         _observed(response["name"], None, turn_index),
-        result=_whole(response.get("response")),
+        result=_with_integers(response.get("response")),
         invalid_arguments=ARGUMENTS_UNTOLD,
         call_id=_id(response),
     )
     return Told(_id(response), call)
 
 
-def _whole(value: Any) -> Any:
-    """A value with whole numbers as such: what 1.x servers have them in knows floating ones alone."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+def _with_integers(value: Any) -> Any:
+    """Turn whole floats back into integers: the protobuf structs of 1.x servers have only floats."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_EXACT_FLOAT:
         return int(value)
     if isinstance(value, Mapping):
-        return {key: _whole(item) for key, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
+        return {key: _with_integers(item) for key, item in value.items()}
+    return [_with_integers(item) for item in value] if isinstance(value, list) else value
 
 
 def _key(function: Json) -> tuple[str, str]:

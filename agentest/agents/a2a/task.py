@@ -1,4 +1,4 @@
-"""What an agent has told of its work on one message: a task as far as it has come, or a message."""
+"""An agent's work on one user message, collected from its responses: a task, or a single message."""
 
 from __future__ import annotations
 
@@ -25,145 +25,147 @@ from agentest.agents.a2a.reader import (
 from agentest.support.errors import AgentError
 
 INPUT_REQUIRED = "input-required"
-_ENDS = ("completed", "failed", "canceled", "rejected")
-_PAUSES = (INPUT_REQUIRED, "auth-required")
+_FINAL_STATES = ("completed", "failed", "canceled", "rejected")
+_WAITING_STATES = (INPUT_REQUIRED, "auth-required")
 
 OnUnknown = Callable[[str, str], None]
-"""Receives what something of unknown type is (`event`, `part`), and the type that it calls itself."""
+"""Called for a value of unknown type with `event` or `part`, and the type that the value names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """A message of the agent on the way, and when it came in milliseconds; None: with all the others."""
+    """A message that the agent sent while it worked."""
 
     message: Message
     metadata: Json = field(default_factory=dict)
-    """Of the update that brought it."""
+    """The metadata of the update that contained the message."""
     at_ms: float | None = None
+    """When the message arrived, in milliseconds; None if the response was not a stream."""
 
 
 @dataclass(slots=True)
 class Work:
-    """Everything told about one message of the user, in order. Changed by what comes."""
+    """The agent's work on one user message, in order. `take` adds what the agent sends."""
 
     on_unknown: OnUnknown
     task_id: str = ""
     context_id: str = ""
     status: Status | None = None
     message: Message | None = None
-    """The answer of an agent that makes no task of it."""
+    """The reply of an agent that did not create a task."""
     heard: list[Heard] = field(default_factory=list)
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     came_ms: dict[str, float] = field(default_factory=dict)
-    """Artifact → when its first piece came."""
+    """Artifact → when its first piece arrived, in milliseconds."""
     metadata: list[Json] = field(default_factory=list)
-    """Of the updates, in order."""
+    """The metadata of the updates, in order."""
     task_metadata: Json = field(default_factory=dict)
     closed: bool = False
-    """Whether a stream has said that no more comes."""
+    """True if the stream has ended the work."""
     known: set[str] = field(default_factory=set)
-    """Ids of messages that were told before, in earlier turns as well."""
+    """Ids of messages that the agent has sent before, in this turn or an earlier one."""
 
     @property
     def state(self) -> str:
-        """The task's state; "" as long as none is known."""
+        """The task's state; "" while it is unknown."""
         return self.status.state if self.status else ""
 
     @property
     def ended(self) -> bool:
-        """Whether the agent has nothing more to do before the user says something."""
-        return self.message is not None or self.state in (*_ENDS, *_PAUSES)
+        """True if the agent has replied, or its task has ended or waits for the user."""
+        return self.message is not None or self.state in (*_FINAL_STATES, *_WAITING_STATES)
 
     def take(self, result: Any, at_ms: float | None = None) -> None:
-        """Add a result. Raises AgentError for what is none of A2A's."""
+        """Add a result. Raises AgentError for a value that A2A does not define."""
         kind, value = kind_of(result)
         match kind:
             case Kind.TASK:
                 self.take_task(value, at_ms)
             case Kind.MESSAGE:
                 self._take_message(value, at_ms)
-            case Kind.STATUS if self._is_mine(value):
+            case Kind.STATUS if self._is_of_this_task(value):
                 self._take_status(value, at_ms)
-            case Kind.ARTIFACT if self._is_mine(value):
+            case Kind.ARTIFACT if self._is_of_this_task(value):
                 self._take_artifact(value, at_ms)
             case None:
                 self.on_unknown("event", name_of_kind(value))
 
     def take_task(self, value: Json, at_ms: float | None = None) -> None:
-        """Take over a task as it is now, which has all its artifacts and its history. Raises AgentError."""
+        """Replace the work with a task's current state, artifacts and history. Raises AgentError."""
         if "status" not in value:
             raise AgentError(f"the agent's task has no status, and the keys {', '.join(map(str, value))}")
-        self._check_is_mine(text_at(value, "id"))
-        self._place(text_at(value, "id"), value)
+        self._check_task_id(text_at(value, "id"))
+        self._set_ids(text_at(value, "id"), value)
         self.task_metadata = mapping_at(value, "metadata")
-        for item in _this_turn([read_message(item) for item in list_at(value, "history")]):
+        for item in _messages_of_turn([read_message(item) for item in list_at(value, "history")]):
             if item.task_id in ("", self.task_id):
-                self._hear(Heard(message=item, at_ms=at_ms), again=True)
+                self._add_message(Heard(message=item, at_ms=at_ms), may_repeat=True)
         self.artifacts = {}
         for item in list_at(value, "artifacts"):
-            self._add(read_artifact(item), False, at_ms)
-        self._set(read_status(value["status"]), {}, at_ms, again=True)
-        # A task that waits may be told once more before it goes on.
-        self.closed = self.state in _ENDS
+            self._add_artifact(read_artifact(item), False, at_ms)
+        self._set_status(read_status(value["status"]), {}, at_ms, may_repeat=True)
+        # A waiting task may be reported again before it continues.
+        self.closed = self.state in _FINAL_STATES
 
     def _take_message(self, value: Json, at_ms: float | None) -> None:
         self.message = read_message(value)
-        self._place("", value)
-        self._hear(Heard(message=self.message, at_ms=at_ms))
+        self._set_ids("", value)
+        self._add_message(Heard(message=self.message, at_ms=at_ms))
         self.closed = True
 
     def _take_status(self, value: Json, at_ms: float | None) -> None:
-        self._place(text_at(value, "taskId"), value)
+        self._set_ids(text_at(value, "taskId"), value)
         metadata = mapping_at(value, "metadata")
         self.metadata.append(metadata)
-        self._set(read_status(value.get("status")), metadata, at_ms)
+        self._set_status(read_status(value.get("status")), metadata, at_ms)
         final = value.get("final")
-        # 1.0 has no `final`; 0.3 may ask for input and go on working.
-        self.closed = final is True or self.state in _ENDS or (final is None and self.ended)
+        # 1.0 has no `final`; a 0.3 task may request input and continue in the same stream.
+        self.closed = final is True or self.state in _FINAL_STATES or (final is None and self.ended)
 
     def _take_artifact(self, value: Json, at_ms: float | None) -> None:
-        self._place(text_at(value, "taskId"), value)
+        self._set_ids(text_at(value, "taskId"), value)
         self.metadata.append(mapping_at(value, "metadata"))
-        self._add(read_artifact(value.get("artifact")), value.get("append") is True, at_ms)
+        self._add_artifact(read_artifact(value.get("artifact")), value.get("append") is True, at_ms)
 
-    def _is_mine(self, value: Json) -> bool:
-        """Whether an update is about this task: what is said of another one is none of this reply."""
+    def _is_of_this_task(self, value: Json) -> bool:
         other = text_at(value, "taskId")
         if self.task_id in ("", other) or not other:
             return True
         self.on_unknown("update", "of another task")
         return False
 
-    def _check_is_mine(self, task_id: str) -> None:
+    def _check_task_id(self, task_id: str) -> None:
         if self.task_id and task_id not in ("", self.task_id):
             raise AgentError(
                 f"the agent told of the task {task_id}, where it is at work on {self.task_id}: that is no "
                 "answer to this message"
             )
 
-    def _place(self, task_id: str, value: Json) -> None:
+    def _set_ids(self, task_id: str, value: Json) -> None:
         self.task_id = task_id or self.task_id
         self.context_id = text_at(value, "contextId") or self.context_id
 
-    def _set(self, status: Status, metadata: Json, at_ms: float | None, again: bool = False) -> None:
+    def _set_status(
+        self, status: Status, metadata: Json, at_ms: float | None, may_repeat: bool = False
+    ) -> None:
         self.status = status
         if status.message is not None:
-            self._hear(Heard(message=status.message, metadata=metadata, at_ms=at_ms), again)
+            self._add_message(Heard(message=status.message, metadata=metadata, at_ms=at_ms), may_repeat)
 
-    def _hear(self, new: Heard, again: bool = False) -> None:
-        """Keep a message of the agent, once. A task, told `again`, repeats what was told before."""
+    def _add_message(self, new: Heard, may_repeat: bool = False) -> None:
+        """Add a message of the agent, once. A whole task repeats its messages, some of them without ids."""
         message = new.message
         if message.of_user or message.id in self.known:
             return
-        if again and not message.id and any(heard.message == message for heard in self.heard):
+        if may_repeat and not message.id and any(heard.message == message for heard in self.heard):
             return
         if message.id:
             self.known.add(message.id)
-        self._count_unknown(message.parts)
+        self._report_unknown_parts(message.parts)
         self.heard.append(new)
 
-    def _add(self, artifact: Artifact, append: bool, at_ms: float | None) -> None:
-        self._count_unknown(artifact.parts)
+    def _add_artifact(self, artifact: Artifact, append: bool, at_ms: float | None) -> None:
+        self._report_unknown_parts(artifact.parts)
         if at_ms is not None:
             self.came_ms.setdefault(artifact.id, at_ms)
         old = self.artifacts.get(artifact.id) if append else None
@@ -175,13 +177,13 @@ class Work:
             )
         self.artifacts[artifact.id] = artifact
 
-    def _count_unknown(self, parts: tuple[Part, ...]) -> None:
+    def _report_unknown_parts(self, parts: tuple[Part, ...]) -> None:
         for part in parts:
             if part.unknown:
                 self.on_unknown("part", part.unknown)
 
 
-def _this_turn(history: list[Message]) -> Iterator[Message]:
-    """What was said after the user's last message: some servers tell all of the conversation every time."""
-    asked = max((at for at, message in enumerate(history) if message.of_user), default=-1)
-    yield from history[asked + 1 :]
+def _messages_of_turn(history: list[Message]) -> Iterator[Message]:
+    """Yield the messages after the user's last one. Some servers always send the whole conversation."""
+    last_user = max((at for at, message in enumerate(history) if message.of_user), default=-1)
+    yield from history[last_user + 1 :]

@@ -1,6 +1,6 @@
-"""An agent of Google's ADK behind its own server: sessions, `/run` and `/run_sse`.
+"""The client of a Google ADK agent behind ADK's server: sessions, `/run` and `/run_sse`.
 
-The agent runs its tools itself: calls are observed, mocks do not apply.
+The agent runs its own tools. Their calls are observed; mocks do not apply.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _DEFAULT_USER = "agentest"
 
 
 def open_agent(_: str, config: AdkAgent, resources: Resources) -> AdkClient:
-    """The client of an agent behind an ADK server."""
+    """Create the client of an agent behind an ADK server."""
     return AdkClient(config, resources.client, resources.timeout_s)
 
 
 class AdkClient:
-    """Sends conversations to one ADK server. Keeps nothing of any conversation."""
+    """Sends conversations to one ADK server. Stores nothing about them."""
 
     takes_attachments = True
 
@@ -44,34 +44,36 @@ class AdkClient:
         self._sessions = Sessions(self._root, self._sender)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last message of the user; the first turn creates the session.
+        """Reply to the user's last message. The first turn creates the session.
 
-        `latency_ms` is the run's alone. Each request has the whole time-out. Raises NoReply, SessionMismatch,
-        CannotSend.
+        `latency_ms` of the reply covers the run without the session requests. The time limit applies to
+        each request. Raises NoReply, SessionMismatch, CannotSend.
         """
         place = self._place(ctx)
         values = TurnValues(messages, ctx)
-        begun = await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else StateRead()
-        answered = await self._sender.post(
+        first_state = (
+            await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else StateRead()
+        )
+        answer = await self._sender.post(
             self._run_url,
             self._request(place, last_said(messages)),
             self._read,
             values=values,
         )
         reply = read_reply(
-            answered.value,
+            answer.value,
             ctx.turn_index,
-            latency_ms=answered.latency_ms,
-            retries=begun.retries + answered.retries,
+            latency_ms=answer.latency_ms,
+            retries=first_state.retries + answer.retries,
             streamed=self._streaming,
         )
-        now = await self._sessions.read(place, values)
+        current_state = await self._sessions.read(place, values)
         return replace(
             reply,
-            state=now.state,
-            state_error=now.error,
-            state_before=begun.state,
-            first_token_ms=answered.first_token_ms,
+            state=current_state.state,
+            state_error=current_state.error,
+            state_before=first_state.state,
+            first_token_ms=answer.first_token_ms,
         )
 
     def _place(self, ctx: TurnContext) -> Place:
@@ -89,12 +91,12 @@ class AdkClient:
             ctx.session_id,
         )
 
-    def _request(self, place: Place, said: UserText) -> dict[str, Any]:
+    def _request(self, place: Place, message: UserText) -> dict[str, Any]:
         return {
             "app_name": place.app_name,
             "user_id": place.user_id,
             "session_id": place.session_id,
-            "new_message": user_content(said),
+            "new_message": user_content(message),
             "streaming": self._streaming,
         }
 

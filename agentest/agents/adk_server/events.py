@@ -1,7 +1,7 @@
-"""Reading the events of one run of an ADK agent: the reply, and what happened on the way to it.
+"""The events of one run of an ADK agent: its reply, remarks, tool calls and usage.
 
-Which text is the reply follows google-adk's `Event.is_final_response`: the text of the last event that is
-final and has text. All other texts are remarks, and all function calls are the trajectory.
+The reply follows google-adk's `Event.is_final_response`: it is the text of the last event that is final and
+has text. All other texts are remarks, and all function calls form the trajectory.
 """
 
 from __future__ import annotations
@@ -20,47 +20,49 @@ from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
 
 _USER = "user"
-_UNNAMED = "agent"
-"""Who has said what an event without author says."""
+_DEFAULT_AUTHOR = "agent"
 
 Part = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the events contain. `problem` says why there is no reply. `text` may be None without one, too."""
+    """The content of a run's events.
+
+    `problem` is the reason for a missing reply. `text` may also be None without a problem.
+    """
 
     text: str | None
     calls: tuple[ToolCall, ...]
     remarks: tuple[Remark, ...]
     usage: Usage
     problem: str | None = None
-    author: str = _UNNAMED
-    """Who gave the reply."""
+    author: str = _DEFAULT_AUTHOR
+    """The reply's author."""
     model_calls: int | None = None
-    """How many events are a model's answer; None where none says that it is one."""
+    """The number of events that are model responses; None if no event is marked as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """One whole event of the agent."""
+    """One complete event of the agent."""
 
     author: str
     parts: tuple[Part, ...]
     final: bool
     usage: Usage
     error: str | None
-    of_a_model: bool
-    """Whether a model has answered: it says which, or what that took."""
+    is_model_response: bool
+    """True if the event reports a model's version or token usage."""
 
     @property
     def text(self) -> str:
-        """Its texts but for thoughts, joined as ADK's metrics join them."""
+        """The texts without thoughts, joined as in ADK's metrics."""
         return "\n".join(part["text"] for part in self.parts if part.get("text") and not part.get("thought"))
 
 
 def read_event_list(body: bytes) -> list[Any]:
-    """The events of an answer of `/run`. Raises AgentError."""
+    """Read the events in a response of `/run`. Raises AgentError."""
     data = read_json(body, ADK_PLACE)
     if isinstance(data, Mapping) and data.get("error"):
         raise AgentError(f"the agent answered with an error: {shown(data['error'])}")
@@ -70,7 +72,7 @@ def read_event_list(body: bytes) -> list[Any]:
 
 
 async def read_event_stream(stream: EventStream) -> list[Any]:
-    """The events of an answer of `/run_sse`. Raises AgentError, also for a stream that was cut."""
+    """Read the events in a response of `/run_sse`. Raises AgentError, also if the stream was cut."""
     events: list[Any] = []
     async for event in stream:
         if event.data.strip():  # some servers keep the connection alive with empty events
@@ -91,18 +93,25 @@ def _has_text(event: Any) -> bool:
 
 
 def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> Run:
-    """What the events of one run contain. Raises AgentError for what are no events of ADK's.
+    """Read the events of one run.
 
-    A run without text is a reply where the agent called a tool. Where the events were `streamed` its end
-    must not be a call without a response: a stream may be cut between two events.
+    A run without text is a reply if the agent called a tool.
+
+    Args:
+        items: the events as JSON.
+        turn_index: the turn of the calls.
+        streamed: whether the events were streamed. The run must then not end with a call, because a stream
+            may be cut between two events.
+
+    Raises AgentError for values that are not events of ADK.
     """
     events = [event for item in items if (event := _event(item)) is not None]
     calls = _calls(events, turn_index)
-    last = _final(events)
+    last = _final_event(events)
     problem, text = None, None
     if last:
-        problem, text = last.error, None if last.error else last.text or _in_place_of_text(last.parts)
-    elif not calls or (streamed and _calls_at_its_end(events)):
+        problem, text = last.error, None if last.error else last.text or _fallback_text(last.parts)
+    elif not calls or (streamed and _ends_with_call(events)):
         problem = f"no final response among the {len(items)} events of the agent"
     if not problem and not text and not calls:
         problem = "the final response of the agent is empty"
@@ -112,13 +121,13 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> R
         remarks=tuple(_remarks(events, last)),
         usage=sum((event.usage for event in events), Usage()),
         problem=problem,
-        author=last.author if last else events[-1].author if events else _UNNAMED,
-        model_calls=sum(event.of_a_model for event in events) or None,
+        author=last.author if last else events[-1].author if events else _DEFAULT_AUTHOR,
+        model_calls=sum(event.is_model_response for event in events) or None,
     )
 
 
 def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]:
-    """What was said on the way to the reply, each with how many calls came in events before it."""
+    """Yield the texts that are not the reply, each with the number of calls in earlier events."""
     calls = 0
     for event in events:
         if event is not reply and event.text:
@@ -126,12 +135,12 @@ def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]
         calls += sum(part.get("functionCall") is not None for part in event.parts)
 
 
-def _calls_at_its_end(events: Sequence[_Event]) -> bool:
+def _ends_with_call(events: Sequence[_Event]) -> bool:
     return any(part.get("functionCall") is not None for part in events[-1].parts)
 
 
-def _final(events: Sequence[_Event]) -> _Event | None:
-    """The event with the reply: of the final ones the last, but one with text before one without."""
+def _final_event(events: Sequence[_Event]) -> _Event | None:
+    """Return the event with the reply: the last final event, preferably one with text."""
     chosen: _Event | None = None
     for event in events:
         if event.final and (event.error or event.text or chosen is None or not chosen.text):
@@ -140,10 +149,10 @@ def _final(events: Sequence[_Event]) -> _Event | None:
 
 
 def _event(item: Any) -> _Event | None:
-    """The event; None for a piece of a later one, and for what the user has said."""
+    """Read an event; None for a partial event and for events of the user."""
     if not isinstance(item, Mapping):
         raise AgentError(f"an event of the agent is not a JSON object: {shown(item)}")
-    author = item.get("author") or _UNNAMED
+    author = item.get("author") or _DEFAULT_AUTHOR
     if not isinstance(author, str):
         raise AgentError(f"the `author` of an event of the agent is not a text: {shown(author)}")
     error = _error(item)
@@ -151,8 +160,9 @@ def _event(item: Any) -> _Event | None:
         return None
     parts = _parts(item)
     final = error is not None or _is_final(item, parts)
-    of_a_model = isinstance(item.get("usageMetadata"), Mapping) or isinstance(item.get("modelVersion"), str)
-    return _Event(author, parts, final, _usage(item), error, of_a_model)
+    has_usage = isinstance(item.get("usageMetadata"), Mapping)
+    is_model_response = has_usage or isinstance(item.get("modelVersion"), str)
+    return _Event(author, parts, final, _usage(item), error, is_model_response)
 
 
 def _error(event: Mapping[str, Any]) -> str | None:
@@ -185,8 +195,8 @@ def _parts(event: Mapping[str, Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _in_place_of_text(parts: Iterable[Part]) -> str:
-    """A reply without text, shown: a tool's answer that no model sums up, or what kind of thing it is."""
+def _fallback_text(parts: Iterable[Part]) -> str:
+    """Return the text for a reply without texts: tools' responses as JSON, or the kinds of other parts."""
     return "\n".join(
         shown(part["functionResponse"].get("response"))
         if part.get("functionResponse") is not None
@@ -197,9 +207,9 @@ def _in_place_of_text(parts: Iterable[Part]) -> str:
 
 
 def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls in order, each with its response: by id, or the next of that name where ids are missing.
+    """Return the calls in order, with the calls of one event in one round.
 
-    The calls of one event are of one message.
+    Responses are matched by id, or with the next call of that name if ids are missing.
     """
     parts = [part for event in events for part in event.parts]
     by_id: dict[str, Any] = {}
@@ -216,7 +226,7 @@ def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
         waiting = by_name.get(call["name"])
         return waiting.pop(0) if waiting else None
 
-    asked = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
+    rounds = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
     return tuple(
         ToolCall(
             name=call["name"],
@@ -228,7 +238,7 @@ def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
             call_id=call.get("id") or None,
             round=round,
         )
-        for round, calls in enumerate(asked)
+        for round, calls in enumerate(rounds)
         for call in calls
     )
 
@@ -245,7 +255,7 @@ def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
 
 
 def _usage(event: Mapping[str, Any]) -> Usage:
-    """Tokens that the event reports; whatever is missing or no number counts as 0."""
+    """Return the tokens that an event reports. Missing or invalid numbers count as 0."""
     reported = event.get("usageMetadata")
     if not isinstance(reported, Mapping):
         return Usage()
@@ -260,7 +270,17 @@ def _usage(event: Mapping[str, Any]) -> Usage:
 def read_reply(
     items: Sequence[Any], turn_index: int, *, latency_ms: float, retries: int = 0, streamed: bool = False
 ) -> AgentReply:
-    """The reply, without the session's state. Raises NoReply, with the calls that were made."""
+    """Return the reply in a run's events, without the session's state.
+
+    Args:
+        items: the events as JSON.
+        turn_index: the turn of the calls.
+        latency_ms: the duration of the request, in milliseconds.
+        retries: the number of retries before it succeeded.
+        streamed: whether the events were streamed.
+
+    Raises NoReply with the agent's calls.
+    """
     try:
         run = read_run(items, turn_index, streamed)
     except AgentError as error:
@@ -280,7 +300,7 @@ def read_reply(
 
 
 def user_content(message: UserText) -> dict[str, Any]:
-    """The message as a `Content`, in camelCase, which ADK for Python and for TypeScript both read."""
+    """Return the message as a `Content`, in camelCase, which ADK for Python and TypeScript accept."""
     text = [{"text": message.text}] if message.text or not message.attachments else []
     return {"role": "user", "parts": [*text, *map(_part, message.attachments)]}
 

@@ -1,1 +1,1 @@
-"""Agents behind AG-UI: runs of a thread, told as a stream of events."""
+"""Agents behind AG-UI: runs of a thread, reported as streams of events."""

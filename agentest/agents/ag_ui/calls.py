@@ -1,4 +1,8 @@
-"""The tool calls of one run: put together from pieces, and turned into calls made or asked for."""
+"""The tool calls and interrupts of one run.
+
+Calls are assembled from stream events and snapshots. Interrupts are the agent's questions to the user and
+their answers.
+"""
 
 from __future__ import annotations
 
@@ -15,52 +19,56 @@ from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
 
-_CUT_SHORT = "the run ended before it was answered"
+_UNANSWERED_ERROR = "the run ended before it was answered"
+_REASON_FIELDS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
+"""Text fields of an answer that take the user's words after a refusal."""
+_DEFAULT_QUESTION = "The agent asks for approval."
 
 
 @dataclass(slots=True)
 class Call:
-    """One call as far as it has been told."""
+    """One tool call, as far as events have reported it."""
 
     id: str
     name: str = ""
     pieces: list[str] = field(default_factory=list)
-    """Of the arguments, as they were streamed."""
+    """The streamed pieces of the arguments."""
     in_snapshot: str | None = None
-    """The arguments as the last list of all messages had them."""
+    """The arguments in the last snapshot of all messages."""
     content: Any = None
-    """What it was answered, as it was told."""
+    """The reported result, before it is parsed."""
     answered: bool = False
     ended: bool = False
-    """Whether the agent has written it to its end."""
+    """True if a TOOL_CALL_END has arrived."""
 
     @property
     def arguments(self) -> str:
         """The text of the arguments. A snapshot wins: some servers lose the first piece of a stream."""
         streamed = "".join(self.pieces)
-        told = [text for text in (self.in_snapshot, streamed) if text and text.strip()]
-        return next((text for text in told if _is_object(text)), told[0] if told else "")
+        texts = [text for text in (self.in_snapshot, streamed) if text and text.strip()]
+        return next((text for text in texts if _is_object(text)), texts[0] if texts else "")
 
     def begin(self, name: str) -> None:
-        """A call begins; one that has a name already is told anew, as when an interrupted run goes on."""
+        """Start the call. A call that already has a name starts again, as after an interrupted run."""
         if self.name:
             self.pieces.clear()
         self.name = name
 
     def list(self, function: Mapping[str, Any]) -> None:
-        """Take what a list of all messages says of it."""
+        """Take name and arguments from a snapshot of all messages."""
         arguments = function.get("arguments")
         self.name, self.in_snapshot = function["name"], arguments if isinstance(arguments, str) else None
 
     def answer(self, content: Any) -> None:
+        """Store the call's reported result."""
         self.content, self.answered = content, True
 
     def requested(self) -> ToolRequest:
-        """The call as one that is ours to answer."""
+        """Return the call as a request that Agentest answers."""
         return ToolRequest(self.id, self.name, self.arguments)
 
     def made(self, turn_index: int, error: str | None = None) -> ToolCall:
-        """The call as one that the agent has made itself; `error` says why it has no result."""
+        """Return the call as one that the agent made; `error` explains a missing result."""
         args, problem = read_arguments(self.arguments)
         return ToolCall(
             name=self.name,
@@ -75,16 +83,18 @@ class Call:
         )
 
     def made_or_begun(self, turn_index: int) -> ToolCall:
-        """The call of a run that has failed, perhaps before anybody answered it."""
-        return self.made(turn_index, None if self.answered else _CUT_SHORT)
+        """Return the call of a failed run, with an error if it has no result."""
+        return self.made(turn_index, None if self.answered else _UNANSWERED_ERROR)
 
 
-def told_once(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
-    """The calls as they were made, each once. Raises AgentError for one that never had a name.
+def ordered_calls(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
+    """Return the calls in the order in which the agent made them, without repetitions.
 
     Args:
-        calls: in the order in which they were told; one that was told twice and answered once is one call.
-        listed: ids in the order of a snapshot, which has what was not streamed in its place.
+        calls: the calls in the order of their events. A call reported twice but answered once is one call.
+        listed: call ids in the order of the last snapshot, which also has calls that were not streamed.
+
+    Raises AgentError for a call without a name.
     """
     for call in calls:
         if not call.name:
@@ -92,7 +102,7 @@ def told_once(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
                 f"the agent told of a tool call {call.id!r} without its name: expected a TOOL_CALL_START "
                 "with `toolCallId` and `toolCallName`"
             )
-    once = [call for at, call in enumerate(calls) if not _told_again(call, calls[at + 1 :])]
+    once = [call for at, call in enumerate(calls) if not _is_repeated(call, calls[at + 1 :])]
     if not listed:
         return once
     by_id: dict[str, list[Call]] = {}
@@ -102,16 +112,16 @@ def told_once(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
     return [call for identifier in order for call in by_id.get(identifier, ())]
 
 
-def _told_again(call: Call, later: Sequence[Call]) -> bool:
+def _is_repeated(call: Call, later: Sequence[Call]) -> bool:
     return not call.answered and any(
         (call.id, call.name, call.arguments) == (other.id, other.name, other.arguments) for other in later
     )
 
 
-def _in_order(told: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Ids of calls in the order of a snapshot; one that it lacks comes behind its neighbour in the stream."""
+def _in_order(streamed: Sequence[str], listed: Sequence[str]) -> list[str]:
+    """Return call ids in a snapshot's order. Ids missing there follow their predecessor in the stream."""
     order, at = list(listed), 0
-    for identifier in told:
+    for identifier in streamed:
         if identifier in order:
             at = order.index(identifier) + 1
         else:
@@ -125,7 +135,7 @@ def _is_object(text: str) -> bool:
 
 
 def _read_result(content: Any) -> Any:
-    """A result, read where it is a JSON object or list; parts of text are joined."""
+    """Parse a result that is a JSON object or list, and join text parts."""
     if isinstance(content, list) and all(map(_is_text, content)):
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str) or not content.lstrip().startswith(("{", "[")):
@@ -137,11 +147,6 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, Mapping) and isinstance(part.get("text"), str)
 
 
-_REASONS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
-"""Names of text fields of an answer that take the user's words."""
-_NO_QUESTION = "The agent asks for approval."
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupt:
     """One question of the agent."""
@@ -149,17 +154,17 @@ class Interrupt:
     id: str | None
     question: str
     value: Any = None
-    """What a graph has handed over with its question; None: the agent is none, or handed nothing over."""
+    """The value that a LangGraph graph attached to its question, if any."""
     schema: Mapping[str, Any] | None = None
-    """The JSON Schema of the answer, where the agent tells one."""
+    """The JSON Schema of the answer, if the agent sent one."""
     call_id: str | None = None
     """The tool call that waits for approval."""
     old: bool = False
-    """Whether it was told in LangGraph's older way."""
+    """True if the question came as LangGraph's older event `on_interrupt`."""
 
 
 def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
-    """The questions with which a run has ended. Raises AgentError where there are none."""
+    """Return the questions with which a run has ended. Raises AgentError if there are none."""
     listed = outcome.get("interrupts")
     if not isinstance(listed, list) or not listed or not all(map(_is_interrupt, listed)):
         raise AgentError(
@@ -192,10 +197,10 @@ def _graph_value(item: Mapping[str, Any]) -> Any:
 
 
 def old_interrupt(event: Wire) -> Interrupt:
-    """The question in an event `on_interrupt`, whose value is mostly JSON text."""
+    """Return the question in an event `on_interrupt`. Its value is JSON text or a plain question."""
     value, raw = event.get("value"), event.get("rawEvent")
     if isinstance(value, str):
-        value = read_any(value)  # else it is a question in plain words
+        value = read_any(value)
     identifier = raw.get("id") if isinstance(raw, Mapping) else None
     return Interrupt(
         id=identifier if isinstance(identifier, str) else None,
@@ -206,11 +211,11 @@ def old_interrupt(event: Wire) -> Interrupt:
 
 
 def _question(value: Any) -> str:
-    return graph_questions.question([{"value": value}]) if value not in (None, "") else _NO_QUESTION
+    return graph_questions.question([{"value": value}]) if value not in (None, "") else _DEFAULT_QUESTION
 
 
 def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
-    """What of a run's request answers the questions: `resume`, or `command` of `forwardedProps`."""
+    """Return the request fields that answer the questions: `resume`, or `command` of `forwardedProps`."""
     if interrupts[0].old:
         return {"command": {"resume": _resume(interrupts, decision)}}
     return {"resume": [_entry(one, decision) for one in interrupts]}
@@ -219,16 +224,16 @@ def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
 def approvals(
     interrupts: Sequence[Interrupt], waiting: Sequence[Call], decision: Decision
 ) -> dict[str, Approval]:
-    """Id of a waiting call → what the answer to the questions decides about it."""
+    """Return the decision about each waiting call, by the call's id."""
     by_name = graph_questions.approvals_of([one.value for one in interrupts], decision)
     found = {call.id: by_name[call.name] for call in waiting if call.name in by_name}
-    asked_for = {one.call_id for one in interrupts if one.value is None}
-    word = Approval.GRANTED if decision.approved else Approval.DENIED
-    return {**found, **{call.id: word for call in waiting if call.id in asked_for}}
+    approval_ids = {one.call_id for one in interrupts if one.value is None}
+    approval = Approval.GRANTED if decision.approved else Approval.DENIED
+    return {**found, **{call.id: approval for call in waiting if call.id in approval_ids}}
 
 
-def _resume(asked: Sequence[Interrupt], decision: Decision) -> Any:
-    return graph_questions.resume([{"value": one.value, "id": one.id} for one in asked], decision)
+def _resume(interrupts: Sequence[Interrupt], decision: Decision) -> Any:
+    return graph_questions.resume([{"value": one.value, "id": one.id} for one in interrupts], decision)
 
 
 def _entry(interrupt: Interrupt, decision: Decision) -> Wire:
@@ -245,11 +250,11 @@ def _payload(interrupt: Interrupt, decision: Decision) -> Any:
 
 
 def _by_schema(schema: Mapping[str, Any], decision: Decision) -> Any:
-    """An answer of the form that the agent asks for: booleans say yes or no, texts are the user's words."""
+    """Return an answer that fits the schema: booleans for the decision, texts for the user's words."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
-        says_yes = schema.get("type") == "boolean" or decision.words is None
-        return decision.approved if says_yes else decision.words
+        is_boolean = schema.get("type") == "boolean" or decision.words is None
+        return decision.approved if is_boolean else decision.words
     required = schema.get("required") or []
     answer: Wire = {}
     for name, definition in properties.items():
@@ -262,4 +267,4 @@ def _by_schema(schema: Mapping[str, Any], decision: Decision) -> Any:
 
 
 def _is_reason(name: str, decision: Decision) -> bool:
-    return name in _REASONS and not decision.approved
+    return name in _REASON_FIELDS and not decision.approved

@@ -1,4 +1,4 @@
-"""An agent behind AG-UI."""
+"""The client of an agent behind AG-UI, its conversations, and the text of a run's messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.agents.ag_ui.calls import Call, Interrupt, answers, approvals
-from agentest.agents.ag_ui.requests import Request, Sending, conflict, declared_tools, own_tools
+from agentest.agents.ag_ui.requests import Request, Sending, declared_tools, failure_hint, own_tools
 from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.thread import State, Thread, Wire, calls_of, declared, new_id, with_ids, written
 from agentest.agents.approvals import (
@@ -29,14 +29,16 @@ from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.support.errors import AgentError
 from agentest.support.replacing import replace
 
+BETWEEN_MESSAGES = "\n\n"
+
 
 def open_agent(_: str, config: AgUiAgent, resources: Resources) -> AgUiClient:
-    """The client of an agent behind AG-UI."""
+    """Create the client of an agent behind AG-UI."""
     return AgUiClient(config, resources)
 
 
 class AgUiClient:
-    """Opens conversations with one endpoint. Of all of them it knows which tools the agent runs itself."""
+    """Opens conversations with one endpoint. They share the record of tools that the agent runs itself."""
 
     takes_attachments = True
 
@@ -48,20 +50,20 @@ class AgUiClient:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
-        """One conversation. There is nothing to close: the protocol has no end of a thread."""
-        yield self._opened()
+        """Open one conversation. Nothing needs to be closed: threads do not end in AG-UI."""
+        yield self._new_conversation()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to a history that is told at once, in a thread of its own."""
-        return await self._opened().reply(messages, ctx)
+        """Reply to a complete history in a new thread. Raises NoReply, MockBypassed, CannotSend."""
+        return await self._new_conversation().reply(messages, ctx)
 
-    def _opened(self) -> AgUiConversation:
+    def _new_conversation(self) -> AgUiConversation:
         return AgUiConversation(self._config, self._sending, self._own_tools)
 
 
 @dataclass(slots=True)
 class _Total:
-    """What the runs of one reply come to together."""
+    """The sums and lists over all runs of one reply."""
 
     latency_ms: float = 0.0
     retries: int = 0
@@ -72,7 +74,7 @@ class _Total:
 
 
 class AgUiConversation:
-    """Sends the messages of one conversation, each with all that came before."""
+    """Sends the messages of one conversation, each with the whole thread."""
 
     def __init__(self, config: AgUiAgent, sending: Sending, own_tools: OwnTools) -> None:
         """`own_tools` is shared by all conversations."""
@@ -81,38 +83,41 @@ class AgUiConversation:
         self._sending = sending
         self._own_tools = own_tools
         self._taken = 0
-        """How many of the conversation's messages are in the thread."""
+        """The number of the conversation's messages that are in the thread."""
         self._thread = Thread()
         self._state = State({})
         self._settled: set[str] = set()
-        """Ids of calls that were reported, or answered by us."""
+        """Ids of calls that were reported to the turn, or requested from Agentest."""
         self._waiting: tuple[Call, ...] = ()
         """Calls that wait for an approval."""
         self._decided: dict[str, Approval] = {}
-        """Id of a call that waited → what was decided about it last."""
+        """Ids of calls that waited for an approval → the last decision."""
         self._open: list[Interrupt] = []
-        """Questions that nobody has answered yet."""
+        """Questions without an answer."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer. Raises NoReply, MockBypassed, CannotSend; each run has the whole time-out."""
+        """Reply to the last messages. Raises NoReply, MockBypassed, CannotSend.
+
+        The time limit applies to each run, not to their sum.
+        """
         values = TurnValues(messages, ctx)
         body: dict[str, Any] = self._sending.body.filled(values)
         if not self._taken:
             self._begin(body, ctx)
-        decision = self._take(messages[self._taken :])
+        decision = self._take_messages(messages[self._taken :])
         self._taken = len(messages)
         if self._open and decision is None:
-            # Its other calls were answered; now the user is asked.
-            return AgentReply(_questions(self._open), observed=self._undecided(ctx))
-        return await self._runs(body, ctx, values, decision)
+            # The last run's other calls have their answers; now the user decides.
+            return AgentReply(_questions(self._open), observed=self._waiting_calls(ctx))
+        return await self._run_until_reply(body, ctx, values, decision)
 
     def _begin(self, body: Mapping[str, Any], ctx: TurnContext) -> None:
         self._own_tools.check_before(ctx)
         self._thread = Thread(with_ids(body.get("messages", [])))
         self._state = State({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
 
-    def _take(self, messages: Sequence[Message]) -> Decision | None:
-        """Put what is new into the thread; the user's answer to an open question goes another way."""
+    def _take_messages(self, messages: Sequence[Message]) -> Decision | None:
+        """Add new messages to the thread. A user's answer to an open question is returned instead."""
         decision: Decision | None = None
         for message in messages:
             if self._open and isinstance(message, UserText):
@@ -121,14 +126,14 @@ class AgUiConversation:
                 self._thread.add(written(message))
         return decision
 
-    async def _runs(
+    async def _run_until_reply(
         self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
     ) -> AgentReply:
         total = _Total()
         for _ in range(MOST_APPROVALS):
             run, spoken, requests = await self._run(body, ctx, values, decision, total)
             if not self._open or requests or self._config.approvals == "ask":
-                total.observed += () if requests else self._undecided(ctx)
+                total.observed += () if requests else self._waiting_calls(ctx)
                 return self._reply(run, spoken, requests, total)
             if spoken.text:
                 total.remarks += (Remark(spoken.author, spoken.text),)
@@ -143,17 +148,17 @@ class AgUiConversation:
         decision: Decision | None,
         total: _Total,
     ) -> tuple[Run, Spoken, tuple[ToolRequest, ...]]:
-        """One run; what it told is in `total`, in the thread and in the state."""
+        """Execute one run and add its result to `total`, the thread and the state."""
         tools = declared_tools(ctx, self._config)
         payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
         run = Run(self._thread, self._state, self._waiting, frozenset(self._settled))
         try:
             answered = await self._sending.send(Request(payload, values), run)
             spoken = read_spoken(run.messages, self.name, run.subagents)
-            requests = self._sort(run, ctx, total)
+            requests = self._sort_calls(run, ctx, total)
         except (NoReply, AgentError) as error:
             retries = total.retries + getattr(error, "retries", 0)
-            hint = "" if run.begun else conflict(_without_address(error, self._config.endpoint), tools)
+            hint = "" if run.begun else failure_hint(_without_address(error, self._config.endpoint), tools)
             seen = tuple(call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting)
             raise NoReply(f"{error}{hint}", retries, (*total.observed, *seen)) from None
         if total.first_token_ms is None and answered.first_token_ms is not None:
@@ -186,35 +191,35 @@ class AgUiConversation:
             **resuming,
         }
 
-    def _sort(self, run: Run, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
-        """Tell apart the calls that the agent has made, those for us, and those that wait for approval."""
+    def _sort_calls(self, run: Run, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
+        """Sort the run's calls: made by the agent, requested from Agentest, or waiting for approval."""
         self._open = list(run.interrupts)
         declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
-        asked_for = {one.call_id for one in self._open}
-        for_us: list[Call] = []
+        approval_ids = {one.call_id for one in self._open}
+        requested: list[Call] = []
         undecided: list[Call] = []
         for call in run.calls:
-            if not call.answered and (call.id in asked_for or None in asked_for):
+            if not call.answered and (call.id in approval_ids or None in approval_ids):
                 undecided.append(call)
-            elif call.answered or call in self._waiting or self._is_its_own(call, run, declared_names):
+            elif call.answered or call in self._waiting or self._is_made_by_agent(call, run, declared_names):
                 made = replace(call.made(ctx.turn_index), approval=self._decided.get(call.id))
                 total.observed += (made,)
                 self._settled.add(call.id)
             elif self._open and call.name not in declared_names:
-                self._sending.ignored.note("unanswered call", call.name)  # another way to ask the same
+                # The interrupt already asks the question of this call.
+                self._sending.ignored.note("unanswered call", call.name)
                 self._settled.add(call.id)
             else:
-                for_us.append(call)
+                requested.append(call)
                 self._settled.add(call.id)
         self._waiting = tuple(undecided)
-        return tuple(call.requested() for call in for_us)
+        return tuple(call.requested() for call in requested)
 
-    def _undecided(self, ctx: TurnContext) -> tuple[ToolCall, ...]:
-        """The calls that wait for approval, as calls of the turn in which the user is asked."""
+    def _waiting_calls(self, ctx: TurnContext) -> tuple[ToolCall, ...]:
         return tuple(waiting(call.made(ctx.turn_index)) for call in self._waiting)
 
-    def _is_its_own(self, call: Call, run: Run, declared_names: set[str]) -> bool:
-        """Whether the agent does not wait for our answer, though it has told of none of its own."""
+    def _is_made_by_agent(self, call: Call, run: Run, declared_names: set[str]) -> bool:
+        """Return whether the agent made a call without a result itself and does not wait for one."""
         if run.pending:
             return call.id not in run.pending
         return call.name not in declared_names and run.went_on_after(call)
@@ -251,12 +256,9 @@ def _without_address(error: Exception, endpoint: str) -> str:
     return str(error).replace(endpoint, "")
 
 
-BETWEEN_MESSAGES = "\n\n"
-
-
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What was said in a run. `text` is empty where nothing was."""
+    """The reply and the remarks of a run. `text` is empty if the agent sent no text."""
 
     text: str
     author: str
@@ -272,10 +274,13 @@ class _Text:
 
 
 def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> Spoken:
-    """The reply is what the agent says after its last call, or last of all; subagents speak on the way.
+    """Split a run's texts into reply and remarks.
+
+    The reply is the agent's text after its last call, or its last text. Texts of subagents are remarks.
 
     Args:
-        agent: who speaks in messages without a name.
+        messages: the run's messages.
+        agent: the author of messages without a name.
         subagents: the names of subagents, by the ids of their runs.
     """
     texts = [
@@ -285,12 +290,12 @@ def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, st
     ]
     if not texts:
         return Spoken("", agent)
-    reply = _reply(texts, _last_call(messages))
+    reply = _reply_texts(texts, _last_call(messages))
     remarks = tuple(Remark(text.author, text.text) for text in texts if text not in reply)
     return Spoken(BETWEEN_MESSAGES.join(text.text for text in reply), reply[0].author, remarks)
 
 
-def _reply(texts: Sequence[_Text], last_call: int) -> list[_Text]:
+def _reply_texts(texts: Sequence[_Text], last_call: int) -> list[_Text]:
     own = [text for text in texts if not text.of_subagent] or texts
     return [text for text in own if text.at > last_call] or [own[-1]]
 
@@ -306,7 +311,7 @@ def _author(message: Wire, agent: str, subagents: Mapping[str, str]) -> str:
 
 
 def _content(message: Wire) -> str:
-    """The text of a message: a text, nothing, or parts with texts among them."""
+    """Return a message's text. Its content is a text, missing, or a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, Mapping)]

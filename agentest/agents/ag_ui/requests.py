@@ -1,4 +1,4 @@
-"""Sending a run to an AG-UI agent, and reading its events as they come."""
+"""Requests for runs of an AG-UI agent: declared tools, sending, and reading of events as they arrive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentest.agents.ag_ui.run import TOLD, Run
+from agentest.agents.ag_ui.run import REPORTED_ERROR_PREFIX, Run
 from agentest.agents.ag_ui.thread import Wire
 from agentest.agents.bypassed_tools import OwnTools, named_tools
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
@@ -23,18 +23,19 @@ from agentest.support.http.sse import Event
 from agentest.support.templates import Template, Values
 
 AG_UI_PLACE = "is this the address at which the agent takes AG-UI runs, like http://localhost:8000/agent?"
+_TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One run to be sent, and what stands for placeholders in the agent's headers."""
+    """The request for one run, and the values for placeholders in the agent's headers."""
 
     payload: Wire
     values: Values
 
 
 class Sending:
-    """Sends runs. Holds nothing of any conversation."""
+    """Sends requests for runs to one endpoint. Stores nothing about conversations."""
 
     def __init__(self, config: AgUiAgent, resources: Resources) -> None:
         self.body = Template(config.body)
@@ -43,13 +44,13 @@ class Sending:
         self.ignored = Ignored(config.name, resources)
 
     async def send(self, request: Request, run: Run) -> HttpAnswer[None]:
-        """Have a run told what its events say. Raises NoReply; what came before an error is in the run."""
+        """Send a request and add its events to `run`. Raises NoReply; `run` then has the earlier events."""
 
         async def stream(events: EventStream) -> None:
             await self._read(events, run)
 
         async def read(response: DirectResponse) -> None:
-            await read_body(response, True, _no_stream, stream)
+            await read_body(response, True, _refuse_json, stream)
 
         return await self._sender.post(self._endpoint, request.payload, read, values=request.values)
 
@@ -58,7 +59,7 @@ class Sending:
         async for event in events:
             if event.data.strip() in ("", "[DONE]"):
                 continue  # some servers keep the connection alive with empty events
-            wire = _typed(event)
+            wire = _read_wire(event)
             if run.take(wire):
                 known += 1
             else:
@@ -72,15 +73,15 @@ class Sending:
         raise cut_stream("RUN_FINISHED or RUN_ERROR")
 
 
-def _typed(event: Event) -> Wire:
+def _read_wire(event: Event) -> Wire:
     wire = read_event(event.data)
     if not isinstance(wire.get("type"), str):
         wire["type"] = event.name
     return wire
 
 
-def _no_stream(body: bytes) -> None:
-    """An answer that is no stream is none of AG-UI. Raises AgentError that shows it."""
+def _refuse_json(body: bytes) -> None:
+    """Raise AgentError with the body: AG-UI responses are always streams."""
     data = read_json(body, AG_UI_PLACE)
     error = data.get("error") if isinstance(data, dict) else None
     if error:
@@ -91,11 +92,8 @@ def _no_stream(body: bytes) -> None:
     )
 
 
-_TOO_MANY = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
-
-
 def own_tools(agent: str) -> OwnTools:
-    """What an agent behind AG-UI was seen to run itself."""
+    """Create the record of tools that an agent behind AG-UI runs itself."""
     return OwnTools(
         agent,
         handed_over="have the agent hand the call over (take the tool from its own; ag-ui-adk: AGUIToolset; "
@@ -105,30 +103,33 @@ def own_tools(agent: str) -> OwnTools:
 
 
 def declared_tools(ctx: TurnContext, config: AgUiAgent) -> tuple[ToolSpec, ...]:
-    """The tools to declare: those that `client_tools` names; else the scenario's mocks, but none where mock
-    servers answer in the place of the agent's own tools: two of one name are a conflict.
+    """Return the tools to declare to the agent.
 
-    What the configuration tells of a tool (`tools`) counts more than what its mock does.
+    These are the tools in `client_tools`, by default the scenario's mocks. If mock servers replace the
+    agent's tools, the default is empty, because two tools with one name conflict. The configuration's
+    description and parameters (`tools`) override those of the mock.
     """
     known = {spec.name: spec for spec in ctx.tools}
-    told = {tool.name: tool for tool in config.tools or ()}
+    configured = {tool.name: tool for tool in config.tools or ()}
     by_default = () if config.mock_servers else tuple(known)
     names = by_default if config.client_tools is None else config.client_tools
-    return tuple(_told(known.get(name) or any_tool(name), told.get(name)) for name in names)
+    return tuple(_with_config(known.get(name) or any_tool(name), configured.get(name)) for name in names)
 
 
-def _told(spec: ToolSpec, told: AgentTool | None) -> ToolSpec:
-    if told is None:
+def _with_config(spec: ToolSpec, configured: AgentTool | None) -> ToolSpec:
+    if configured is None:
         return spec
-    parameters = spec.parameters if told.parameters is None else told.parameters
-    return replace(spec, description=told.description or spec.description, parameters=parameters)
+    parameters = spec.parameters if configured.parameters is None else configured.parameters
+    return replace(spec, description=configured.description or spec.description, parameters=parameters)
 
 
-def conflict(problem: str, declared: Sequence[ToolSpec]) -> str:
-    """What to say, in addition, of a run that was refused at once, with tools declared for it.
+def failure_hint(problem: str, declared: Sequence[ToolSpec]) -> str:
+    """Return a hint for the error of a run that failed at once, "" for none.
 
-    A refusal that names some of them is about these; one that tells of an error alone may be, but for one
-    of too many runs at once.
+    Args:
+        problem: the error's text. If it names declared tools, the hint is about them. If the agent reports
+            any other error than too many runs, the hint lists all declared tools.
+        declared: the tools that the request declared.
     """
     named = [spec.name for spec in declared if re.search(rf"(?<!\w){re.escape(spec.name)}(?!\w)", problem)]
     if named:
@@ -138,9 +139,9 @@ def conflict(problem: str, declared: Sequence[ToolSpec]) -> str:
             f"itself: take it from the agent, or set `client_tools: {json.dumps(others)}` and leave the mock "
             "out (the agent's own tool then runs)"
         )
-    if _TOO_MANY.search(problem):
+    if _TOO_MANY_RUNS.search(problem):
         return "; it takes no more at once: lower `concurrency` (--concurrency)"
-    if declared and TOLD in problem:
+    if declared and REPORTED_ERROR_PREFIX in problem:
         return (
             f"; declared to it: {named_tools([spec.name for spec in declared])}. If it has one of that name "
             "itself, `client_tools` says which to declare"

@@ -1,4 +1,4 @@
-"""One run of an AG-UI agent, put together from its events in whatever order they come."""
+"""One run of an AG-UI agent, assembled from its events in any order."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from agentest.agents.ag_ui.calls import Call, Interrupt, interrupts_of, old_interrupt, told_once
-from agentest.agents.ag_ui.thread import State, Thread, Wire, call, calls_of, new_id, told_late
+from agentest.agents.ag_ui.calls import Call, Interrupt, interrupts_of, old_interrupt, ordered_calls
+from agentest.agents.ag_ui.thread import State, Thread, Wire, call, calls_of, late_call_ids, new_id
 from agentest.agents.json_reader import shown
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 
-_SKIPPED = ("STEP_", "REASONING_", "THINKING_", "ACTIVITY_", "SUBAGENT_", "RAW", "RUN_STARTED")
-"""Beginnings of the types of events that say nothing of reply, calls and state."""
-TOLD = "the agent reports an error"
-"""How the error begins that the agent itself has told."""
-_MOST_TOLD = 2000
-"""Messages and calls of one run: real agents have tens of them, and more would only hold us up."""
+_IGNORED_PREFIXES = ("STEP_", "REASONING_", "THINKING_", "ACTIVITY_", "SUBAGENT_", "RAW", "RUN_STARTED")
+"""Prefixes of event types that do not change reply, calls or state."""
+REPORTED_ERROR_PREFIX = "the agent reports an error"
+"""The beginning of errors that the agent reports."""
+_MAX_ENTRIES = 2000
+"""The limit for messages and calls in one run. Real agents have tens; more would only use up time."""
 _ON_INTERRUPT = "on_interrupt"
 _ROLES = ("assistant", "user", "system", "developer")
 
 
 class Run:
-    """Takes the events of one run, and changes thread and state as they tell."""
+    """Takes the events of one run and applies them to the thread and the state."""
 
     def __init__(
         self,
@@ -32,20 +32,27 @@ class Run:
         waiting: Sequence[Call] = (),
         settled: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`waiting`: calls that the agent still has to answer; `settled`: ids of those that are done with."""
+        """Start a run.
+
+        Args:
+            thread: the conversation's messages; the run's are added.
+            state: the conversation's state.
+            waiting: calls of earlier runs that have no result yet.
+            settled: ids of calls of earlier runs that need no further handling.
+        """
         thread.begin_run()
         self.thread = thread
         self.finished = False
         self.spoke = False
-        """Whether anything of a reply has come."""
+        """True once some text of a reply has arrived."""
         self.interrupts: list[Interrupt] = []
         self.usage = Usage()
         self.result: Any = None
         self.pending: frozenset[str] = frozenset()
-        """Ids of calls of which the agent says that they wait for us; empty: it does not say."""
+        """Ids of calls that the agent reports as waiting for Agentest; empty if it reports none."""
         self.subagents: dict[str, str] = {}
         self.late: set[str] = set()
-        """Ids of calls of earlier runs that only a snapshot of this one tells of."""
+        """Ids of calls of earlier runs that first appear in a snapshot of this run."""
         self._settled = settled
         self._calls: list[Call] = list(waiting)
         self._latest: dict[str, Call] = {one.id: one for one in waiting}
@@ -54,16 +61,16 @@ class Run:
         self._roles: dict[str, str] = {}
         self._texts: dict[tuple[str, str], list[str]] = {}
         self._dropped: list[Wire] = []
-        """Messages that were streamed and that a later snapshot lacks."""
+        """Streamed messages that are missing from a later snapshot."""
         self._chunk: str | None = None
         self._chunk_call: str | None = None
         self._handlers: Mapping[str, Callable[[Wire], None]] = {
             "TEXT_MESSAGE_START": self._start_text,
             "TEXT_MESSAGE_CONTENT": self._add_text,
-            "TEXT_MESSAGE_END": _nothing,
+            "TEXT_MESSAGE_END": _ignore,
             "TEXT_MESSAGE_CHUNK": self._text_chunk,
             "REASONING_MESSAGE_CONTENT": self._add_reasoning,
-            "REASONING_ENCRYPTED_VALUE": self._keep_encrypted,
+            "REASONING_ENCRYPTED_VALUE": self._store_encrypted,
             "TOOL_CALL_START": self._start_call,
             "TOOL_CALL_ARGS": self._add_arguments,
             "TOOL_CALL_END": self._end_call,
@@ -79,51 +86,51 @@ class Run:
         }
 
     def take(self, event: Wire) -> bool:
-        """Take one event; whether its type is known. Raises AgentError for what no event may say."""
+        """Apply one event and return whether its type is known. Raises AgentError for invalid events."""
         kind = str(event.get("type", ""))
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(event)
             self._check_size()
-        return handler is not None or kind.startswith(_SKIPPED)
+        return handler is not None or kind.startswith(_IGNORED_PREFIXES)
 
     def _check_size(self) -> None:
-        if len(self._calls) + max(len(self._texts), self.thread.told) > _MOST_TOLD:
-            raise AgentError(f"the agent's run has more than {_MOST_TOLD:,} messages and tool calls")
+        if len(self._calls) + max(len(self._texts), self.thread.told) > _MAX_ENTRIES:
+            raise AgentError(f"the agent's run has more than {_MAX_ENTRIES:,} messages and tool calls")
 
     @property
     def begun(self) -> bool:
-        """Whether the agent has said or done anything yet."""
+        """True once the agent has sent a message or a call."""
         return bool(self._calls or self._texts)
 
     @property
     def messages(self) -> list[Wire]:
-        """What the run has added to the thread; and what was streamed, where a snapshot has no text."""
+        """The messages of the run, and those that were streamed if a snapshot dropped all texts."""
         self._settle()
         new = self.thread.new
-        return new if any(map(_speaks, new)) else [*self._dropped, *new]
+        return new if any(map(_has_text, new)) else [*self._dropped, *new]
 
     @property
     def calls(self) -> list[Call]:
-        """The calls of the run in order. Raises AgentError for one that never had a name."""
+        """The calls of the run in order. Raises AgentError for a call without a name."""
         self._settle()
-        return told_once(self._calls, self._listed)
+        return ordered_calls(self._calls, self._listed)
 
     def went_on_after(self, call: Call) -> bool:
-        """Whether the agent has said something after a call, without having been answered."""
+        """Return whether the agent continued after a call without waiting for a result."""
         if call.id in self.late:
             return True
-        told = [m["id"] for m in self.messages if call.id in (one["id"] for one in calls_of(m))]
+        call_messages = [m["id"] for m in self.messages if call.id in (one["id"] for one in calls_of(m))]
         after = False
         for message in self.messages:
-            if after and _speaks(message):
+            if after and _has_text(message):
                 return True
-            after = after or message["id"] in told
+            after = after or message["id"] in call_messages
         return False
 
     @property
     def seen(self) -> list[Call]:
-        """The calls that are known by name, of a run that has failed."""
+        """The calls with a known name, for a run that has failed."""
         return [one for one in self._calls if one.name]
 
     # Texts
@@ -143,25 +150,25 @@ class Run:
         self.spoke = self.spoke or (role == "assistant" and bool(delta))
 
     def _text_chunk(self, event: Wire) -> None:
-        whole = {**event, "messageId": event.get("messageId") or self._chunk}
-        if _text(whole, "messageId") != self._chunk:
-            self._start_text(whole)
-        self._chunk = whole["messageId"]
+        full_event = {**event, "messageId": event.get("messageId") or self._chunk}
+        if _text(full_event, "messageId") != self._chunk:
+            self._start_text(full_event)
+        self._chunk = full_event["messageId"]
         if event.get("delta"):
-            self._add_text(whole)
+            self._add_text(full_event)
 
     def _add_reasoning(self, event: Wire) -> None:
         self._pieces(_text(event, "messageId"), "reasoning").append(_text(event, "delta"))
 
-    def _keep_encrypted(self, event: Wire) -> None:
-        """Keep what a model's provider wants back with a message or a call."""
+    def _store_encrypted(self, event: Wire) -> None:
+        """Store the value that a model's provider expects back with a message or a call."""
         for message in self.thread.messages:
             for one in (message, *calls_of(message)):
                 if one["id"] == event.get("entityId"):
                     one["encryptedValue"] = event.get("encryptedValue")
 
     def _pieces(self, identifier: str, role: str) -> list[str]:
-        """The pieces of a message's text: joined when they are needed, since there may be very many."""
+        """Return the pieces of a message's text. They are joined on demand, because there may be many."""
         key = (identifier, role)
         if key not in self._texts:
             content = self.thread.message(identifier, role).get("content")
@@ -169,7 +176,7 @@ class Run:
         return self._texts[key]
 
     def _settle(self) -> None:
-        """Write texts and arguments as far as they have come into the thread's messages."""
+        """Write the texts and arguments received so far into the thread's messages."""
         for (identifier, role), pieces in self._texts.items():
             self.thread.message(identifier, role)["content"] = "".join(pieces)
         for message in self.thread.new:
@@ -191,7 +198,7 @@ class Run:
     def _start_call(self, event: Wire) -> None:
         identifier, name = _text(event, "toolCallId"), _text(event, "toolCallName")
         begun = self._call(identifier)
-        if begun.name and (begun.ended or begun.answered):  # some servers number the calls of each step anew
+        if begun.name and (begun.ended or begun.answered):  # some servers reuse ids in every step
             begun = self._new_call(identifier)
         begun.begin(name)
         if not any(one["id"] == identifier for message in self.thread.new for one in calls_of(message)):
@@ -207,50 +214,50 @@ class Run:
         self._call(_text(event, "toolCallId")).ended = True
 
     def _call_chunk(self, event: Wire) -> None:
-        whole = {**event, "toolCallId": event.get("toolCallId") or self._chunk_call}
-        self._chunk_call = _text(whole, "toolCallId")
+        full_event = {**event, "toolCallId": event.get("toolCallId") or self._chunk_call}
+        self._chunk_call = _text(full_event, "toolCallId")
         if event.get("toolCallName") and event["toolCallName"] != self._call(self._chunk_call).name:
-            self._start_call(whole)
+            self._start_call(full_event)
         if event.get("delta"):
-            self._add_arguments(whole)
+            self._add_arguments(full_event)
 
     def _add_result(self, event: Wire) -> None:
         identifier, content = _text(event, "toolCallId"), event.get("content")
         if identifier in self._settled and identifier not in self._latest:
-            return  # what we have answered, told once more
-        answered = self._call(identifier)
-        if not answered.answered:
+            return  # the agent repeats a result that Agentest sent
+        answered_call = self._call(identifier)
+        if not answered_call.answered:
             message = {"id": event.get("messageId") or new_id(), "role": "tool", "toolCallId": identifier}
             self.thread.add({**message, "content": content})
-        answered.answer(content)
+        answered_call.answer(content)
 
-    # The whole
+    # Snapshots, interrupts and the end
 
     def _take_snapshot(self, event: Wire) -> None:
         self._settle()
         known = [one for message in self.thread.messages for one in calls_of(message)]
-        before = [message for message in (*self._dropped, *self.thread.new) if _speaks(message)]
+        before = [message for message in (*self._dropped, *self.thread.new) if _has_text(message)]
         self.thread.replace(event.get("messages"))
         self._texts.clear()
-        kept = {message["id"] for message in self.thread.messages}
-        self._dropped = [message for message in before if message["id"] not in kept]
-        self.spoke = self.spoke or any(map(_speaks, self.thread.new))
+        remaining = {message["id"] for message in self.thread.messages}
+        self._dropped = [message for message in before if message["id"] not in remaining]
+        self.spoke = self.spoke or any(map(_has_text, self.thread.new))
         self._listed = []
-        late = told_late(known, self.thread.earlier)
+        late = late_call_ids(known, self.thread.earlier)
         for message in self.thread.earlier:
             self._take_late(message, late)
         for message in self.thread.new:
             self._take_listed(message)
 
     def _take_late(self, message: Wire, late: AbstractSet[str]) -> None:
-        """Note the calls that a snapshot places before this run, and that were told of by nothing before."""
-        told = [one for one in calls_of(message) if one["id"] in late or one["id"] in self.late]
-        self.late |= {one["id"] for one in told}
-        if told or message.get("toolCallId") in self.late:
-            self._take_listed({**message, "toolCalls": told})
+        """Add calls that a snapshot places before this run and that no event has reported."""
+        calls = [one for one in calls_of(message) if one["id"] in late or one["id"] in self.late]
+        self.late |= {one["id"] for one in calls}
+        if calls or message.get("toolCallId") in self.late:
+            self._take_listed({**message, "toolCalls": calls})
 
     def _take_listed(self, message: Wire) -> None:
-        """Note what a message of a snapshot tells of calls that are not done with."""
+        """Apply a snapshot's message to its calls and results, except for settled calls."""
         for one in calls_of(message):
             if one["id"] in self._latest or one["id"] not in self._settled:
                 self._listed.append(one["id"])
@@ -288,27 +295,27 @@ class Run:
 
     def _fail(self, event: Wire) -> None:
         code = f" ({event['code']})" if event.get("code") else ""
-        raise AgentError(f"{TOLD}: {shown(event.get('message') or event)}{code}")
+        raise AgentError(f"{REPORTED_ERROR_PREFIX}: {shown(event.get('message') or event)}{code}")
 
 
-def _nothing(event: Wire) -> None:
-    """The end of a message says nothing that its pieces have not said."""
+def _ignore(_: Wire) -> None:
+    pass
 
 
 def _text(event: Wire, key: str) -> str:
-    """A field of an event that must be a text. Raises AgentError."""
+    """Return a required text field of an event. Raises AgentError."""
     value = event.get(key)
     if not isinstance(value, str) or (not value and key != "delta"):
         raise AgentError(f"a {event.get('type')} of the agent has no `{key}`: {shown(event)}")
     return value
 
 
-def _speaks(message: Wire) -> bool:
+def _has_text(message: Wire) -> bool:
     return message["role"] == "assistant" and bool(message.get("content"))
 
 
 def _usage(reported: Any) -> Usage:
-    """Tokens of all models of the run; whatever is missing or no number counts as 0."""
+    """Return the tokens of all models in the run. Missing or invalid numbers count as 0."""
     entries = (
         [entry for entry in reported if isinstance(entry, Mapping)] if isinstance(reported, list) else []
     )

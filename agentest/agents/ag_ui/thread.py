@@ -1,4 +1,4 @@
-"""The messages of one AG-UI thread, as both sides have told them so far."""
+"""The messages and the state of one AG-UI thread, and the JSON form of messages, calls and tools."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResu
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.json_patch import BadPatch, Copies, patched
 
+Wire = dict[str, Any]
+"""A message, a tool call or an event as a JSON object."""
+_MEDIA_KINDS = ("image", "audio", "video")
+
 
 class Thread:
-    """Messages in order. It belongs to one conversation."""
+    """The messages of one conversation, in order."""
 
     def __init__(self, messages: Sequence[Wire] = ()) -> None:
         self.messages: list[Wire] = list(messages)
         self._begin = 0
         self._known: frozenset[str] = frozenset()
         self._first = 0
-        """Where the first message is that both sides know; what a server lists before it are its examples."""
+        """The index of the first message that both sides know. A server's examples may precede it."""
 
     def begin_run(self) -> None:
-        """All messages so far are known; what comes now is the run's."""
+        """Mark all messages so far as known. Messages added from now on belong to the run."""
         self._begin = len(self.messages)
         self._known = frozenset(message["id"] for message in self.messages)
 
@@ -42,13 +46,13 @@ class Thread:
 
     @property
     def told(self) -> int:
-        """How many messages the run has."""
+        """The number of messages in the run."""
         return len(self.messages) - self._begin
 
     def message(self, identifier: str, role: str) -> Wire:
-        """The run's message with this id and role, made where there is none.
+        """Return the run's message with this id and role; create it if there is none.
 
-        Those of earlier runs are left alone: some servers number the messages of each run anew.
+        Messages of earlier runs do not count, because some servers reuse ids in every run.
         """
         for message in reversed(self.new):
             if message["id"] == identifier and message["role"] == role:
@@ -56,50 +60,51 @@ class Thread:
         return self.add({"id": identifier, "role": role})
 
     def add(self, message: Wire) -> Wire:
+        """Append a message and return it."""
         self.messages.append(message)
         return message
 
     def replace(self, snapshot: Any) -> None:
-        """Take a server's list of all messages in place of ours. Raises AgentError for what is none.
+        """Replace all messages with a server's snapshot. Raises AgentError if it is not a list of messages.
 
-        What follows the last that was known is the run's. A server that gives new ids to all is believed that
-        the user's last message is the last of ours.
+        Messages after the last known one belong to the run. If the server changed all ids, messages after
+        the user's last one do.
         """
         if not isinstance(snapshot, list) or not all(map(_is_message, snapshot)):
             raise AgentError(
                 "`messages` of a MESSAGES_SNAPSHOT is not a list of messages with `id` and `role`: "
                 f"{shown(snapshot)}"
             )
-        said = sum(message["role"] == "user" for message in self.messages[: self._begin])
+        user_messages = sum(message["role"] == "user" for message in self.messages[: self._begin])
         self.messages = [dict(message) for message in snapshot]
-        self._first = _first(self.messages, self._known, said)
-        last = _last(message["id"] in self._known for message in self.messages)
+        self._first = _first_known(self.messages, self._known, user_messages)
+        last = _last_true(message["id"] in self._known for message in self.messages)
         if last is None:
-            last = _last(message["role"] == "user" for message in self.messages)
+            last = _last_true(message["role"] == "user" for message in self.messages)
         self._begin = 0 if last is None else last + 1
 
 
-def told_late(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
-    """Ids of the calls in messages of earlier runs that are none of those known.
+def late_call_ids(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
+    """Return the ids of calls in messages of earlier runs that were not known before.
 
-    A server that gives new ids to all is believed that an equal call is one that is known.
+    If the server changed all ids, a call with the same name and arguments counts as known.
     """
     listed = [one for message in earlier for one in calls_of(message)]
     ids = {one["id"] for one in listed}
-    renamed = [_called(one) for one in known if one["id"] not in ids]
+    renamed = [_name_and_arguments(one) for one in known if one["id"] not in ids]
     late = set()
     for one in listed:
         if one["id"] in {other["id"] for other in known}:
             continue
-        if _called(one) in renamed:
-            renamed.remove(_called(one))
+        if _name_and_arguments(one) in renamed:
+            renamed.remove(_name_and_arguments(one))
         else:
             late.add(one["id"])
     return late
 
 
-def _called(call: Wire) -> tuple[str, Any]:
-    """What a call says, in whatever way its arguments are written."""
+def _name_and_arguments(call: Wire) -> tuple[str, Any]:
+    """Return a call's name and arguments in a normal form, so that calls can be compared."""
     name, arguments = call["function"]["name"], call["function"].get("arguments")
     try:
         return name, json.dumps(json.loads(arguments or "{}"), sort_keys=True)
@@ -107,15 +112,19 @@ def _called(call: Wire) -> tuple[str, Any]:
         return name, arguments
 
 
-def _first(messages: Sequence[Wire], known: AbstractSet[str], said: int) -> int:
-    """Where the first known message is; else, from the end, that of as many of the user as were said."""
+def _first_known(messages: Sequence[Wire], known: AbstractSet[str], user_messages: int) -> int:
+    """Return the index of the first known message.
+
+    If no id is known, the last `user_messages` messages of the user count as known.
+    """
     by_id = [at for at, message in enumerate(messages) if message["id"] in known]
-    by_user = [at for at, message in enumerate(messages) if message["role"] == "user"][-said:] if said else []
+    of_user = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    by_user = of_user[-user_messages:] if user_messages else []
     return next(iter(by_id or by_user), len(messages))
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Wire]:
-    """The tool calls in a message. Raises AgentError for what are none."""
+    """Return the tool calls in a message. Raises AgentError if they are not a list of calls."""
     calls = message.get("toolCalls") or []
     if not isinstance(calls, list) or not all(map(_is_call, calls)):
         raise AgentError(f"`toolCalls` of a message is not a list of tool calls: {shown(calls)}")
@@ -135,46 +144,42 @@ def _is_call(value: Any) -> bool:
     )
 
 
-def _last(marks: Iterable[bool]) -> int | None:
+def _last_true(marks: Iterable[bool]) -> int | None:
     return max((at for at, mark in enumerate(marks) if mark), default=None)
 
 
-Wire = dict[str, Any]
-"""A message, a tool call or an event as JSON has it."""
-
-_MEDIA = ("image", "audio", "video")
-
-
 def new_id() -> str:
-    """An id that no message of any run had before: servers that keep threads replace what has the same."""
+    """Return a unique id. Servers that store threads replace messages that have the same id."""
     return uuid4().hex
 
 
 def written(message: Message) -> Wire:
-    """A message with an id of its own. Raises CannotSend for a file that has no form."""
+    """Return a message as JSON, with a new id. Raises CannotSend for a file that AG-UI cannot send."""
     if isinstance(message, UserText):
         return {"id": new_id(), "role": "user", "content": _content(message)}
     if isinstance(message, ToolResult):
         return {"id": new_id(), "role": "tool", "toolCallId": message.request_id, "content": message.text}
-    return _of_the_agent(message)
+    return _agent_message(message)
 
 
-def _of_the_agent(message: AgentMessage) -> Wire:
+def _agent_message(message: AgentMessage) -> Wire:
     calls = [call(r.id, r.name, r.arguments) for r in message.tool_requests]
     wire: Wire = {"id": new_id(), "role": "assistant", "content": message.text or ""}
     return {**wire, "toolCalls": calls} if calls else wire
 
 
 def call(identifier: str, name: str, arguments: str) -> Wire:
+    """Return a tool call as JSON."""
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def with_ids(messages: Sequence[Wire]) -> list[Wire]:
-    """Messages of the user's own configuration, each with an id."""
+    """Add ids to messages from the configuration."""
     return [message if message.get("id") else {"id": new_id(), **message} for message in messages]
 
 
 def declared(spec: ToolSpec) -> Wire:
+    """Return the declaration of a tool as JSON."""
     return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
 
 
@@ -187,7 +192,7 @@ def _content(message: UserText) -> str | list[Wire]:
 
 def _part(file: Attachment) -> Wire:
     kind = file.mime_type.partition("/")[0].lower()
-    part = kind if kind in _MEDIA else "document"
+    part = kind if kind in _MEDIA_KINDS else "document"
     if not file.uri:
         return {"type": part, "source": {"type": "data", "value": file.base64, "mimeType": file.mime_type}}
     if not file.uri.startswith(("http://", "https://")):
@@ -199,19 +204,16 @@ def _part(file: Attachment) -> Wire:
     return {"type": part, "source": {"type": "url", "value": file.uri, "mimeType": file.mime_type}}
 
 
-_MESSAGES = "messages"
-
-
 @dataclass(slots=True)
 class State:
-    """It belongs to one conversation."""
+    """The agent's state in one conversation."""
 
     begun: Mapping[str, Any]
-    """With which the session began."""
+    """The state at the beginning of the session."""
     value: Any = field(init=False)
-    """What is sent back: the agent's own value, whatever that is."""
+    """The agent's latest value, of any type, which requests send back."""
     told: bool = False
-    """Whether the agent tells of it."""
+    """True if the agent reports its state."""
     problem: str | None = None
     _copies: Copies = field(default_factory=Copies)
 
@@ -219,10 +221,11 @@ class State:
         self.value = dict(self.begun)
 
     def take_snapshot(self, value: Any) -> None:
+        """Replace the state."""
         self.value, self.told, self.problem = value, True, None
 
     def take_delta(self, patch: Any) -> None:
-        """Change it by a JSON Patch. One that does not fit leaves it unknown until the next snapshot."""
+        """Apply a JSON Patch. If that fails, the state is unknown until the next snapshot."""
         self.told = True
         try:
             self.value = patched(self.value, patch, self._copies)
@@ -231,23 +234,23 @@ class State:
 
     @property
     def error(self) -> str | None:
-        """Why the state is not known, of an agent that tells of it."""
+        """The reason why a reported state is unknown; None if it is known."""
         if self.told and self.problem is None and not isinstance(self.value, Mapping):
             return f"the agent's state is not a JSON object but a {type(self.value).__name__}"
         return self.problem
 
     @property
     def shown(self) -> Mapping[str, Any] | None:
-        """The state as it is judged; None where it is not known."""
+        """The state for judging; None if it is unknown."""
         if not self.told or self.error is not None:
             return None
         return {key: value for key, value in self.value.items() if not _is_transcript(key, value)}
 
 
 def _is_transcript(key: str, value: Any) -> bool:
-    """Whether a part of the state is the conversation itself, as graphs of LangGraph have it."""
+    """Return whether a key of the state has the conversation's messages, as in LangGraph's graphs."""
     return (
-        key == _MESSAGES
+        key == "messages"
         and isinstance(value, list)
         and all(isinstance(item, Mapping) and "content" in item for item in value)
     )

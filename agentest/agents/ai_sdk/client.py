@@ -1,6 +1,6 @@
-"""An agent that speaks the Vercel AI SDK's stream protocols over HTTP, as `useChat` does.
+"""The client of a backend that speaks the Vercel AI SDK's stream protocols over HTTP, as `useChat` does.
 
-It runs its own tools and tells of them; those without `execute` it hands to us.
+The backend runs its own tools and reports their calls. It requests calls of tools without `execute`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 from agentest.agents.ai_sdk.parts import AssistantMessage
 from agentest.agents.ai_sdk.reply import (
     Wire,
-    decide,
-    fill,
-    for_us,
+    fill_decision,
+    fill_result,
     made,
     question,
     remarks,
+    requested_calls,
     texts,
     undecided,
     user_message,
     version_4,
     waiting,
 )
-from agentest.agents.ai_sdk.stream import TEXT_TELLS_NOTHING, Exchange, Told
+from agentest.agents.ai_sdk.stream import TEXT_STREAM_HIDES_CALLS, Exchange, Told
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
@@ -43,12 +43,12 @@ from agentest.support.errors import CannotSend
 
 
 def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> AiSdkClient:
-    """The client of a backend of the AI SDK."""
+    """Create the client of a backend of the AI SDK."""
     return AiSdkClient(config, resources)
 
 
 class AiSdkClient:
-    """Sends conversations to one backend. Keeps nothing of any conversation."""
+    """Opens conversations with one backend. Stores nothing about them."""
 
     takes_attachments = True
 
@@ -58,17 +58,17 @@ class AiSdkClient:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[AiSdkConversation]:
-        """One conversation: it has the messages with the parts that the agent sent."""
+        """Open one conversation, which stores the messages with the parts that the agent sent."""
         yield AiSdkConversation(self._exchange)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to the only message of a conversation."""
+        """Reply to a conversation's only message. Raises NoReply, CannotSend, MockBypassed."""
         return await AiSdkConversation(self._exchange).reply(messages, ctx)
 
 
 @dataclass(slots=True)
-class _Answered:
-    """What the streams of one reply have come to."""
+class _Total:
+    """The sums and lists over all streams of one reply."""
 
     latency_ms: float = 0.0
     first_token_ms: float | None = None
@@ -80,6 +80,7 @@ class _Answered:
     said: tuple[str, ...] = ()
 
     def add(self, answer: HttpAnswer[Told]) -> None:
+        """Add the timing and usage of one stream."""
         if self.first_token_ms is None and answer.first_token_ms is not None:
             self.first_token_ms = self.latency_ms + answer.first_token_ms
         self.latency_ms += answer.latency_ms
@@ -91,7 +92,7 @@ class _Answered:
 
 
 class AiSdkConversation:
-    """Answers for a backend in one conversation."""
+    """One conversation with a backend."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.name = exchange.name
@@ -100,114 +101,110 @@ class AiSdkConversation:
         self._version_4 = exchange.version == 4
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to what came last: the user's message, or results of tools.
+        """Reply to the user's last message or to the last tool results.
 
         Raises NoReply, CannotSend, MockBypassed.
         """
         if not self._messages:
             self._exchange.own_tools.check_before(ctx)
-        current, answered = self._current(), _Answered()
+        current, total = self._current(), _Total()
         if isinstance(messages[-1], ToolResult):
-            self._fill(current, messages)
+            self._fill_results(current, messages)
             if waiting(current) and self._exchange.approvals == "ask":
-                return self._reply(current, answered, ctx)
+                return self._reply(current, total, ctx)
         else:
-            self._hear(current, messages[-1])
+            self._take_message(current, messages[-1])
         decision = decided_by(self._exchange.approvals)
         for _ in range(MOST_APPROVALS):
             if decision is not None:
-                _decide(self._current(), decision)
-            current = await self._ask(answered, messages, ctx)
-            if for_us(current) or not waiting(current) or decision is None:
-                return self._reply(current, answered, ctx)
-        raise NoReply(TOO_MANY_QUESTIONS, answered.retries, answered.observed)
+                _decide_waiting(self._current(), decision)
+            current = await self._send(total, messages, ctx)
+            if requested_calls(current) or not waiting(current) or decision is None:
+                return self._reply(current, total, ctx)
+        raise NoReply(TOO_MANY_QUESTIONS, total.retries, total.observed)
 
     def _current(self) -> AssistantMessage:
-        """The message that the agent goes on with; one of its own, where the user spoke last."""
+        """Return the message that the agent continues: its last, or a new one after a user message."""
         last = self._messages[-1] if self._messages else None
         return last if isinstance(last, AssistantMessage) else AssistantMessage(self._exchange.on_unknown)
 
-    def _hear(self, current: AssistantMessage, said: Message) -> None:
-        """Take the user's message: it answers what the agent wants approved, or goes to it as it is."""
+    def _take_message(self, current: AssistantMessage, said: Message) -> None:
+        """Take the user's message as the decision about waiting calls, or add it to the messages."""
         assert isinstance(said, UserText)
         if waiting(current):
-            _decide(current, decided_by_user(said.text))
+            _decide_waiting(current, decided_by_user(said.text))
         else:
             self._messages.append(user_message(said))
 
-    def _fill(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
+    def _fill_results(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
         for message in reversed(messages):
             if not isinstance(message, ToolResult):
                 break
             part = current.tool(message.request_id)
             assert part is not None, "only calls of this message were handed to us"
-            fill(part, message)
+            fill_result(part, message)
             current.set_done(part)
 
-    async def _ask(
-        self, answered: _Answered, messages: Sequence[Message], ctx: TurnContext
-    ) -> AssistantMessage:
-        """Send everything, and put what is answered to the message that it continues."""
+    async def _send(self, total: _Total, messages: Sequence[Message], ctx: TurnContext) -> AssistantMessage:
+        """Send all messages and add the stream to the message that it continues."""
         current = self._current()
         before = len(current.parts)
-        told = Told(current)
+        result = Told(current)
         payload = self._payload(ctx.session_id)
         try:
-            answer = await self._exchange.send(payload, told, TurnValues(messages, ctx))
+            answer = await self._exchange.send(payload, result, TurnValues(messages, ctx))
         except NoReply as error:
-            raise self._no_reply(
-                str(error), answered.retries + error.retries, answered, current, ctx
-            ) from None
+            raise self._no_reply(str(error), total.retries + error.retries, total, current, ctx) from None
         if self._messages[-1] is not current:
             self._messages.append(current)
-        self._version_4 = self._version_4 or told.is_version_4
-        answered.add(answer)
-        if told.is_text and ctx.tools:
+        self._version_4 = self._version_4 or result.is_version_4
+        total.add(answer)
+        if result.is_text and ctx.tools:
             self._exchange.own_tools.unreachable = _unreachable(self.name)
             raise CannotSend(self._exchange.own_tools.unreachable)
-        self._take_calls(answered, current, ctx)
-        answered.said += tuple(texts(current.parts[before:]))
+        self._take_calls(total, current, ctx)
+        total.said += tuple(texts(current.parts[before:]))
         return current
 
     def _no_reply(
-        self, problem: str, retries: int, answered: _Answered, current: AssistantMessage, ctx: TurnContext
+        self, problem: str, retries: int, total: _Total, current: AssistantMessage, ctx: TurnContext
     ) -> NoReply:
         calls = made(current, ctx.turn_index)
-        return NoReply(problem, retries, (*answered.observed, *calls))
+        return NoReply(problem, retries, (*total.observed, *calls))
 
-    def _take_calls(self, answered: _Answered, current: AssistantMessage, ctx: TurnContext) -> None:
-        """Take the calls that the agent has made. Raises MockBypassed."""
+    def _take_calls(self, total: _Total, current: AssistantMessage, ctx: TurnContext) -> None:
+        """Add the calls that the agent has made. Raises MockBypassed."""
         calls = made(current, ctx.turn_index)
-        answered.observed += calls
-        self._exchange.own_tools.check_after(answered.observed, ctx)
+        total.observed += calls
+        self._exchange.own_tools.check_after(total.observed, ctx)
 
     def _payload(self, session_id: str) -> dict[str, Any]:
         wire = [m.wire() if isinstance(m, AssistantMessage) else m for m in self._messages]
         last = self._messages[-1]
-        going_on = {"messageId": last.id} if isinstance(last, AssistantMessage) else {}
+        continued = {"messageId": last.id} if isinstance(last, AssistantMessage) else {}
         return {
             "id": session_id,
             "messages": version_4(wire) if self._version_4 else wire,
             "trigger": "submit-message",
-            **going_on,
+            **continued,
         }
 
-    def _reply(self, current: AssistantMessage, answered: _Answered, ctx: TurnContext) -> AgentReply:
-        requests, asked = for_us(current), waiting(current)
-        *before, last = answered.said or ("",)
+    def _reply(self, current: AssistantMessage, total: _Total, ctx: TurnContext) -> AgentReply:
+        requests, asked = requested_calls(current), waiting(current)
+        *before, last = total.said or ("",)
         if asked and not requests:
             last = "\n\n".join(part for part in (last, question(asked)) if part)
         return AgentReply(
             text=last or None,
             tool_requests=requests,
-            usage=answered.usage,
-            latency_ms=answered.latency_ms,
-            retries=answered.retries,
-            model_calls=answered.model_calls,
-            observed=answered.observed + undecided(current, ctx.turn_index),
+            usage=total.usage,
+            latency_ms=total.latency_ms,
+            retries=total.retries,
+            model_calls=total.model_calls,
+            observed=total.observed + undecided(current, ctx.turn_index),
             remarks=remarks(before, self.name),
-            first_token_ms=answered.first_token_ms,
-            calls_hidden=TEXT_TELLS_NOTHING if answered.is_text else None,
+            first_token_ms=total.first_token_ms,
+            calls_hidden=TEXT_STREAM_HIDES_CALLS if total.is_text else None,
         )
 
 
@@ -219,6 +216,6 @@ def _unreachable(agent: str) -> str:
     )
 
 
-def _decide(current: AssistantMessage, decision: Decision) -> None:
+def _decide_waiting(current: AssistantMessage, decision: Decision) -> None:
     for part in waiting(current):
-        decide(part, decision.approved, None if decision.approved else decision.reason)
+        fill_decision(part, decision.approved, None if decision.approved else decision.reason)

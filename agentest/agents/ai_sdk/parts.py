@@ -1,7 +1,7 @@
-"""The parts of an assistant's message, put together from the chunks of a UI message stream.
+"""The parts of an assistant's message, assembled from the chunks of a UI message stream.
 
-As the AI SDK's own client does it (`process-ui-message-stream.ts`), since servers get the message back as it
-was put together, and more patiently: a delta without its start is a start.
+The assembly follows the AI SDK's client (`process-ui-message-stream.ts`), because servers get the assembled
+message back. It is more lenient: a delta without a start counts as a start.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from agentest.support.errors import AgentError
 Chunk = Mapping[str, Any]
 Part = dict[str, Any]
 
-_PARTS_AS_SENT = ("source-url", "source-document", "file", "reasoning-file", "custom", "steering-message")
-"""Chunks that are parts of the message as they are."""
-_NO_PARTS = ("finish-step", "ping")
+_UNCHANGED_PARTS = ("source-url", "source-document", "file", "reasoning-file", "custom", "steering-message")
+"""Types of chunks that become parts of the message without changes."""
+_IGNORED_CHUNKS = ("finish-step", "ping")
 STREAMING, ASKED, WAITS, DECIDED = (
     "input-streaming",
     "input-available",
@@ -26,25 +26,28 @@ STREAMING, ASKED, WAITS, DECIDED = (
     "approval-responded",
 )
 DONE, FAILED, DENIED = "output-available", "output-error", "output-denied"
-_OVER = (DONE, FAILED, DENIED)
+_FINAL_STATES = (DONE, FAILED, DENIED)
 
 
 def new_id() -> str:
+    """Return a unique id for a message."""
     return f"msg-{uuid4().hex}"
 
 
 def is_tool(part: Part) -> bool:
+    """Return whether a part is a tool call."""
     kind: str = part["type"]
     return kind.startswith("tool-") or kind == "dynamic-tool"
 
 
 def tool_name(part: Part) -> str:
+    """Return the name of the tool that a part calls."""
     name: str = part["toolName"] if part["type"] == "dynamic-tool" else part["type"].removeprefix("tool-")
     return name
 
 
 class AssistantMessage:
-    """A message of the agent as far as it has come. Several streams may add to it."""
+    """A message of the agent, assembled from the chunks of one or several streams."""
 
     def __init__(self, on_unknown: Callable[[str, object], None]) -> None:
         self.id = new_id()
@@ -52,38 +55,39 @@ class AssistantMessage:
         self.parts: list[Part] = []
         self.steps = 0
         self._tools: dict[str, int] = {}
-        """Id of a call → place of the last part that has it."""
+        """Call ids → the indexes of the last parts that have them."""
         self._done: dict[int, Part] = {}
-        """Calls that were told, or answered by mocks, by their identity."""
+        """Calls that were reported or answered by mocks, by the part's identity."""
         self._step = 0
-        """Where the parts of the current step begin."""
+        """The index of the current step's first part."""
         self._texts: dict[tuple[str, str], Part] = {}
         self._inputs: dict[str, str] = {}
         self._on_unknown = on_unknown
 
     def wire(self) -> dict[str, Any]:
-        """The message as it is sent."""
+        """Return the message as JSON for requests."""
         metadata = {} if self.metadata is None else {"metadata": self.metadata}
         return {"id": self.id, "role": "assistant", **metadata, "parts": self.parts}
 
     def tool(self, call_id: str, since: int = 0) -> Part | None:
-        """The last call of this id. Some servers use ids again, if not within a step."""
+        """Return the last call with this id, from part `since` on. Some servers reuse ids in later steps."""
         at = self._tools.get(call_id)
         return None if at is None or at < since else self.parts[at]
 
     def is_done(self, part: Part) -> bool:
-        """Whether nothing more is to be told of a call."""
+        """Return whether a call was reported or answered."""
         return id(part) in self._done
 
     def set_done(self, part: Part) -> None:
-        self._done[id(part)] = part  # kept, so that its id is nobody else's
+        """Mark a call as reported or answered."""
+        self._done[id(part)] = part  # the reference prevents reuse of the object's id
 
     def begin_stream(self) -> None:
-        """Texts of the next stream are new ones, whatever their ids."""
+        """Start a new stream. Its texts are new parts, even if their ids repeat."""
         self._texts = {}
 
     def add(self, chunk: Chunk) -> bool:
-        """Add a chunk; whether it had a piece of text. Raises AgentError for one that means nothing."""
+        """Add a chunk and return whether it had text. Raises AgentError for an invalid chunk."""
         kind = chunk.get("type")
         if not isinstance(kind, str):
             raise AgentError(f"an event of the agent's stream has no `type`: {shown(chunk)}")
@@ -104,9 +108,9 @@ class AssistantMessage:
             self._reset_step()
         elif kind.startswith("data-"):
             self._add_data(chunk)
-        elif kind in _PARTS_AS_SENT:
+        elif kind in _UNCHANGED_PARTS:
             self.parts.append(dict(chunk))
-        elif kind not in _NO_PARTS:
+        elif kind not in _IGNORED_CHUNKS:
             self._on_unknown("event", kind)
         return False
 
@@ -141,7 +145,7 @@ class AssistantMessage:
             self.metadata = found
 
     def _reset_step(self) -> None:
-        """Take back what the step has added, as the AI SDK does where a model is asked again."""
+        """Remove the parts of the current step, as the AI SDK does when it repeats a model call."""
         del self.parts[self._step :]
         self._tools = {part["toolCallId"]: at for at, part in enumerate(self.parts) if is_tool(part)}
         self._texts, self._inputs = {}, {}
@@ -161,36 +165,36 @@ class AssistantMessage:
         if not isinstance(call_id, str) or not call_id:
             raise AgentError(f"a `{kind}` of the agent has no `toolCallId`: {shown(chunk)}")
         if kind == "tool-input-start":
-            self._input(chunk, STREAMING, None)
+            self._add_input(chunk, STREAMING, None)
             self._inputs[call_id] = ""
         elif kind == "tool-input-delta":
             self._inputs[call_id] = self._inputs.get(call_id, "") + str(chunk.get("inputTextDelta", ""))
         elif kind == "tool-input-available":
-            self._input(chunk, ASKED, chunk.get("input"))
+            self._add_input(chunk, ASKED, chunk.get("input"))
         elif kind == "tool-input-error":
-            self._input(chunk, FAILED, chunk.get("input"))["errorText"] = str(chunk.get("errorText", ""))
+            part = self._add_input(chunk, FAILED, chunk.get("input"))
+            part["errorText"] = str(chunk.get("errorText", ""))
         else:
-            self._answer(kind, chunk, self._known(kind, call_id))
+            self._add_output(kind, chunk, self._known_call(kind, call_id))
 
     def _add_decision(self, chunk: Chunk) -> None:
-        """Take what the server has decided itself."""
         for part in self.parts:
             if is_tool(part) and part.get("approval", {}).get("id") == chunk.get("approvalId"):
                 part["state"] = DECIDED
-                _keep(part["approval"], chunk, "approved", "reason")
+                _copy_fields(part["approval"], chunk, "approved", "reason")
 
-    def _input(self, chunk: Chunk, state: str, given: Any) -> Part:
-        """Take a call. pydantic-ai tells one again that was approved; some servers use an id again."""
+    def _add_input(self, chunk: Chunk, state: str, given: Any) -> Part:
+        """Add a call or its input. pydantic-ai repeats approved calls; some servers reuse ids."""
         part = self.tool(chunk["toolCallId"], self._step)
         if part is None or self.is_done(part) or _is_another(part, chunk, state, given):
             part = self._new_tool(chunk)
-        elif part["state"] in _OVER:
-            return part  # what is over is told once more
+        elif part["state"] in _FINAL_STATES:
+            return part  # the server repeats a finished call
         part.update({"state": state, **({} if state == STREAMING else {"input": given})})
         for key, name in (("providerMetadata", "callProviderMetadata"), ("title", "title")):
             if chunk.get(key) is not None:
                 part[name] = chunk[key]
-        _keep(part, chunk, "toolMetadata", "providerExecuted")
+        _copy_fields(part, chunk, "toolMetadata", "providerExecuted")
         return part
 
     def _new_tool(self, chunk: Chunk) -> Part:
@@ -205,7 +209,7 @@ class AssistantMessage:
         self.parts.append(part)
         return part
 
-    def _known(self, kind: str, call_id: str) -> Part:
+    def _known_call(self, kind: str, call_id: str) -> Part:
         part = self.tool(call_id)
         if part is None:
             raise AgentError(
@@ -214,19 +218,19 @@ class AssistantMessage:
             )
         return part
 
-    def _answer(self, kind: str, chunk: Chunk, part: Part) -> None:
+    def _add_output(self, kind: str, chunk: Chunk, part: Part) -> None:
         if kind == "tool-output-available":
             part.update(state=DONE, output=chunk.get("output"))
             part.pop("preliminary", None)
-            _keep(part, chunk, "preliminary", "providerExecuted", "toolMetadata")
+            _copy_fields(part, chunk, "preliminary", "providerExecuted", "toolMetadata")
         elif kind == "tool-output-error":
             part.update(state=FAILED, errorText=str(chunk.get("errorText", "")))
-            _keep(part, chunk, "providerExecuted", "toolMetadata")
+            _copy_fields(part, chunk, "providerExecuted", "toolMetadata")
         elif kind == "tool-output-denied":
             part["state"] = DENIED
         elif kind == "tool-approval-request":
             approval: Part = {"id": chunk.get("approvalId")}
-            _keep(approval, chunk, "isAutomatic", "signature", "inputSchemaInput")
+            _copy_fields(approval, chunk, "isAutomatic", "signature", "inputSchemaInput")
             part.update(state=WAITS, approval=approval)
             if chunk.get("reason") is not None:
                 approval["requestReason"] = chunk["reason"]
@@ -236,16 +240,16 @@ class AssistantMessage:
             self._on_unknown("event", kind)
 
     def unfinished_input(self, call_id: str) -> str:
-        """As much of a call's input as has come in pieces."""
+        """Return the streamed text of a call's input, as far as it has arrived."""
         return self._inputs.get(call_id, "")
 
 
 def _is_another(part: Part, chunk: Chunk, state: str, given: Any) -> bool:
-    """Whether another call begins under an id that was used before, as where each step numbers them anew."""
+    """Return whether a chunk starts another call with a reused id."""
     if chunk.get("toolName") not in (None, tool_name(part)):
         return True
-    return part["state"] in _OVER and state != STREAMING and given != part.get("input")
+    return part["state"] in _FINAL_STATES and state != STREAMING and given != part.get("input")
 
 
-def _keep(part: Part, chunk: Chunk, *keys: str) -> None:
+def _copy_fields(part: Part, chunk: Chunk, *keys: str) -> None:
     part.update({key: chunk[key] for key in keys if chunk.get(key) is not None})

@@ -1,4 +1,8 @@
-"""What the parts of an assistant's message say: the reply, remarks, calls that were made, calls for us."""
+"""Conversion between the AI SDK's messages and Agentest's values.
+
+Parts of an assistant's message become texts, remarks and tool calls. User messages, tool results and
+decisions become parts, also in the form of AI SDK 4.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,11 @@ from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
 
 _BETWEEN = "\n\n"
 _DENIED = "the call was denied"
+Wire = dict[str, Any]
 
 
 def texts(parts: Sequence[Part]) -> list[str]:
-    """The texts between tool calls, each of what belongs together."""
+    """Return the texts between tool calls, one for each group of adjacent text parts."""
     groups: list[list[str]] = [[]]
     for part in parts:
         if is_tool(part):
@@ -41,12 +46,12 @@ def texts(parts: Sequence[Part]) -> list[str]:
 
 
 def remarks(before: Sequence[str], agent: str) -> tuple[Remark, ...]:
-    """What was said on the way to the reply."""
+    """Return the texts before the reply as remarks of the agent."""
     return tuple(Remark(agent, text) for text in before)
 
 
-def for_us(message: AssistantMessage) -> tuple[ToolRequest, ...]:
-    """The calls that the agent waits for: they have no output, and nobody else makes them."""
+def requested_calls(message: AssistantMessage) -> tuple[ToolRequest, ...]:
+    """Return the calls that the agent requests: without output, approval or execution by its provider."""
     return tuple(
         ToolRequest(part["toolCallId"], tool_name(part), _arguments(part))
         for part in message.parts
@@ -64,7 +69,7 @@ def _arguments(part: Part) -> str:
 
 
 def waiting(message: AssistantMessage) -> list[Part]:
-    """The calls that wait for approval."""
+    """Return the calls that wait for approval."""
     return [
         part
         for part in message.parts
@@ -73,26 +78,26 @@ def waiting(message: AssistantMessage) -> list[Part]:
 
 
 def question(parts: Sequence[Part]) -> str:
-    """What the agent wants approved, as its reply."""
-    return _BETWEEN.join(map(_asked, parts))
+    """Return the agent's request for approvals as the text of a reply."""
+    return _BETWEEN.join(map(_approval_question, parts))
 
 
-def _asked(part: Part) -> str:
+def _approval_question(part: Part) -> str:
     reason = part["approval"].get("requestReason")
     why = f" ({reason})" if reason else ""
     return f"The agent asks for approval to call {tool_name(part)} with {shown(part.get('input'))}{why}."
 
 
 def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls that are over and were not told before: made by the agent, or denied. They are done then."""
-    over = [p for p in message.parts if is_tool(p) and _is_over(p) and not message.is_done(p)]
-    for part in over:
+    """Return finished calls that were not reported before, also denied ones, and mark them as done."""
+    finished = [p for p in message.parts if is_tool(p) and _is_finished(p) and not message.is_done(p)]
+    for part in finished:
         message.set_done(part)
-    return tuple(_call(part, message, turn_index) for part in over)
+    return tuple(_call(part, message, turn_index) for part in finished)
 
 
 def undecided(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls that wait for approval, as calls of the turn in which the user is asked."""
+    """Return the calls that wait for approval as calls of the current turn."""
     return tuple(_call(part, message, turn_index) for part in waiting(message))
 
 
@@ -100,8 +105,8 @@ def _is_denied(part: Part) -> bool:
     return part["state"] == DENIED or (part["state"] == DECIDED and not part["approval"].get("approved"))
 
 
-def _is_over(part: Part) -> bool:
-    """Whether nothing more is asked of us for a call, once a stream has ended."""
+def _is_finished(part: Part) -> bool:
+    """Return whether a call needs neither a result nor an approval after the stream has ended."""
     return part["state"] not in (ASKED, WAITS) or (part["state"] == ASKED and _is_of_the_server(part))
 
 
@@ -134,13 +139,10 @@ def _approval(part: Part) -> Approval | None:
     return Approval.GRANTED if part.get("approval", {}).get("approved") else None
 
 
-Wire = dict[str, Any]
-
-
-def user_message(said: UserText) -> Wire:
-    """What the user writes, with files as data addresses."""
-    text = [{"type": "text", "text": said.text}] if said.text or not said.attachments else []
-    return {"id": new_id(), "role": "user", "parts": [*text, *map(_file, said.attachments)]}
+def user_message(message: UserText) -> Wire:
+    """Return a user message as JSON. Files without an address become data URLs."""
+    text = [{"type": "text", "text": message.text}] if message.text or not message.attachments else []
+    return {"id": new_id(), "role": "user", "parts": [*text, *map(_file, message.attachments)]}
 
 
 def _file(file: Attachment) -> Part:
@@ -149,8 +151,8 @@ def _file(file: Attachment) -> Part:
     return {"type": "file", "mediaType": file.mime_type, **name, "url": address}
 
 
-def fill(part: Part, result: ToolResult) -> None:
-    """Put the answer of a mock into the part of its call. What a mock that raises answers is an error."""
+def fill_result(part: Part, result: ToolResult) -> None:
+    """Add a mock's result to the part of its call. The result of a mock that raises is an error."""
     value = read_any(result.text)
     if isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], str):
         part.update(state=FAILED, errorText=value["error"])
@@ -158,18 +160,18 @@ def fill(part: Part, result: ToolResult) -> None:
         part.update(state=DONE, output=value)
 
 
-def decide(part: Part, approved: bool, reason: str | None) -> None:
-    """Put the answer to an approval request into the part of its call."""
+def fill_decision(part: Part, approved: bool, reason: str | None) -> None:
+    """Add the decision about an approval request to the part of its call."""
     why = {} if reason is None else {"reason": reason}
     part.update(state=DECIDED, approval={**part["approval"], "approved": approved, **why})
 
 
 def version_4(messages: Sequence[Wire]) -> list[Wire]:
-    """The messages as AI SDK 4 has them: a text beside the parts, and tool calls as invocations."""
-    return [_old(message) for message in messages]
+    """Convert messages to AI SDK 4: with the text in `content`, and tool calls as invocations."""
+    return [_old_message(message) for message in messages]
 
 
-def _old(message: Wire) -> Wire:
+def _old_message(message: Wire) -> Wire:
     parts = [old for part in message["parts"] if (old := _old_part(part)) is not None]
     texts = [part["text"] for part in parts if part["type"] == "text"]
     made = [part["toolInvocation"] for part in parts if part["type"] == "tool-invocation"]

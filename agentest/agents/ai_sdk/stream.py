@@ -1,7 +1,7 @@
-"""The streams in which backends of the AI SDK answer, read chunk by chunk.
+"""Requests to backends of the AI SDK and their streamed responses, read chunk by chunk.
 
-UI message streams (AI SDK 5 to 7) are server-sent events, data streams (4) lines of `code:JSON`, which are
-turned into the chunks of the former, and text streams the reply itself.
+UI message streams (AI SDK 5 to 7) are server-sent events. Data streams (AI SDK 4) are lines of `code:JSON`,
+which are converted to the same chunks. Text streams contain only the text of the reply.
 """
 
 from __future__ import annotations
@@ -27,11 +27,18 @@ from agentest.support.templates import Template, Values
 PLACE = "is the path right? such backends are usually at /api/chat"
 _DATA_LINE = re.compile(rb"[0-9a-k]:[\[{\"]")
 _LINE = "a line of the agent's data stream"
-_HIDDEN = "An error occurred."
+_MASKED_ERROR = "An error occurred."
+_UI_HEADER, _DATA_HEADER = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
+TEXT_STREAM_HIDES_CALLS = (
+    "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
+    "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
+)
+_ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
+_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
 
 
 class Told:
-    """What one stream has told beside the parts of the message."""
+    """One stream: the message that it adds to, its end, its usage and its form."""
 
     def __init__(self, message: AssistantMessage) -> None:
         self.message = message
@@ -40,16 +47,16 @@ class Told:
         self.is_version_4 = False
         self._before = message.steps
         self._metadata: dict[str, Any] = {}
-        """Of the message, as far as this stream tells it."""
+        """The message's metadata, as far as this stream has sent it."""
 
     @property
     def model_calls(self) -> int | None:
-        """How many steps the stream had: a model is asked once for each."""
+        """The number of model calls, one for each step of the stream; None without steps."""
         return self.message.steps - self._before or None
 
     @property
     def usage(self) -> Usage:
-        """The tokens of the stream, where its `finish` or the message's metadata has them."""
+        """The tokens in the stream's `finish` chunk or in the message's metadata."""
         for place in (self.finish or {}, self._metadata):
             for key in ("totalUsage", "usage"):
                 if isinstance(place.get(key), Mapping):
@@ -57,12 +64,12 @@ class Told:
         return Usage()
 
     def take(self, chunk: Chunk) -> bool:
-        """Take a chunk; whether it had a piece of text. Raises AgentError for what ends the reply."""
+        """Take a chunk and return whether it had text. Raises AgentError for errors and aborts."""
         kind = chunk.get("type")
         if isinstance(chunk.get("messageMetadata"), Mapping):
             self._metadata.update(chunk["messageMetadata"])
         if kind == "error":
-            raise AgentError(_reported(chunk.get("errorText")))
+            raise AgentError(_reported_error(chunk.get("errorText")))
         if kind == "abort":
             reason = f": {shown(chunk['reason'])}" if chunk.get("reason") else ""
             raise AgentError(f"the agent aborted its reply{reason}")
@@ -73,9 +80,10 @@ class Told:
         return self.message.add(chunk)
 
 
-def _reported(error: Any) -> str:
+def _reported_error(error: Any) -> str:
     text = f"the agent's stream reports an error: {shown(error)}"
-    return f"{text} (the AI SDK's servers tell the cause where `onError` does)" if error == _HIDDEN else text
+    hint = " (the AI SDK's servers tell the cause where `onError` does)" if error == _MASKED_ERROR else ""
+    return f"{text}{hint}"
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
@@ -96,39 +104,48 @@ def _tokens(reported: Mapping[str, Any], *keys: str) -> int:
     return 0
 
 
-async def read_ui_messages(events: EventStream, told: Told) -> None:
-    """Read a UI message stream. It ends with `finish` and `[DONE]`; either will do. Raises AgentError."""
+async def read_ui_messages(events: EventStream, result: Told) -> None:
+    """Read a UI message stream, which ends with `finish`, `[DONE]` or both. Raises AgentError."""
     async for event in events:
         data = event.data.strip()
         if data == "[DONE]":
             return
-        if data and told.take(read_event(data)):
+        if data and result.take(read_event(data)):
             events.note_first_token()
-    if told.finish is None:
+    if result.finish is None:
         raise cut_stream("`finish` and `[DONE]`")
 
 
 def looks_like_data_stream(beginning: bytes) -> bool:
-    """Whether a body without a telling header begins as a data stream of AI SDK 4."""
+    """Return whether a body begins like a data stream of AI SDK 4."""
     return bool(_DATA_LINE.match(beginning.lstrip()))
 
 
 async def read_data_stream(
     pieces: AsyncIterator[bytes],
-    told: Told,
+    result: Told,
     on_text: Callable[[], None],
     on_unknown: Callable[[str, object], None],
 ) -> None:
-    """Read a data stream of AI SDK 4. It ends with its `d:` line. Raises AgentError."""
-    told.is_version_4 = True
+    """Read a data stream of AI SDK 4, which ends with a `d:` line.
+
+    Args:
+        pieces: the body.
+        result: receives the chunks.
+        on_text: called for each chunk that has text.
+        on_unknown: called with `line` and the code of an unknown line.
+
+    Raises AgentError.
+    """
+    result.is_version_4 = True
     async for line in _lines(pieces):
         code, colon, text = line.partition(":")
         if not colon or len(code) != 1:
             raise AgentError(f"{_LINE} has no code: {shown(line)!r}")
         for chunk in _chunks(code, read_text(text, _LINE), on_unknown):
-            if told.take(chunk):
+            if result.take(chunk):
                 on_text()
-    if told.finish is None:
+    if result.finish is None:
         raise cut_stream("its `d:` line (finish message)")
 
 
@@ -144,7 +161,7 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
 
 def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) -> list[Chunk]:
-    """What a line of a data stream says, in the chunks of a UI message stream."""
+    """Convert a line of a data stream to the chunks of a UI message stream."""
     given = value if isinstance(value, Mapping) else {}
     call = {key: given[key] for key in ("toolCallId", "toolName") if key in given}
     match code:
@@ -164,7 +181,7 @@ def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) ->
         case "d":
             return [{**given, "type": "finish"}]
         case "e":
-            # A text that goes on after a step is another one.
+            # A text after the end of a step is a new text.
             return [{"type": "text-end", "id": "0"}, {"type": "reasoning-end", "id": "g"}]
         case "f":
             return [{"type": "start", "messageId": given.get("messageId")}, {"type": "start-step"}]
@@ -176,29 +193,27 @@ def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) ->
     return []
 
 
-_UI, _DATA = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
-
-
 async def read_stream(
-    response: DirectResponse, told: Told, on_unknown: Callable[[str, object], None]
+    response: DirectResponse, result: Told, on_unknown: Callable[[str, object], None]
 ) -> None:
-    """Read an answer of any kind. Raises AgentError; what was told before stays in `told`."""
+    """Read a stream of any form into `result`. Raises AgentError; `result` then has the earlier chunks."""
     pieces = response.pieces()
     beginning = await _beginning(pieces)
-    body, content_type = _again(beginning, pieces), response.headers.get("content-type", "")
-    told.message.begin_stream()
-    if _UI in response.headers or "event-stream" in content_type or beginning.lstrip().startswith(b"data:"):
-        await read_ui_messages(EventStream(events(body), response.note_first_token), told)
-    elif _DATA in response.headers or looks_like_data_stream(beginning):
-        await read_data_stream(body, told, response.note_first_token, on_unknown)
+    body, content_type = _with_beginning(beginning, pieces), response.headers.get("content-type", "")
+    result.message.begin_stream()
+    is_ui = _UI_HEADER in response.headers or "event-stream" in content_type
+    if is_ui or beginning.lstrip().startswith(b"data:"):
+        await read_ui_messages(EventStream(events(body), response.note_first_token), result)
+    elif _DATA_HEADER in response.headers or looks_like_data_stream(beginning):
+        await read_data_stream(body, result, response.note_first_token, on_unknown)
     elif "text/plain" in content_type and not is_page(beginning):
-        await _read_text(body, told, response.note_first_token)
+        await _read_text(body, result, response.note_first_token)
     else:
-        raise AgentError(_no_stream(b"".join([piece async for piece in body])))
+        raise AgentError(_no_stream_error(b"".join([piece async for piece in body])))
 
 
 async def _beginning(pieces: AsyncIterator[bytes]) -> bytes:
-    """What comes first, up to enough to know it by."""
+    """Read enough of the body to detect its form."""
     read = b""
     async for piece in pieces:
         read += piece
@@ -207,17 +222,17 @@ async def _beginning(pieces: AsyncIterator[bytes]) -> bytes:
     return read
 
 
-async def _again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _with_beginning(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield beginning
     async for piece in rest:
         yield piece
 
 
-async def _read_text(pieces: AsyncIterator[bytes], told: Told, on_text: Callable[[], None]) -> None:
-    """Read a text stream: all of it is the reply, and nothing tells of calls or errors."""
-    told.is_text = True
+async def _read_text(pieces: AsyncIterator[bytes], result: Told, on_text: Callable[[], None]) -> None:
+    """Read a text stream. It contains only the reply, without calls or errors."""
+    result.is_text = True
     decoder = getincrementaldecoder("utf-8")(errors="replace")
-    message: AssistantMessage = told.message
+    message: AssistantMessage = result.message
     async for piece in pieces:
         if message.add({"type": "text-delta", "id": "0", "delta": decoder.decode(piece)}):
             on_text()
@@ -228,7 +243,7 @@ async def _read_text(pieces: AsyncIterator[bytes], told: Told, on_text: Callable
         )
 
 
-def _no_stream(body: bytes) -> str:
+def _no_stream_error(body: bytes) -> str:
     data = read_json(body, PLACE)
     error = data.get("error") if isinstance(data, dict) else None
     if error:
@@ -239,18 +254,8 @@ def _no_stream(body: bytes) -> str:
     )
 
 
-TEXT_TELLS_NOTHING = (
-    "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
-    "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
-)
-_ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
-
-
-_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
-
-
 class Exchange:
-    """Talks to one backend. Keeps nothing of any conversation."""
+    """Sends requests to one backend. Stores nothing about conversations."""
 
     def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
         self.name = config.name
@@ -262,12 +267,12 @@ class Exchange:
         self._body = Template(config.body)
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)
 
-    async def send(self, payload: Mapping[str, Any], told: Told, values: Values) -> HttpAnswer[Told]:
-        """Send, and read the answer into `told`. Raises NoReply."""
+    async def send(self, payload: Mapping[str, Any], result: Told, values: Values) -> HttpAnswer[Told]:
+        """Send a request and read the response into `result`. Raises NoReply."""
 
         async def read(response: DirectResponse) -> None:
-            await read_stream(response, told, self.on_unknown)
+            await read_stream(response, result, self.on_unknown)
 
         body = {**self._body.filled(values), **payload}
         answer = await self._sender.post(self._endpoint, body, read, values=values, headers=_ACCEPT)
-        return HttpAnswer(told, answer.latency_ms, answer.retries, answer.first_token_ms)
+        return HttpAnswer(result, answer.latency_ms, answer.retries, answer.first_token_ms)

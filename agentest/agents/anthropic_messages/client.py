@@ -1,4 +1,4 @@
-"""An agent that speaks Anthropic's Messages over HTTP."""
+"""The client of an agent that speaks Anthropic's Messages over HTTP, and its conversations."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ from agentest.support.templates import Template
 
 _VERSION = ("anthropic-version", "2023-06-01")
 _MAX_TOKENS = 4096
-"""What an answer may have where `body` does not say: the protocol wants a number in every request."""
-_MOST_PAUSES = 10
+"""The limit for a reply if `body` has none, because the protocol requires one in every request."""
+_MAX_PAUSES = 10
 
 
 _HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
+_RECIPIENT = "an agent that speaks Anthropic's Messages"
+Written = dict[str, Any]
+"""A message of a request, `{role, content}`. The content is a text or a list of blocks."""
 
 
 def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> MessagesClient:
-    """The client of an agent that speaks Anthropic's Messages."""
+    """Create the client of an agent that speaks Anthropic's Messages."""
     return MessagesClient(config, resources)
 
 
 class MessagesClient:
-    """Sends conversations to one endpoint. What belongs to a conversation is in what `conversation` opens."""
+    """Opens conversations with one endpoint. Stores nothing about them."""
 
     takes_attachments = True
 
@@ -60,7 +63,7 @@ class MessagesClient:
         self.ignored = Ignored(config.name, resources)
         self.own_tools = OwnTools(config.name, handed_over=_HANDED_OVER)
         self._on_note = resources.on_note
-        self._noted: set[str] = set()
+        self._noted_cuts: set[str] = set()
         self._endpoint = config.endpoint
         self._streaming = config.streaming
         self._sender = HttpSender(
@@ -70,34 +73,37 @@ class MessagesClient:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
-        """A conversation, which keeps the agent's blocks as they came."""
+        """Open one conversation, which stores the agent's blocks as received."""
         yield _Conversation(self)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to a conversation of which nothing else is known. Raises NoReply, CannotSend."""
+        """Reply to a complete history in a new conversation. Raises NoReply, CannotSend, MockBypassed."""
         return await _Conversation(self).reply(messages, ctx)
 
     def note_cut(self, message: Received) -> None:
-        """Tell, once, that answers have no end."""
+        """Note once for each reason that messages were cut."""
         cut = how_cut(message)
-        if cut and cut not in self._noted:
-            self._noted.add(cut)
+        if cut and cut not in self._noted_cuts:
+            self._noted_cuts.add(cut)
             self._on_note(f"agent {self.name!r}: answers were cut before their end {cut}")
 
-    async def ask(
+    async def send(
         self, messages: Sequence[Mapping[str, Any]], values: TurnValues, turn_index: int
     ) -> HttpAnswer[Received]:
-        """The answer to a conversation. Raises NoReply, with the calls that were made until then."""
+        """Send a conversation and return the agent's message.
+
+        Raises NoReply with the calls that the agent made before the error.
+        """
         assembly = Assembly(self.ignored)
         body = self._body.filled(values)
-        said = merged([*body.get("messages", []), *messages])
+        all_messages = merged([*body.get("messages", []), *messages])
         streamed = {"stream": True} if self._streaming else {}
 
         async def read(response: DirectResponse) -> Received:
             return await read_body(response, self._streaming, read_message, assembly.read)
 
         try:
-            payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": said}
+            payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": all_messages}
             return await self._sender.post(self._endpoint, payload, read, values=values)
         except NoReply as error:
             raise NoReply(str(error), error.retries, made_so_far(assembly.message(), turn_index)) from None
@@ -107,7 +113,7 @@ class MessagesClient:
 
 @dataclass(slots=True)
 class _Answer:
-    """What the agent has answered in one round; more than one message where it paused."""
+    """The agent's blocks in one round. After pauses they come from several messages."""
 
     blocks: tuple[Block, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -115,14 +121,14 @@ class _Answer:
     first_token_ms: float | None = None
     retries: int = 0
 
-    def add(self, answered: HttpAnswer[Received]) -> None:
-        """Add a message. Raises AgentError for what is none."""
-        if self.first_token_ms is None and answered.first_token_ms is not None:
-            self.first_token_ms = self.latency_ms + answered.first_token_ms
-        self.latency_ms += answered.latency_ms
-        self.retries += answered.retries
-        self.usage += usage_of(answered.value)
-        self.blocks += blocks_of(answered.value)
+    def add(self, received: HttpAnswer[Received]) -> None:
+        """Add a message. Raises AgentError if it is invalid."""
+        if self.first_token_ms is None and received.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + received.first_token_ms
+        self.latency_ms += received.latency_ms
+        self.retries += received.retries
+        self.usage += usage_of(received.value)
+        self.blocks += blocks_of(received.value)
 
 
 class _Conversation:
@@ -131,94 +137,88 @@ class _Conversation:
     def __init__(self, client: MessagesClient) -> None:
         self.name = client.name
         self._client = client
-        self._said: list[Written] = []
-        """What was said, but for `body.messages`."""
+        self._history: list[Written] = []
+        """All messages of the conversation, without `body.messages`."""
         self._known = 0
-        """How many of the turn loop's messages are in it."""
-        self._called: set[str] = set()
-        """Ids of the calls in it."""
+        """The number of the turn loop's messages that are in the history."""
+        self._call_ids: set[str] = set()
+        """Ids of the calls in the history."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer. Raises NoReply, CannotSend, MockBypassed."""
+        """Reply to the last messages. Raises NoReply, CannotSend, MockBypassed."""
         if not self._known:
             self._client.own_tools.check_before(ctx)
-        self._said += written(messages[self._known :])
+        self._history += written(messages[self._known :])
         answer = await self._answer(TurnValues(messages, ctx), ctx.turn_index)
         try:
-            heard = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored, self._called)
+            content = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored, self._call_ids)
         except AgentError as error:
             seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
             raise NoReply(str(error), answer.retries, seen) from None
-        self._client.own_tools.check_after(heard.made, ctx, answered_by_us(messages))
-        self._said.append(as_received(answer.blocks))
-        self._called |= ids_of_calls(answer.blocks)
+        self._client.own_tools.check_after(content.made, ctx, answered_by_us(messages))
+        self._history.append(as_received(answer.blocks))
+        self._call_ids |= ids_of_calls(answer.blocks)
         self._known = len(messages) + 1  # the reply will be the next of them
         return AgentReply(
-            text=heard.reply,
-            tool_requests=heard.requests,
+            text=content.reply,
+            tool_requests=content.requests,
             usage=answer.usage,
             latency_ms=answer.latency_ms,
             retries=answer.retries,
-            observed=heard.made,
-            remarks=tuple(Remark(self.name, text) for text in heard.remarks),
+            observed=content.made,
+            remarks=tuple(Remark(self.name, text) for text in content.remarks),
             first_token_ms=answer.first_token_ms,
         )
 
     async def _answer(self, values: TurnValues, turn_index: int) -> _Answer:
-        """What the agent answers, in as many requests as it pauses."""
+        """Send requests until the agent no longer pauses, and return all of its blocks."""
         answer = _Answer()
-        for _ in range(_MOST_PAUSES + 1):
+        for _ in range(_MAX_PAUSES + 1):
             before = made_so_far({"content": list(answer.blocks)}, turn_index)
             so_far = [as_received(answer.blocks)] if answer.blocks else []
             try:
-                answered = await self._client.ask([*self._said, *so_far], values, turn_index)
+                received = await self._client.send([*self._history, *so_far], values, turn_index)
             except NoReply as error:
                 retries = answer.retries + error.retries
                 raise NoReply(str(error), retries, (*before, *error.observed)) from None
             try:
-                answer.add(answered)
+                answer.add(received)
             except AgentError as error:
-                seen = (*before, *made_so_far(answered.value, turn_index))
+                seen = (*before, *made_so_far(received.value, turn_index))
                 raise NoReply(str(error), answer.retries, seen) from None
-            self._client.note_cut(answered.value)
-            if answered.value.get("stop_reason") != PAUSED:
+            self._client.note_cut(received.value)
+            if received.value.get("stop_reason") != PAUSED:
                 return answer
         raise NoReply(
-            f"the agent paused more than {_MOST_PAUSES} times (stop_reason: {PAUSED})",
+            f"the agent paused more than {_MAX_PAUSES} times (stop_reason: {PAUSED})",
             answer.retries,
             made_so_far({"content": list(answer.blocks)}, turn_index),
         )
 
 
 def _with_version(config: AnthropicMessagesAgent) -> AnthropicMessagesAgent:
-    """The settings with the header that says which version of the protocol is spoken."""
+    """Add the header with the protocol's version to the settings, unless they have one."""
     if any(name.lower() == _VERSION[0] for name in config.headers):
         return config
     return config.model_copy(update={"headers": {**config.headers, _VERSION[0]: _VERSION[1]}})
 
 
-_WHOM = "an agent that speaks Anthropic's Messages"
-
-Written = dict[str, Any]
-"""`{role, content}`, the content a text or a list of blocks."""
-
-
 def written(messages: Sequence[Message]) -> list[Written]:
-    """The messages in this form, not merged yet. Raises CannotSend for a file without a form here."""
-    return [_written(message) for message in messages]
+    """Return messages for a request, not merged. Raises CannotSend for a file that cannot be sent."""
+    return [_written_message(message) for message in messages]
 
 
 def as_received(blocks: Sequence[Mapping[str, Any]]) -> Written:
-    """A message of the agent's, for further requests: a call's `input` must be an object there."""
-    return {"role": "assistant", "content": [_with_object(block) for block in blocks]}
+    """Return the agent's message for further requests, in which the `input` of calls must be an object."""
+    return {"role": "assistant", "content": [_with_object_input(block) for block in blocks]}
 
 
 def merged(messages: Iterable[Mapping[str, Any]]) -> list[Written]:
-    """The messages with roles that alternate, as the protocol wants it, and without empty ones."""
+    """Merge messages so that roles alternate, as the protocol requires, and drop empty messages."""
     result: list[Written] = []
     for message in messages:
         if not message["content"]:
-            continue  # nothing was said: the agent had handed over
+            continue  # a message after a handover has no content
         if result and result[-1]["role"] == message["role"]:
             both = [*_blocks(result[-1]["content"]), *_blocks(message["content"])]
             result[-1] = {**result[-1], "content": both}
@@ -227,21 +227,20 @@ def merged(messages: Iterable[Mapping[str, Any]]) -> list[Written]:
     return result
 
 
-def _written(message: Message) -> Written:
+def _written_message(message: Message) -> Written:
     if isinstance(message, UserText):
         return {"role": "user", "content": _content(message)}
     if isinstance(message, ToolResult):
-        return {"role": "user", "content": [_result(message)]}
-    return {"role": "assistant", "content": _said(message)}
+        return {"role": "user", "content": [_tool_result(message)]}
+    return {"role": "assistant", "content": _agent_blocks(message)}
 
 
-def _said(message: AgentMessage) -> list[dict[str, Any]]:
-    """A message that was never received in this protocol's form."""
+def _agent_blocks(message: AgentMessage) -> list[dict[str, Any]]:
     text = [{"type": "text", "text": message.text}] if message.text else []
-    return [*text, *map(_use, message.tool_requests)]
+    return [*text, *map(_tool_use, message.tool_requests)]
 
 
-def _use(request: ToolRequest) -> dict[str, Any]:
+def _tool_use(request: ToolRequest) -> dict[str, Any]:
     given, problem = read_arguments(request.arguments)
     return {
         "type": "tool_use",
@@ -251,18 +250,18 @@ def _use(request: ToolRequest) -> dict[str, Any]:
     }
 
 
-def _result(result: ToolResult) -> dict[str, Any]:
+def _tool_result(result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": result.request_id, "content": result.text}
     return {**block, "is_error": True} if _has_failed(result.text) else block
 
 
 def _has_failed(text: str) -> bool:
-    """Whether a tool failed: what a mock that raises answers is `{"error": …}`."""
+    """Return whether a tool failed: the result of a mock that raises is `{"error": …}`."""
     value = read_any(text)
     return isinstance(value, dict) and value.keys() == {"error"} and bool(value["error"])
 
 
-def _with_object(block: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_object_input(block: Mapping[str, Any]) -> Mapping[str, Any]:
     if is_use(block) and not isinstance(block.get("input"), Mapping):
         return {**block, "input": {}}
     return block
@@ -290,10 +289,10 @@ def _file(file: Attachment) -> dict[str, Any]:
         data = b64decode(file.base64).decode("utf-8", errors="replace")
         source = {"type": "text", "media_type": "text/plain", "data": data}
         return {"type": "document", "source": source, **name}
-    raise no_form(file, _WHOM, "it takes images, PDFs and texts alone")
+    raise no_form(file, _RECIPIENT, "it takes images, PDFs and texts alone")
 
 
 def _source(file: Attachment, kind: str) -> dict[str, str]:
     if file.uri:
-        return {"type": "url", "url": web_address(file, _WHOM)}
+        return {"type": "url", "url": web_address(file, _RECIPIENT)}
     return {"type": "base64", "media_type": kind, "data": file.base64}

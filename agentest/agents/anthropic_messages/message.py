@@ -1,4 +1,4 @@
-"""A message of the agent: how it ended, and what it says."""
+"""A message of the agent: its end, its texts, its tool calls and its token usage."""
 
 from __future__ import annotations
 
@@ -22,33 +22,41 @@ from agentest.support.errors import AgentError
 
 MESSAGES_PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 PAUSED = "pause_turn"
-"""The `stop_reason` of a message that a further request goes on with."""
-_CUT = {
+"""The `stop_reason` of a message that a further request continues."""
+_CUT_HINTS = {
     "max_tokens": "raise body.max_tokens",
     "model_context_window_exceeded": "the conversation is longer than its model can read",
 }
-"""The `stop_reason` of a message that has no end → what to say of it."""
+"""The `stop_reason` of messages that were cut → a hint for the user."""
 
 Received = Mapping[str, Any]
-"""A message as it came. What has been received of one may lack anything."""
+"""A message as received. If it is incomplete, any field may be missing."""
+Block = Mapping[str, Any]
+"""A block of a message's `content`, as received."""
+_REQUEST_TYPE = "tool_use"
+_CALL_SUFFIX = "tool_use"
+"""The suffix of types of calls: `tool_use`, `server_tool_use`, `mcp_tool_use`."""
+_RESULT_SUFFIX = "tool_result"
+"""The suffix of types of results: `tool_result`, `web_search_tool_result`."""
+_SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
 
 
 def read_message(body: bytes) -> Received:
-    """The message in a body. Raises AgentError."""
+    """Read the message in a body. Raises AgentError."""
     message = read_object(body, MESSAGES_PLACE)
     _check_form(message)
     return message
 
 
 def made_so_far(message: Received, turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls that were answered already, in a message of any state. Raises nothing."""
+    """Return the calls that already have results, in a message of any state. Never raises."""
     content = message.get("content")
     blocks = [b for b in content if isinstance(b, Mapping)] if isinstance(content, list) else []
     return read_made(blocks, turn_index)
 
 
 def blocks_of(message: Received) -> tuple[Block, ...]:
-    """The content, as further requests bring it. Raises AgentError for what is no answer."""
+    """Return the content in the form for further requests. Raises AgentError for an invalid message."""
     _check_form(message)
     blocks = with_ids(check_blocks(message["content"]), f"toolu_{message.get('id') or 'of_agent'}")
     if problem := _problem(message, blocks):
@@ -66,15 +74,15 @@ def _check_form(message: Received) -> None:
 
 
 def how_cut(message: Received) -> str | None:
-    """Why a message has no end, and what to do; None for one that has."""
+    """Return why a message was cut, and a hint; None if it is complete."""
     reason = message.get("stop_reason")
-    if isinstance(reason, str) and reason in _CUT:
-        return f"(stop_reason: {reason}): {_CUT[reason]}"
+    if isinstance(reason, str) and reason in _CUT_HINTS:
+        return f"(stop_reason: {reason}): {_CUT_HINTS[reason]}"
     return None
 
 
 def usage_of(message: Received) -> Usage:
-    """The tokens; those read from a cache or written to one are part of the prompt."""
+    """Return the tokens. Tokens read from or written to a cache are part of the prompt."""
     reported = message.get("usage")
     cached = read_count(reported, "cache_read_input_tokens")
     written = read_count(reported, "cache_creation_input_tokens")
@@ -83,7 +91,7 @@ def usage_of(message: Received) -> Usage:
 
 
 def error_text(error: Any) -> str:
-    """What an error says, and its type."""
+    """Return the message of an error, and its type."""
     if not isinstance(error, Mapping) or not isinstance(error.get("message"), str):
         return shown(error) if error else "no reason is given"
     kind = error.get("type")
@@ -105,32 +113,21 @@ def _problem(message: Received, blocks: tuple[Block, ...]) -> str | None:
     return None
 
 
-Block = Mapping[str, Any]
-"""A block of a message's `content`, as it came."""
-
-_FOR_THE_CALLER = "tool_use"
-_USE = "tool_use"
-"""The end of the type of a block that is a call: `tool_use`, `server_tool_use`, `mcp_tool_use`."""
-_RESULT = "tool_result"
-"""The end of the type of a block that answers one: `tool_result`, `web_search_tool_result`."""
-_NOT_SAID = ("thinking", "redacted_thinking", "container_upload", "compaction")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What the blocks of a message say."""
+    """The texts and calls in the blocks of a message."""
 
     reply: str | None
-    """The last text: what citations cut into blocks is one, and calls are between two."""
+    """The last text. Adjacent text blocks form one text, because citations split texts."""
     remarks: tuple[str, ...]
-    """The texts before it."""
+    """The texts before the last."""
     requests: tuple[ToolRequest, ...]
     made: tuple[ToolCall, ...]
-    """By the agent, or by its server."""
+    """The calls that the agent or its server made."""
 
 
 def check_blocks(content: Any) -> tuple[Block, ...]:
-    """The blocks of a `content`; a text is one block. Raises AgentError for what is no content."""
+    """Return the blocks of a `content`; a text is one block. Raises AgentError for other values."""
     if isinstance(content, str):
         return ({"type": "text", "text": content},) if content else ()
     if not isinstance(content, list) or not all(isinstance(block, Mapping) for block in content):
@@ -139,7 +136,7 @@ def check_blocks(content: Any) -> tuple[Block, ...]:
 
 
 def with_ids(blocks: Sequence[Block], prefix: str) -> tuple[Block, ...]:
-    """The blocks; calls without an id, by which results are told apart, get one."""
+    """Return the blocks and add an id to requested calls that lack one."""
     return tuple(
         {**block, "id": f"{prefix}_{place}"} if _lacks_id(block) else block
         for place, block in enumerate(blocks)
@@ -149,10 +146,15 @@ def with_ids(blocks: Sequence[Block], prefix: str) -> tuple[Block, ...]:
 def read_blocks(
     blocks: Sequence[Block], turn_index: int, ignored: Ignored, called: Collection[str] = ()
 ) -> Heard:
-    """What they say. Raises AgentError for what tells of a call and not which, and for a text without text.
+    """Read the texts and calls in blocks.
 
     Args:
-        called: ids of earlier calls of the conversation: a result may come in a later message.
+        blocks: the blocks of the agent's message.
+        turn_index: the turn of the calls.
+        ignored: notes blocks of unknown types.
+        called: ids of earlier calls of the conversation, whose results may come in a later message.
+
+    Raises AgentError for a call without a name, a result of an unknown call, and a text block without text.
     """
     texts = [""]
     for block in blocks:
@@ -171,12 +173,12 @@ def read_blocks(
 
 
 def ids_of_calls(blocks: Sequence[Block]) -> set[str]:
-    """The ids by which results tell which calls they answer."""
+    """Return the ids of all calls, in the form that results are compared with."""
     return {shown(block.get("id")) for block in blocks if is_use(block)}
 
 
 def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
-    """Refuse what tells of a call and not which: bans would miss it. Raises AgentError."""
+    """Raise AgentError for unidentified calls, because checks of forbidden calls would miss them."""
     for block in blocks:
         if is_use(block):
             _name(block)
@@ -190,29 +192,29 @@ def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
 
 
 def is_use(block: Block) -> bool:
-    """Whether a block is a call, whoever answers it."""
-    return _kind(block).endswith(_USE)
+    """Return whether a block is a call, answered by the caller or the server."""
+    return _kind(block).endswith(_CALL_SUFFIX)
 
 
 def read_requests(blocks: Sequence[Block]) -> tuple[ToolRequest, ...]:
-    """The calls that the caller answers. Raises AgentError for one without a name."""
+    """Return the calls that the caller answers. Raises AgentError for a call without a name."""
     answered = {shown(block.get("tool_use_id")) for block in blocks if _is_result(block)}
     return tuple(
         ToolRequest(block["id"], _name(block), arguments_text(block.get("input")))
         for block in blocks
-        if _kind(block) == _FOR_THE_CALLER and shown(block.get("id")) not in answered
+        if _kind(block) == _REQUEST_TYPE and shown(block.get("id")) not in answered
     )
 
 
 def read_made(blocks: Sequence[Block], turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls that were answered before they came to us. Blocks without a name are left out."""
+    """Return the calls that the agent or its server answered, without calls that lack a name."""
     results = {shown(block.get("tool_use_id")): block for block in blocks if _is_result(block)}
     return tuple(
         _made(block, results.get(shown(block.get("id"))), turn_index)
         for block in blocks
         if is_use(block)
         and isinstance(block.get("name"), str)
-        and (_kind(block) != _FOR_THE_CALLER or shown(block.get("id")) in results)
+        and (_kind(block) != _REQUEST_TYPE or shown(block.get("id")) in results)
     )
 
 
@@ -222,12 +224,12 @@ def _kind(block: Block) -> str:
 
 
 def _is_result(block: Block) -> bool:
-    return _kind(block).endswith(_RESULT)
+    return _kind(block).endswith(_RESULT_SUFFIX)
 
 
 def _lacks_id(block: Block) -> bool:
     identifier = block.get("id")
-    return _kind(block) == _FOR_THE_CALLER and not (isinstance(identifier, str) and identifier)
+    return _kind(block) == _REQUEST_TYPE and not (isinstance(identifier, str) and identifier)
 
 
 def _text(block: Block, ignored: Ignored) -> str:
@@ -235,7 +237,7 @@ def _text(block: Block, ignored: Ignored) -> str:
         if not isinstance(block.get("text"), str):
             raise AgentError(f"a text block of the agent has no text: {shown(block)}")
         return str(block["text"])
-    if _kind(block) not in _NOT_SAID:
+    if _kind(block) not in _SILENT_BLOCKS:
         ignored.note("content block", block.get("type"))
     return ""
 
@@ -266,7 +268,7 @@ def _made(block: Block, result: Block | None, turn_index: int) -> ToolCall:
 
 
 def _result(content: Any) -> Any:
-    """What a tool answered: of a list of text blocks their text."""
+    """Parse a tool's result. The texts of a list of text blocks are joined first."""
     if isinstance(content, list) and content and all(_is_text(block) for block in content):
         return read_result("".join(block["text"] for block in content))
     return read_result(content)

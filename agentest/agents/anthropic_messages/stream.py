@@ -1,4 +1,4 @@
-"""A message put together from the events of a stream."""
+"""The assembly of a message from the events of a stream."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from agentest.agents.json_reader import cut_stream, read_any, read_event, shown
 from agentest.agents.port import Ignored
 from agentest.support.errors import AgentError
 
-_PIECES = {
+_DELTA_KEYS = {
     "text_delta": "text",
     "thinking_delta": "thinking",
     "signature_delta": "signature",
 }
-"""Type of a delta → the key of it, and of its block, that it adds to."""
+"""Types of deltas → the key that the delta extends, in the delta and in its block."""
 
 
 class Assembly:
-    """The message so far, of one request: there even if the rest never comes."""
+    """Assembles the message of one response. The received part is available at any time."""
 
     def __init__(self, ignored: Ignored) -> None:
         self._ignored = ignored
         self._head: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
-        self._over: list[dict[str, Any]] = []
-        """Blocks whose index was given again to a later one."""
+        self._replaced: list[dict[str, Any]] = []
+        """Blocks whose index a later block reused."""
         self._inputs: dict[int, str] = {}
-        """Index of a block → the JSON text of its `input`."""
+        """Indexes of blocks → the JSON texts of their `input`."""
 
     async def read(self, stream: EventStream) -> Received:
-        """The whole message. Raises AgentError for a stream that ends before it."""
+        """Read the complete message. Raises AgentError if the stream ends before it."""
         received = False
         async for event in stream:
             data = event.data.strip()
             if data and data != "[DONE]":
                 received = True
-                told = read_event(data)
-                if self._add(told, str(told.get("type") or event.name), stream):
+                content = read_event(data)
+                if self._add(content, str(content.get("type") or event.name), stream):
                     return self.message()
         raise cut_stream("message_stop", received)
 
     def message(self) -> Received:
-        """What has come."""
+        """Return the message as received so far."""
         last = [self._block(index) for index in sorted(self._blocks)]
-        return {**self._head, "content": [*self._over, *last]}
+        return {**self._head, "content": [*self._replaced, *last]}
 
     def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
-        """Add an event; whether it was the last."""
+        """Add an event and return whether it was the last."""
         match kind:
             case "message_start":
                 self._head = _object(event, "message")
             case "message_delta":
-                self._end(event)
+                self._add_end(event)
             case "content_block_start":
-                self._begin(_index(event), _object(event, "content_block"))
+                self._start_block(_index(event), _object(event, "content_block"))
             case "content_block_delta":
-                if self._grow(_index(event), _object(event, "delta")):
+                if self._add_delta(_index(event), _object(event, "delta")):
                     stream.note_first_token()
             case "message_stop":
                 return True
@@ -68,35 +68,34 @@ class Assembly:
             case "content_block_stop" | "ping":
                 pass
             case _:
-                return self._other(event, kind)
+                return self._add_unknown(event, kind)
         return False
 
-    def _begin(self, index: int, block: dict[str, Any]) -> None:
-        """Begin a block. One that had this index before is over: what it says is kept."""
+    def _start_block(self, index: int, block: dict[str, Any]) -> None:
         if index in self._blocks:
-            self._over.append(self._block(index))
+            self._replaced.append(self._block(index))
             self._inputs.pop(index, None)
         self._blocks[index] = block
 
-    def _other(self, event: Mapping[str, Any], kind: str) -> bool:
+    def _add_unknown(self, event: Mapping[str, Any], kind: str) -> bool:
         if event.get("error") and "type" not in event:
             self._head = {**self._head, "error": event["error"]}
             return True
         self._ignored.note("event", kind)
         return False
 
-    def _end(self, event: Mapping[str, Any]) -> None:
-        """Keep how the message ends; its tokens are told anew, and the later number counts."""
-        usage = {**_given(self._head.get("usage")), **_given(event.get("usage"))}
-        self._head = {**self._head, **_given(event.get("delta")), "usage": usage}
+    def _add_end(self, event: Mapping[str, Any]) -> None:
+        """Store the message's end and its final token counts, which replace earlier ones."""
+        usage = {**_without_nulls(self._head.get("usage")), **_without_nulls(event.get("usage"))}
+        self._head = {**self._head, **_without_nulls(event.get("delta")), "usage": usage}
 
-    def _grow(self, index: int, delta: Mapping[str, Any]) -> bool:
-        """Add to a block; whether that was text."""
+    def _add_delta(self, index: int, delta: Mapping[str, Any]) -> bool:
+        """Extend a block and return whether the delta was text."""
         kind = delta.get("type")
         if kind == "input_json_delta":
             self._inputs[index] = self._inputs.get(index, "") + _text(delta.get("partial_json"))
-        elif isinstance(kind, str) and kind in _PIECES:
-            key = _PIECES[kind]
+        elif isinstance(kind, str) and kind in _DELTA_KEYS:
+            key = _DELTA_KEYS[kind]
             block = self._blocks.setdefault(index, {"type": key})
             block[key] = _text(block.get(key)) + _text(delta.get(key))
         elif kind == "citations_delta":
@@ -107,7 +106,7 @@ class Assembly:
         return kind == "text_delta" and bool(delta.get("text"))
 
     def _block(self, index: int) -> dict[str, Any]:
-        """A block with its `input`, an object; a text where it is no JSON."""
+        """Return a block with its parsed `input`, or the input's text if it is not JSON."""
         block = self._blocks[index]
         if not self._inputs.get(index, "").strip():
             return block
@@ -128,7 +127,7 @@ def _object(event: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _given(value: Any) -> dict[str, Any]:
+def _without_nulls(value: Any) -> dict[str, Any]:
     return {k: v for k, v in value.items() if v is not None} if isinstance(value, Mapping) else {}
 
 

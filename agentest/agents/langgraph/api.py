@@ -1,7 +1,7 @@
-"""Running a graph behind a LangGraph server.
+"""The API of a LangGraph server: runs of a graph, its threads and assistants, and the bodies of requests.
 
-Runs are streamed even where nobody asked for tokens: the final state alone lacks what a graph has removed
-from it, and everything that graphs inside it, like the agents of a supervisor, keep to themselves.
+Runs are always streamed, even without token streaming, because the final state lacks messages that a graph
+has removed and messages of subgraphs, such as the agents of a supervisor.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template, Values
 
-_LATE = (
+_TIMEOUT_HINT = (
     "`langgraph dev` takes one run at a time unless it was started with --n-jobs-per-worker 20; otherwise "
     "lower `concurrency`"
 )
 _RUN_ID = re.compile(r"/runs/([^/?#]+)")
-_REFUSED = (404, 405, 422)
-"""How a server answers that has no such graph, or no such address."""
-_NO_ADDRESS = (404, 405)
+_REFUSAL_STATUSES = (404, 405, 422)
+"""Statuses of servers that have no such graph or no such address."""
+_NO_ADDRESS_STATUSES = (404, 405)
+_MAX_ASSISTANTS = 100
+_TOKENS_MODE = "messages-tuple"
+_MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class _Refused:
 
 
 class Graph:
-    """One graph of a LangGraph server. Keeps nothing of any conversation."""
+    """One graph of a LangGraph server. Stores nothing about conversations."""
 
     def __init__(self, config: LangGraphAgent, resources: Resources) -> None:
         self.name = config.name
@@ -56,28 +59,28 @@ class Graph:
         self._on_note = resources.on_note
         self._assistant = config.assistant_id
         self._root = config.endpoint.rstrip("/")
-        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE, _LATE)
+        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE, _TIMEOUT_HINT)
         self.server = Server(self._root, config.name, self._sender)
         self._reader = StreamReader(self.ignored.note)
         self._streams: bool | None = None
-        """Whether the server streams runs; None: not known yet."""
+        """True if the server streams runs; None while that is unknown."""
 
     async def assistant(self, values: Values) -> str:
-        """The graph to run. Raises CannotSend where the server has several."""
+        """Return the assistant to run. Raises CannotSend if none is configured and there are several."""
         return self._assistant or await self.server.only_graph(values)
 
     async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[RunTold]:
-        """What a run tells. Raises NoReply, and CannotSend where there is no such graph."""
+        """Run the graph once and return the result. Raises NoReply, and CannotSend for an unknown graph."""
         kind = "wait" if self._streams is False else "stream"
-        answer, told = await self._send(thread, kind, body, values)
-        if isinstance(told, _Refused) and told.status in _NO_ADDRESS and self._streams is None:
-            answer, told = await self._send(thread, "wait", body, values)
-            if isinstance(told, RunTold):
-                self._cannot_stream()
-        if isinstance(told, _Refused):
-            raise await self._refusal(told, answer.retries, body["assistant_id"], values)
+        answer, result = await self._send(thread, kind, body, values)
+        if isinstance(result, _Refused) and result.status in _NO_ADDRESS_STATUSES and self._streams is None:
+            answer, result = await self._send(thread, "wait", body, values)
+            if isinstance(result, RunTold):
+                self._note_no_streaming()
+        if isinstance(result, _Refused):
+            raise await self._refusal(result, answer.retries, body["assistant_id"], values)
         self._streams = self._streams is not False
-        return HttpAnswer(told, answer.latency_ms, answer.retries, answer.first_token_ms)
+        return HttpAnswer(result, answer.latency_ms, answer.retries, answer.first_token_ms)
 
     async def _send(
         self, thread: str, kind: str, body: dict[str, object], values: Values
@@ -85,25 +88,25 @@ class Graph:
         runs = f"{self._root}/threads/{thread}/runs"
         accept = {"accept": "text/event-stream"} if kind == "stream" else {}
         sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
-        begun: list[str] = []
+        run_ids: list[str] = []
 
         async def read(response: DirectResponse) -> RunTold | _Refused:
-            place = response.headers.get("content-location", "")
-            begun.extend(_RUN_ID.findall(place))
-            return await self._read(response, begun.append)
+            location = response.headers.get("content-location", "")
+            run_ids.extend(_RUN_ID.findall(location))
+            return await self._read(response, run_ids.append)
 
         async def cancel() -> None:
-            if begun:
-                # Without `wait`: the run's end is nobody's concern.
-                await self._sender.post(f"{runs}/{begun[-1]}/cancel", {}, _nothing, values=values)
+            if run_ids:
+                # Without `wait`, because nothing depends on the run's end.
+                await self._sender.post(f"{runs}/{run_ids[-1]}/cancel", {}, _ignore, values=values)
 
         async with cancelled_on_server(cancel):
             answer = await self._sender.post(
-                f"{runs}/{kind}", sent, read, _REFUSED, values=values, headers=accept
+                f"{runs}/{kind}", sent, read, _REFUSAL_STATUSES, values=values, headers=accept
             )
         return answer, answer.value
 
-    def _cannot_stream(self) -> None:
+    def _note_no_streaming(self) -> None:
         if self._streams is None:
             self._on_note(
                 f"agent {self.name!r}: its server has no /runs/stream, so only calls that its final state "
@@ -111,25 +114,25 @@ class Graph:
             )
         self._streams = False
 
-    async def _refusal(self, told: _Refused, retries: int, graph: object, values: Values) -> Exception:
+    async def _refusal(self, refused: _Refused, retries: int, graph: object, values: Values) -> Exception:
         graphs = await self.server.graphs(values)
         if not graphs or graph in graphs or _is_uuid(graph):
-            return NoReply(await self._sender.advised(told.problem, told.seen), retries)
+            return NoReply(await self._sender.advised(refused.problem, refused.seen), retries)
         return CannotSend(
             f"the LangGraph server has no graph {graph!r}: set assistant_id of agent {self.name!r} to one of "
-            f"{', '.join(graphs)} ({told.problem})"
+            f"{', '.join(graphs)} ({refused.problem})"
         )
 
     async def _read(self, response: DirectResponse, on_run: Callable[[str], object]) -> RunTold | _Refused:
-        """What the run tells, or what is wrong with the request. `on_run` receives the id of the run."""
-        if response.status_code in _REFUSED:
+        """Read a run's result or a refusal. `on_run` receives the run's id."""
+        if response.status_code in _REFUSAL_STATUSES:
             problem = await self._sender.problem(response)
             return _Refused(response.status_code, problem, seen_of(response))
         return await read_body(response, True, read_answer, lambda events: self._reader.read(events, on_run))
 
 
-async def _nothing(_: DirectResponse) -> None:
-    """What the answer says is of no use."""
+async def _ignore(_: DirectResponse) -> None:
+    pass
 
 
 def _is_uuid(value: object) -> bool:
@@ -139,40 +142,38 @@ def _is_uuid(value: object) -> bool:
         return False
 
 
-_MOST = 100
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadState:
-    """A thread after a run; `error` says why it is not known."""
+    """The state of a thread after a run, or the error if it could not be read."""
 
     values: Any = None
     following: tuple[str, ...] = ()
-    """The nodes that are still to be run."""
+    """The nodes that run next."""
     error: str | None = None
 
 
 class Server:
-    """A LangGraph server's graphs and threads. Holds nothing of any conversation."""
+    """The graphs and threads of a LangGraph server. Stores nothing about conversations."""
 
     def __init__(self, root: str, agent: str, sender: HttpSender) -> None:
         self._root = root
         self._agent = agent
         self._sender = sender
-        self._only: str | None = None
-        self._asking = anyio.Lock()
+        self._only_graph: str | None = None
+        self._search_lock = anyio.Lock()
 
     async def only_graph(self, values: Values) -> str:
-        """The server's graph, where it has one alone. Raises CannotSend that names them, and NoReply."""
-        async with self._asking:
-            if self._only is None:
-                graphs = await self._graphs(values)
+        """Return the server's only graph. Raises NoReply, and CannotSend if there is not exactly one."""
+        async with self._search_lock:
+            if self._only_graph is None:
+                graphs = await self._search_graphs(values)
                 if len(graphs) != 1:
-                    raise CannotSend(self.lacks_assistant(graphs))
-                self._only = graphs[0]
-        return self._only
+                    raise CannotSend(self.missing_assistant_text(graphs))
+                self._only_graph = graphs[0]
+        return self._only_graph
 
-    def lacks_assistant(self, graphs: list[str]) -> str:
+    def missing_assistant_text(self, graphs: list[str]) -> str:
+        """Return the error for a missing `assistant_id`, with the server's graphs."""
         found = f"the server has {', '.join(graphs)}" if graphs else "the server tells of none"
         return (
             f"agent {self._agent!r} has no assistant_id: set it in the agent's configuration to one of the "
@@ -180,21 +181,21 @@ class Server:
         )
 
     async def graphs(self, values: Values) -> list[str]:
-        """The names of its graphs; none where it does not tell."""
+        """Return the names of the server's graphs; an empty list if the request fails."""
         try:
-            return await self._graphs(values)
+            return await self._search_graphs(values)
         except (NoReply, CannotSend, HeldUp):
             return []
 
-    async def _graphs(self, values: Values) -> list[str]:
+    async def _search_graphs(self, values: Values) -> list[str]:
         url = f"{self._root}/assistants/search"
-        found = (await self._sender.post(url, {"limit": _MOST}, _read_json, values=values)).value
+        found = (await self._sender.post(url, {"limit": _MAX_ASSISTANTS}, _read_json, values=values)).value
         assistants = found if isinstance(found, list) else []
         names = [a.get("graph_id") for a in assistants if isinstance(a, Mapping)]
         return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
     async def state(self, thread: str, values: Values) -> ThreadState:
-        """A thread's state. Never raises: that it cannot be read is not the agent's failure."""
+        """Read a thread's state. A failure is returned, not raised, because it is not the agent's failure."""
         url = f"{self._root}/threads/{thread}/state"
         try:
             found = (await self._sender.get(url, _read_json, values=values)).value
@@ -212,23 +213,19 @@ class Server:
 
 
 async def _read_json(response: DirectResponse) -> Any:
-    return await read_body(response, False, _json, _no_stream)
+    return await read_body(response, False, _json_of, _refuse_stream)
 
 
-def _json(body: bytes) -> Any:
+def _json_of(body: bytes) -> Any:
     return read_json(body, PLACE)
 
 
-async def _no_stream(_: Any) -> Any:
+async def _refuse_stream(_: Any) -> Any:
     raise NoReply("the LangGraph server answered with a stream where JSON was expected")
 
 
-_TOKENS = "messages-tuple"
-_MESSAGE = {"message", "messages"}
-
-
 def thread_of(session_id: str) -> str:
-    """The thread of a session: these servers take UUIDs alone."""
+    """Return the thread id for a session: a UUID, because LangGraph's servers accept no other ids."""
     try:
         return str(UUID(session_id))
     except ValueError:
@@ -236,29 +233,31 @@ def thread_of(session_id: str) -> str:
 
 
 class Requests:
-    """Makes the bodies of runs from what the configuration says."""
+    """Makes the bodies of run requests from the configuration."""
 
     def __init__(self, config: LangGraphAgent) -> None:
         body = dict(config.body)
         self._input = Template(body.pop("input", {}))
         self._resume = Template(body.pop("command", None))
         self._body = Template(body)
-        modes = ["updates", _TOKENS] if config.streaming else ["updates"]
+        modes = ["updates", _TOKENS_MODE] if config.streaming else ["updates"]
         self._streamed = {"stream_mode": modes, "stream_subgraphs": True}
-        self._placed = Template([config.body, config.headers]).names
-        self._adds_message = not ("messages" in config.body.get("input", {}) or self._input.names & _MESSAGE)
+        self._placeholders = Template([config.body, config.headers]).names
+        self._adds_message = not (
+            "messages" in config.body.get("input", {}) or self._input.names & _MESSAGE_PLACEHOLDERS
+        )
 
     def state_keys(self, state: Mapping[str, Any]) -> list[str]:
-        """The keys of a session's state that go into the graph's; `body` and `headers` place the others."""
-        if "state" in self._placed:
+        """Return the keys of a session's state that become input; `body` and `headers` place the others."""
+        if "state" in self._placeholders:
             return []
-        placed = {name.split(".")[1] for name in self._placed if name.startswith("state.")}
+        placed = {name.split(".")[1] for name in self._placeholders if name.startswith("state.")}
         return [key for key in state if key not in placed]
 
     def run(
         self, assistant: str, said: UserText, sent: Sent, state: Mapping[str, Any], values: Values
     ) -> dict[str, Any]:
-        """The body of a run with a user's message; `state` goes into that of the graph."""
+        """Return the body of a run with a user message and the session's state as input."""
         given = {key: state[key] for key in self.state_keys(state)} | self._input.filled(values)
         if self._adds_message:
             message = {"role": "user", "content": content_of(said), "id": sent.id}
@@ -266,11 +265,11 @@ class Requests:
         return {**self._common(assistant, values), "if_not_exists": "create", "input": given}
 
     def answer(self, assistant: str, resume: Any, values: Values) -> dict[str, Any]:
-        """The body of a run that answers interrupts."""
+        """Return the body of a run that answers interrupts."""
         return {**self._common(assistant, values), "command": {"resume": resume}}
 
-    def own_resume(self, values: Values) -> Any:
-        """The answer to interrupts that the configuration writes out (`body.command.resume`); None: none."""
+    def configured_resume(self, values: Values) -> Any:
+        """Return the configured answer to interrupts (`body.command.resume`); None if there is none."""
         command = self._resume.filled(values)
         return None if command is None else command["resume"]
 

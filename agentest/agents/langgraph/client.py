@@ -1,6 +1,6 @@
-"""A graph behind a LangGraph server: threads, runs, and the state after each.
+"""The client of a graph behind a LangGraph server, and its conversations.
 
-The graph runs its tools itself: calls are observed in its messages, mocks do not apply.
+The graph runs its own tools. Calls are observed in its messages; mocks do not apply.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agentest.agents.langgraph.messages import (
     kind_of,
     merged,
     new_in_state,
-    new_on_the_way,
+    new_in_updates,
     remarks_of,
     reply_of,
     state_messages,
@@ -52,12 +52,12 @@ from agentest.support.errors import AgentError, SessionMismatch
 
 
 def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> LangGraphClient:
-    """The client of a graph behind a LangGraph server."""
+    """Create the client of a graph behind a LangGraph server."""
     return LangGraphClient(config, resources)
 
 
 class LangGraphClient:
-    """Sends conversations to one graph. Keeps nothing of any conversation."""
+    """Opens conversations with one graph. Stores nothing about them."""
 
     takes_attachments = True
 
@@ -67,93 +67,94 @@ class LangGraphClient:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[GraphConversation]:
-        """One conversation: it knows which messages of its thread are old, and what the graph asks."""
+        """Open one conversation, which stores the known messages and the open interrupts of its thread."""
         yield GraphConversation(self._graph)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to the only message of a conversation."""
+        """Reply to a conversation's only message. Raises NoReply, SessionMismatch, CannotSend."""
         return await GraphConversation(self._graph).reply(messages, ctx)
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What a turn has come to, over all of its runs."""
+    """The results of a turn over all of its runs."""
 
     thread: str
     index: int
     values: TurnValues
     sent: Sent | None
-    """None where the user's message answers what the graph asks."""
-    told: RunTold = field(default_factory=RunTold)
-    """What the last run has told."""
-    on_the_way: list[Wire] = field(default_factory=list)
-    """What the nodes of all runs have added."""
+    """The user's message; None if it answers the graph's interrupts."""
+    run: RunTold = field(default_factory=RunTold)
+    """The result of the last run."""
+    updates: list[Wire] = field(default_factory=list)
+    """The messages that the nodes of all runs have added."""
     state: ThreadState = field(default_factory=ThreadState)
     latency_ms: float = 0.0
     first_token_ms: float | None = None
     retries: int = 0
     decided: dict[str, Approval] = field(default_factory=dict)
-    """Name of a tool → what was decided about its call in this turn."""
+    """Names of tools → the decisions about their calls in this turn."""
 
 
 class GraphConversation:
-    """Answers for a graph in one conversation."""
+    """One conversation with a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.name = graph.name
         self._graph = graph
         self._known: set[str] = set()
-        """Ids of messages of turns before."""
-        self._asked: tuple[Wire, ...] = ()
+        """Ids of messages of earlier turns."""
+        self._interrupts: tuple[Wire, ...] = ()
         """Interrupts that the user's next message answers."""
         self._waiting: dict[str, ToolCall] = {}
-        """Calls that wait for the user's word, by id: they belong to the turn in which it is decided."""
+        """Calls that wait for the user's decision, by id. They belong to the turn of the decision."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The graph's answer to the last message of the user. Raises NoReply, SessionMismatch, CannotSend."""
+        """Reply to the user's last message. Raises NoReply, SessionMismatch, CannotSend."""
         values, said = TurnValues(messages, ctx), last_said(messages)
         assistant = await self._graph.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
-        sent = None if self._asked else Sent(id=str(uuid4()), text=said.text)
+        sent = None if self._interrupts else Sent(id=str(uuid4()), text=said.text)
         turn = _Turn(thread_of(ctx.session_id), ctx.turn_index, values, sent)
         requests = self._graph.requests
         if sent is None:
-            own, word = requests.own_resume(values), decided_by_user(said.text)
-            body = requests.answer(assistant, resume(self._asked, word) if own is None else own, values)
-            turn.decided = {} if own is not None else _decided(self._asked, word)
+            configured, decision = requests.configured_resume(values), decided_by_user(said.text)
+            answer = resume(self._interrupts, decision) if configured is None else configured
+            body = requests.answer(assistant, answer, values)
+            turn.decided = {} if configured is not None else _approvals(self._interrupts, decision)
         else:
             body = requests.run(assistant, said, sent, state, values)
         await self._run(turn, body)
-        await self._decide(turn, assistant)
+        await self._answer_interrupts(turn, assistant)
         self._check_state(turn, requests.state_keys(state))
-        return self._finished(turn, _state_before(ctx))
+        return self._finish(turn, _state_before(ctx))
 
-    async def _decide(self, turn: _Turn, assistant: str) -> None:
-        """Answer what the graph asks, where the configuration decides. Raises NoReply."""
+    async def _answer_interrupts(self, turn: _Turn, assistant: str) -> None:
+        """Answer the graph's interrupts if the configuration decides. Raises NoReply."""
         decision = decided_by(self._graph.approvals)
         questions = 0
-        while decision is not None and turn.told.interrupts:
+        while decision is not None and turn.run.interrupts:
             questions += 1
             if questions > MOST_APPROVALS:
                 raise self._no_reply(turn, TOO_MANY_QUESTIONS)
-            answer = resume(turn.told.interrupts, decision)
-            turn.decided |= _decided(turn.told.interrupts, decision)
+            answer = resume(turn.run.interrupts, decision)
+            turn.decided |= _approvals(turn.run.interrupts, decision)
             await self._run(turn, self._graph.requests.answer(assistant, answer, turn.values))
 
     async def _run(self, turn: _Turn, body: dict[str, Any]) -> None:
-        """Run the graph once, and take what it tells. Raises NoReply."""
+        """Run the graph once and add the result to the turn. Raises NoReply."""
         answer = await self._graph.run(turn.thread, body, turn.values)
         if answer.first_token_ms is not None and turn.first_token_ms is None:
             turn.first_token_ms = turn.latency_ms + answer.first_token_ms
         turn.latency_ms += answer.latency_ms
         turn.retries += answer.retries
-        turn.told = answer.value
-        turn.on_the_way += after_user(turn.told.messages, turn.sent)
-        if turn.told.problem is not None:
-            raise self._no_reply(turn, turn.told.problem)
-        if turn.told.values is None:
+        turn.run = answer.value
+        turn.updates += after_user(turn.run.messages, turn.sent)
+        if turn.run.problem is not None:
+            raise self._no_reply(turn, turn.run.problem)
+        if turn.run.values is None:
             turn.state = await self._graph.server.state(turn.thread, turn.values)
-            turn.told.values = turn.state.values
+            turn.run.values = turn.state.values
         self._check_end(turn)
 
     def _no_reply(self, turn: _Turn, problem: str) -> NoReply:
@@ -164,11 +165,11 @@ class GraphConversation:
         return NoReply(problem, turn.retries, calls)
 
     def _check_end(self, turn: _Turn) -> None:
-        """Raise NoReply for a run that has not come to its end, as a stream may be cut between two events."""
-        told, rest = turn.told, turn.state.following
-        if told.interrupts or (told.ended and not rest):
+        """Raise NoReply if the run has not ended, because a stream may be cut between two events."""
+        run, rest = turn.run, turn.state.following
+        if run.interrupts or (run.ended and not rest):
             return
-        if told.stopped:
+        if run.stopped:
             raise self._no_reply(
                 turn,
                 f"the graph stopped at a breakpoint before {', '.join(rest) or 'a node'}, without a question "
@@ -186,15 +187,15 @@ class GraphConversation:
             )
 
     def _looks_finished(self, turn: _Turn) -> bool:
-        messages = self._messages(turn)
+        messages = self._turn_messages(turn)
         return bool(messages) and kind_of(messages[-1]) == AI and not messages[-1].get("tool_calls")
 
     def _check_state(self, turn: _Turn, wanted: Sequence[str]) -> None:
-        """Raise SessionMismatch where the graph has no place for what the scenario's session has.
+        """Raise SessionMismatch if the graph's state lacks keys of the scenario's session state.
 
-        LangGraph drops such keys without a word.
+        LangGraph drops such keys without an error.
         """
-        found = turn.told.values
+        found = turn.run.values
         missing = [key for key in wanted if isinstance(found, Mapping) and key not in found]
         if missing:
             raise SessionMismatch(
@@ -203,26 +204,27 @@ class GraphConversation:
                 f"{{{{state.{missing[0]}}}}} in the agent's `body`"
             )
 
-    def _root(self, turn: _Turn) -> list[Wire] | None:
-        """The turn's messages in the graph's own state; None where that has none."""
-        own = state_messages(turn.told.values)
-        return None if own is None else new_in_state(own, self._known, turn.sent)
+    def _state_messages(self, turn: _Turn) -> list[Wire] | None:
+        """Return the turn's messages in the graph's state; None if the state has no messages."""
+        in_state = state_messages(turn.run.values)
+        return None if in_state is None else new_in_state(in_state, self._known, turn.sent)
 
-    def _messages(self, turn: _Turn) -> list[Wire]:
-        """All messages of the turn: those of the state, those removed from it, those of graphs inside."""
-        return merged(new_on_the_way(turn.on_the_way, self._old(turn)), self._root(turn) or ())
+    def _turn_messages(self, turn: _Turn) -> list[Wire]:
+        """Return all messages of the turn: in the state, removed from it, and of subgraphs."""
+        updates = new_in_updates(turn.updates, self._earlier_ids(turn))
+        return merged(updates, self._state_messages(turn) or ())
 
-    def _old(self, turn: _Turn) -> set[str]:
-        """Ids of the messages that were in the thread before the user's."""
-        own = state_messages(turn.told.values)
-        older = own[: len(own) - len(after_user(own, turn.sent))] if own else []
-        if older or (own is None and turn.sent):
-            return {m["id"] for m in older if m.get("id")}
+    def _earlier_ids(self, turn: _Turn) -> set[str]:
+        """Return the ids of messages that precede the user's message in the thread."""
+        in_state = state_messages(turn.run.values)
+        earlier = in_state[: len(in_state) - len(after_user(in_state, turn.sent))] if in_state else []
+        if earlier or (in_state is None and turn.sent):
+            return {m["id"] for m in earlier if m.get("id")}
         return self._known
 
     def _calls(self, turn: _Turn) -> tuple[ToolCall, ...]:
-        """The calls of the turn, and those that waited for the user's word in it."""
-        calls = calls_of(self._messages(turn), turn.index, self._waiting)
+        """Return the calls of the turn, including those that the user decided about in it."""
+        calls = calls_of(self._turn_messages(turn), turn.index, self._waiting)
         by_user = turn.sent is None
         return tuple(
             replace(call, approval=turn.decided.get(call.name))
@@ -231,16 +233,16 @@ class GraphConversation:
             for call in calls
         )
 
-    def _finished(self, turn: _Turn, before: Mapping[str, Any] | None) -> AgentReply:
-        """The reply; what belongs to this turn is old from now on."""
-        values = turn.told.values
+    def _finish(self, turn: _Turn, before: Mapping[str, Any] | None) -> AgentReply:
+        """Return the reply and mark the turn's messages as known."""
+        values = turn.run.values
         try:
-            messages, calls = self._messages(turn), self._calls(turn)
+            messages, calls = self._turn_messages(turn), self._calls(turn)
             text, said = self._text(turn, messages), distinct(messages)
         except AgentError as error:
             raise self._no_reply(turn, str(error)) from None
-        self._asked = tuple(turn.told.interrupts)
-        self._waiting = {c.call_id: c for c in calls if self._asked and c.call_id and _has_to_wait(c)}
+        self._interrupts = tuple(turn.run.interrupts)
+        self._waiting = {c.call_id: c for c in calls if self._interrupts and c.call_id and _is_waiting(c)}
         self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
         return AgentReply(
             text,
@@ -258,37 +260,37 @@ class GraphConversation:
         )
 
     def _text(self, turn: _Turn, messages: Sequence[Wire]) -> str | None:
-        """The reply. Raises AgentError."""
-        values, path = turn.told.values, self._graph.path
-        if turn.told.interrupts:
-            return question(turn.told.interrupts)
+        """Return the text of the reply. Raises AgentError."""
+        values, path = turn.run.values, self._graph.path
+        if turn.run.interrupts:
+            return question(turn.run.interrupts)
         if path is not None:
             found = text_of(path.find(values))
             if found is None:
                 raise AgentError(turn.state.error or nothing_found("reply", path, values))
             return found
-        root = self._root(turn)
-        if root is None and not messages:
+        in_state = self._state_messages(turn)
+        if in_state is None and not messages:
             raise AgentError(
                 turn.state.error
                 or "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
                 f"{where_text_is(values)}: {shown(values)}"
             )
-        text, _ = reply_of(messages if root is None else root, self._graph.ignored.note)
+        text, _ = reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
         return text
 
 
-def _decided(interrupts: Sequence[Wire], decision: Decision) -> dict[str, Approval]:
+def _approvals(interrupts: Sequence[Wire], decision: Decision) -> dict[str, Approval]:
     return approvals_of([each.get("value") for each in interrupts], decision)
 
 
-def _has_to_wait(call: ToolCall) -> bool:
-    """Whether a call has no result yet: while the graph asks the user, nobody has made it."""
+def _is_waiting(call: ToolCall) -> bool:
+    """Return whether a call has no result. During an interrupt, such a call has not been executed."""
     return call.result is None and not call.error and not call.invalid_arguments
 
 
 def _state_before(ctx: TurnContext) -> Mapping[str, Any] | None:
-    """The state with which a thread begins; None where it may be older than this conversation."""
+    """Return a new thread's state; None if the thread may be older than this conversation."""
     if ctx.turn_index or (ctx.session and ctx.session.session_id):
         return None
     return dict(ctx.session.state) if ctx.session else {}

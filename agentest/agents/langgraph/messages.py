@@ -1,4 +1,8 @@
-"""LangChain's messages as a LangGraph server writes them: texts, tool calls and their results, tokens."""
+"""LangChain's messages in the form of a LangGraph server, and the results of runs that contain them.
+
+The module reads texts, tool calls with their results, and token counts. It also decides which messages
+belong to a turn and which of them is the reply.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,10 @@ _KINDS = {
     "HumanMessage": HUMAN,
     "user": HUMAN,
 }
-_TEXTS = ("text", "output_text", "refusal")
-_PROVIDERS_CALLS = ("server_tool_call", "server_tool_use")
-"""Blocks that tell of a call which the model's provider has made, like a search of the web."""
-_NOT_SAID = (
+_TEXT_BLOCKS = ("text", "output_text", "refusal")
+_PROVIDER_CALLS = ("server_tool_call", "server_tool_use")
+"""Types of blocks for calls that the model's provider made, such as a web search."""
+_BLOCKS_WITHOUT_TEXT = (
     "thinking",
     "redacted_thinking",
     "reasoning",
@@ -49,24 +53,30 @@ _NOT_SAID = (
     "video",
     "file",
     "non_standard",
-    *_PROVIDERS_CALLS,
+    *_PROVIDER_CALLS,
 )
 OnUnknown = Callable[[str, object], None]
-"""Receives what is ignored, in a word, and its type."""
+"""Called for each ignored value with its category and its type."""
+PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
+MESSAGES = "messages"
+_INTERRUPT, _ERROR = "__interrupt__", "__error__"
+_IGNORED_EVENTS = ("metadata", "custom", "debug", "tasks", "checkpoints", "feedback", "heartbeat")
+_TOKEN_EVENTS = ("messages", "messages/partial", "messages/complete", "messages/metadata")
 
 
 def is_message(value: Any) -> bool:
+    """Return whether a value is a message of a known kind."""
     return isinstance(value, Mapping) and kind_of(value) is not None
 
 
 def kind_of(message: Wire) -> str | None:
-    """AI, TOOL or HUMAN; None for every other message, and for what is none."""
+    """Return AI, TOOL or HUMAN; None for all other messages and values."""
     kind = message.get("type", message.get("role"))
     return _KINDS.get(kind) if isinstance(kind, str) else None
 
 
 def text_of(message: Wire, on_unknown: OnUnknown = lambda *_: None) -> str:
-    """What a message says. Raises AgentError for a `content` that is none."""
+    """Return a message's text. Raises AgentError if `content` is neither a text nor a list."""
     content = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""
@@ -74,59 +84,64 @@ def text_of(message: Wire, on_unknown: OnUnknown = lambda *_: None) -> str:
         raise AgentError(
             f"the `content` of a message of the graph is neither text nor a list of blocks: {shown(content)}"
         )
-    return "".join(_block(block, on_unknown) for block in content)
+    return "".join(_block_text(block, on_unknown) for block in content)
 
 
-def _block(block: Any, on_unknown: OnUnknown) -> str:
+def _block_text(block: Any, on_unknown: OnUnknown) -> str:
     if isinstance(block, str):
         return block
     kind = block.get("type") if isinstance(block, Mapping) else type(block).__name__
-    if kind in _TEXTS:
+    if kind in _TEXT_BLOCKS:
         text = block.get("text", block.get("refusal"))
         if isinstance(text, str):
             return text
-    elif kind not in _NOT_SAID:
+    elif kind not in _BLOCKS_WITHOUT_TEXT:
         on_unknown("content block", kind)
     return ""
 
 
 def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, ToolCall]) -> list[ToolCall]:
-    """The calls in messages, in order, with their results as far as there are any.
+    """Return the calls in messages, in order, with their results if there are any.
 
-    A call that two messages tell of is one. Some models use ids again: with other arguments it is another.
+    A call that two messages report is one call. With other arguments it is another call, because some
+    models reuse ids.
 
     Args:
-        waiting: calls of earlier turns that had to wait, by id: they belong to this turn.
+        messages: the messages of a turn.
+        turn_index: the turn of the calls.
+        waiting: calls of earlier turns that waited for a decision, by id. They belong to this turn.
     """
     results: dict[str, list[Wire]] = {}
     for message in messages:
         if kind_of(message) == TOOL:
             results.setdefault(str(message.get("tool_call_id")), []).append(message)
-    calls = [_answered(call, _nth(results, key, 0), turn_index) for key, call in waiting.items()]
+    calls = [_with_result(call, _nth_result(results, key, 0), turn_index) for key, call in waiting.items()]
     by_id: dict[str, list[ToolCall]] = {}
     for call in calls:
         by_id.setdefault(call.call_id or "", []).append(call)
-    asking = [requests for each in messages if kind_of(each) == AI and (requests := list(_requests(each)))]
-    for round, requests in enumerate(asking):
+    rounds = [requests for each in messages if kind_of(each) == AI and (requests := list(_requests(each)))]
+    for round, requests in enumerate(rounds):
         for request in requests:
             same_id = by_id.setdefault(request["id"], []) if request["id"] else []
             if not any((call.name, call.args) == (request["name"], request["args"]) for call in same_id):
-                answer = _nth(results, request["id"], len(same_id))
+                answer = _nth_result(results, request["id"], len(same_id))
                 calls.append(_call(request, answer, turn_index, round))
                 same_id.append(calls[-1])
-    told = {call.call_id for call in calls}
-    late = [_orphan(answers[0], turn_index) for key, answers in results.items() if key not in told]
-    return [*late, *calls]
+    known = {call.call_id for call in calls}
+    without_call = [
+        _call_from_result(answers[0], turn_index) for key, answers in results.items() if key not in known
+    ]
+    return [*without_call, *calls]
 
 
-def _nth(results: Mapping[str, Sequence[Wire]], call_id: str | None, number: int) -> Wire | None:
-    """The result for the call that is the `number`-th of its id."""
+def _nth_result(results: Mapping[str, Sequence[Wire]], call_id: str | None, number: int) -> Wire | None:
+    """Return the result of the `number`-th call with an id, or the last result if there are fewer."""
     answers = results.get(call_id or "", ())
     return answers[min(number, len(answers) - 1)] if answers else None
 
 
 def _requests(message: Wire) -> Iterable[Wire]:
-    """The calls of one message: `{id, name, args, error, output}`."""
+    """Yield the calls of one message as `{id, name, args, error}`."""
     for call in _list(message, "tool_calls"):
         yield {"id": _id(call), "name": _name(call), "args": _args(call), "error": None}
     for call in _list(message, "invalid_tool_calls"):
@@ -134,7 +149,7 @@ def _requests(message: Wire) -> Iterable[Wire]:
         yield {"id": _id(call), "name": _name(call), "args": call.get("args"), "error": str(error)}
     content = message.get("content")
     for block in content if isinstance(content, list) else ():
-        if isinstance(block, Mapping) and block.get("type") in _PROVIDERS_CALLS:
+        if isinstance(block, Mapping) and block.get("type") in _PROVIDER_CALLS:
             args = block.get("args", block.get("input", {}))
             yield {"id": _id(block), "name": _name(block), "args": args, "error": None}
 
@@ -152,7 +167,7 @@ def _id(call: Wire) -> str | None:
 
 
 def _args(call: Wire) -> Any:
-    """The arguments of a call, also of one in OpenAI's form, as a node may return it."""
+    """Return the arguments of a call, also in OpenAI's form, which a node may return."""
     function = call.get("function")
     if "args" in call or not isinstance(function, Mapping):
         return call.get("args", {})
@@ -184,13 +199,12 @@ def _call(call: Wire, answer: Wire | None, turn_index: int, round: int) -> ToolC
     )
 
 
-def _answered(call: ToolCall, answer: Wire | None, turn_index: int) -> ToolCall:
+def _with_result(call: ToolCall, answer: Wire | None, turn_index: int) -> ToolCall:
     result, error = _result(answer)
     return replace(call, turn_index=turn_index, result=result, error=error)
 
 
-def _orphan(answer: Wire, turn_index: int) -> ToolCall:
-    """A call of which only the result has come."""
+def _call_from_result(answer: Wire, turn_index: int) -> ToolCall:
     result, error = _result(answer)
     name = answer.get("name")
     return ToolCall(
@@ -207,7 +221,7 @@ def _orphan(answer: Wire, turn_index: int) -> ToolCall:
 
 
 def _result(answer: Wire | None) -> tuple[Any, str | None]:
-    """What a tool has answered, and the error that it reports."""
+    """Return a tool's result and the error that it reports."""
     if answer is None:
         return None, None
     text = text_of(answer)
@@ -215,7 +229,7 @@ def _result(answer: Wire | None) -> tuple[Any, str | None]:
 
 
 def usage_of(messages: Iterable[Wire]) -> Usage:
-    """The tokens that messages report, added up."""
+    """Return the sum of the tokens that messages report."""
     return sum((_usage(m.get("usage_metadata")) for m in messages), Usage())
 
 
@@ -242,9 +256,9 @@ class Sent:
 
 
 def after_user(messages: Sequence[Wire], sent: Sent | None) -> Sequence[Wire]:
-    """What follows the user's message; everything where that is not there (any more).
+    """Return the messages after the user's message; all of them if it is missing.
 
-    Not every graph keeps the ids of messages: the last of a user with this text will do.
+    Not every graph preserves message ids, so the last user message with the same text also counts.
     """
     users = [index for index, message in enumerate(messages) if kind_of(message) == HUMAN]
     for index in reversed(users) if sent else ():
@@ -256,50 +270,53 @@ def after_user(messages: Sequence[Wire], sent: Sent | None) -> Sequence[Wire]:
 
 
 def new_in_state(messages: Sequence[Wire], known: Container[str], sent: Sent | None) -> list[Wire]:
-    """What a graph's state holds of this turn: what follows the user's message, and is not older.
+    """Return the messages of this turn in a graph's state: those after the user's message.
 
-    Messages without ids cannot be told from older ones where the user's is missing: those after the last
-    message of any user are taken then.
+    If the user's message is missing, known messages are left out. If some messages have no ids, the turn
+    starts after the last message of any user.
     """
     later = after_user(messages, sent)
     if len(later) == len(messages) and not all(m.get("id") for m in messages):
         last = max((i for i, m in enumerate(messages) if kind_of(m) == HUMAN), default=-1)
         later = messages[last + 1 :]
     old = known if len(later) == len(messages) else ()
-    return [m for m in later if _is_said(m) and m.get("id") not in old]
+    return [m for m in later if _is_of_agent(m) and m.get("id") not in old]
 
 
-def new_on_the_way(told: Iterable[Wire], known: Container[str]) -> list[Wire]:
-    """What nodes have added in this turn, each message once, in its latest form."""
+def new_in_updates(updates: Iterable[Wire], known: Container[str]) -> list[Wire]:
+    """Return the messages that nodes have added in this turn, each once and in its latest form."""
     named: dict[str, Wire] = {}
-    for number, message in enumerate(told):
-        if _is_said(message) and message.get("id") not in known:
+    for number, message in enumerate(updates):
+        if _is_of_agent(message) and message.get("id") not in known:
             named[message.get("id") or f"#{number}"] = message
     return [*named.values()]
 
 
-def merged(told: Sequence[Wire], state: Sequence[Wire]) -> list[Wire]:
-    """Messages of both in order. What was told without an id has one in the state: the calls alone count."""
-    if not told:
+def merged(updates: Sequence[Wire], state: Sequence[Wire]) -> list[Wire]:
+    """Merge streamed messages with those of the state, in order and without duplicate ids.
+
+    Messages without ids may appear twice: the state's copy has an id.
+    """
+    if not updates:
         return [*state]
-    ids = {m.get("id") for m in told}
-    return [*told, *(m for m in state if not m.get("id") or m["id"] not in ids)]
+    ids = {m.get("id") for m in updates}
+    return [*updates, *(m for m in state if not m.get("id") or m["id"] not in ids)]
 
 
 def distinct(messages: Sequence[Wire]) -> Sequence[Wire]:
-    """Each message once: those with ids, where there are any, as the others come again with one."""
+    """Return each message once: those with ids if there are any, because the others repeat them."""
     return [m for m in messages if m.get("id")] or messages
 
 
-def _is_said(message: Wire) -> bool:
+def _is_of_agent(message: Wire) -> bool:
     return kind_of(message) in (AI, TOOL)
 
 
 def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | None, Wire | None]:
-    """The reply in a turn's messages, and the message that it is.
+    """Return the reply in a turn's messages, and the message that contains it.
 
-    The text of the last message; else of the last that calls no tool; else what a tool has answered that
-    ends the turn by itself (`return_direct`).
+    The reply is the text of the last message. If that has none, it is the last text without tool calls,
+    or the result of a tool that ends the turn (`return_direct`).
     """
     spoken = [m for m in messages if kind_of(m) == AI and text_of(m, on_unknown).strip()]
     if spoken and spoken[-1] is messages[-1]:
@@ -313,7 +330,7 @@ def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | Non
 
 
 def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple[Remark, ...]:
-    """What was said on the way to the reply."""
+    """Return the texts that are not the reply."""
     spoken = [m for m in messages if kind_of(m) == AI and text_of(m).strip()]
     said = [Remark(_author(m, agent), text_of(m)) for m in spoken]
     last = max((i for i, remark in enumerate(said) if remark.text == reply), default=len(said))
@@ -325,38 +342,31 @@ def _author(message: Wire, agent: str) -> str:
     return name if isinstance(name, str) and name else agent
 
 
-PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
-MESSAGES = "messages"
-_INTERRUPT, _ERROR = "__interrupt__", "__error__"
-_SKIPPED = ("metadata", "custom", "debug", "tasks", "checkpoints", "feedback", "heartbeat")
-_TOKENS = ("messages", "messages/partial", "messages/complete", "messages/metadata")
-
-
 @dataclass(slots=True)
 class RunTold:
-    """What a run has told so far."""
+    """The result of a run, as far as events have reported it."""
 
     values: Any = None
-    """The graph's state; None: not told."""
+    """The graph's state; None if it was not reported."""
     messages: list[Wire] = field(default_factory=list)
-    """What nodes have added, in order: also what later ones removed, and that of the graphs inside."""
+    """The messages that nodes have added, in order, including removed ones and those of subgraphs."""
     interrupts: list[Wire] = field(default_factory=list)
     stopped: bool = False
-    """Whether the graph said that it was interrupted, be it without a question."""
+    """True if the graph reported an interrupt, even one without a question."""
     problem: str | None = None
-    """Why the run has failed, in the graph's words."""
+    """The error that the graph reported."""
     ended: bool = True
-    """Whether the run is known to have come to its end."""
+    """True if the run is known to have ended."""
 
     def take_state(self, values: Any) -> None:
-        """Take the state of the graph."""
+        """Store the state of the graph and its interrupts."""
         if isinstance(values, Mapping):
             self._take_interrupts(values)
             values = {key: value for key, value in values.items() if key != _INTERRUPT}
         self.values = values
 
     def take_update(self, update: Any) -> None:
-        """Take what nodes have changed: `{node: change or changes}`."""
+        """Add the messages and interrupts of an update, `{node: change or list of changes}`."""
         if not isinstance(update, Mapping):
             return
         self._take_interrupts(update)
@@ -369,50 +379,50 @@ class RunTold:
         found = messages if isinstance(messages, list) else [messages]
         self.messages += [message for message in found if is_message(message)]
 
-    def _take_interrupts(self, told: Mapping[str, Any]) -> None:
-        self.stopped = self.stopped or _INTERRUPT in told
-        interrupts = told.get(_INTERRUPT)
+    def _take_interrupts(self, values: Mapping[str, Any]) -> None:
+        self.stopped = self.stopped or _INTERRUPT in values
+        interrupts = values.get(_INTERRUPT)
         for interrupt in interrupts if isinstance(interrupts, list) else ():
             if isinstance(interrupt, Mapping) and interrupt not in self.interrupts:
                 self.interrupts.append(interrupt)
 
 
 def state_messages(values: Any) -> list[Wire] | None:
-    """The messages in a state; None where it has no list of them."""
+    """Return the messages in a state; None if it has no list of messages."""
     found = values.get(MESSAGES) if isinstance(values, Mapping) else None
     return [m for m in found if is_message(m)] if isinstance(found, list) else None
 
 
 def read_answer(body: bytes) -> RunTold:
-    """What an answer of `/runs/wait` tells: the state alone. Raises AgentError."""
+    """Read a response of `/runs/wait`, which contains only the state. Raises AgentError."""
     data = read_json(body, PLACE)
-    told = RunTold()
+    run = RunTold()
     if isinstance(data, Mapping) and _ERROR in data:
-        told.problem = _failure(data[_ERROR])
+        run.problem = _failure(data[_ERROR])
     else:
-        told.take_state(data)
-    return told
+        run.take_state(data)
+    return run
 
 
 def _failure(error: Any) -> str:
     if not isinstance(error, Mapping):
         return f"the graph failed: {shown(error)}"
-    words = [str(error[key]) for key in ("error", "message") if error.get(key)]
-    return f"the graph failed: {': '.join(words) or shown(error)}"
+    texts = [str(error[key]) for key in ("error", "message") if error.get(key)]
+    return f"the graph failed: {': '.join(texts) or shown(error)}"
 
 
 class StreamReader:
-    """Reads `/runs/stream`: what each node changed, and texts as they are written."""
+    """Reads responses of `/runs/stream`: the updates of nodes, and tokens as they arrive."""
 
     def __init__(self, on_unknown: OnUnknown) -> None:
         self._on_unknown = on_unknown
 
     async def read(self, events: EventStream, on_run: Callable[[str], object]) -> RunTold:
-        """What the run tells. It closes at its end; older servers say `end` first. Raises AgentError.
+        """Read a stream up to its end or the event `end` of older servers. Raises AgentError.
 
-        `on_run` receives the id of the run, where the stream has it.
+        `on_run` receives the run's id if the stream has it.
         """
-        told, begun = RunTold(ended=False), False
+        run, begun = RunTold(ended=False), False
         async for event in events:
             kind, _, _ = event.name.partition("|")
             data = read_text(event.data) if event.data.strip() else None
@@ -420,25 +430,25 @@ class StreamReader:
             if kind == "metadata" and isinstance(data, Mapping) and isinstance(data.get("run_id"), str):
                 on_run(data["run_id"])
             if kind == "error":
-                told.problem = _failure(data)
+                run.problem = _failure(data)
             if kind in ("error", "end"):
-                told.ended = True
+                run.ended = True
                 break
-            if self._take(told, kind, "|" in event.name, data):
+            if self._take(run, kind, "|" in event.name, data):
                 events.note_first_token()
         if not begun:
             raise cut_stream("any event")
-        return told
+        return run
 
-    def _take(self, told: RunTold, kind: str, inside: bool, data: Any) -> bool:
-        """Take one event; whether it has a piece of text."""
+    def _take(self, run: RunTold, kind: str, inside: bool, data: Any) -> bool:
+        """Take one event and return whether it has text."""
         if kind == "updates":
-            told.take_update(data)
+            run.take_update(data)
         elif kind == "values" and not inside:
-            told.take_state(data)
-        elif kind in _TOKENS:
+            run.take_state(data)
+        elif kind in _TOKEN_EVENTS:
             return _has_text(data)
-        elif kind not in (*_SKIPPED, "values"):
+        elif kind not in (*_IGNORED_EVENTS, "values"):
             self._on_unknown("event", kind)
         return False
 

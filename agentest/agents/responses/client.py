@@ -1,4 +1,4 @@
-"""An agent that speaks OpenAI's Responses over HTTP."""
+"""The client of an agent that speaks OpenAI's Responses over HTTP, and its conversations."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _HANDED_OVER = "have the agent answer with the call alone, without its output (a
 
 
 def open_agent(_: str, config: ResponsesAgent, resources: Resources) -> ResponsesClient:
-    """The client of an agent that speaks Responses."""
+    """Create the client of an agent that speaks Responses."""
     return ResponsesClient(config, resources)
 
 
 class ResponsesClient:
-    """Sends conversations to one endpoint. What belongs to a conversation is in what `conversation` opens."""
+    """Opens conversations with one endpoint. Stores nothing about them."""
 
     takes_attachments = True
 
@@ -47,14 +47,14 @@ class ResponsesClient:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
-        """A conversation, which keeps the agent's items as they came."""
+        """Open one conversation, which stores the agent's items as received."""
         yield _Conversation(self)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The answer to a conversation of which nothing else is known. Raises NoReply, CannotSend."""
+        """Reply to a complete history in a new conversation. Raises NoReply, CannotSend, MockBypassed."""
         return await _Conversation(self).reply(messages, ctx)
 
-    async def ask(
+    async def send(
         self,
         history: Mapping[str, Any],
         items: Sequence[Item],
@@ -63,16 +63,21 @@ class ResponsesClient:
         *,
         first: bool,
     ) -> Answered:
-        """The response to items of one conversation. Raises NoReply, Refused, CannotSend.
+        """Send items of one conversation and return the response.
 
         Args:
-            history: fields that say what the server has of it already.
-            first: whether the server has nothing of it, not even `body.input`.
+            history: fields that refer to the history on the server.
+            items: the items to send.
+            values: the turn's values for templates.
+            ctx: the turn.
+            first: True if the server has no history, so that `body.input` is sent first.
+
+        Raises NoReply, Refused, CannotSend.
         """
         body = self._body.filled(values)
         before = body.get("input", []) if first else []
         payload = {**body, **self._streamed, **history, "input": [*before, *items]}
-        return await self._exchange.ask(payload, values, ctx.turn_index, self.ignored)
+        return await self._exchange.send(payload, values, ctx.turn_index, self.ignored)
 
 
 class _Conversation:
@@ -82,78 +87,78 @@ class _Conversation:
         self.name = client.name
         self._client = client
         self._items: list[Item] = []
-        """What was said, but for `body.input`."""
+        """All items of the conversation, without `body.input`."""
         self._known = 0
-        """How many of the turn loop's messages are in the items."""
+        """The number of the turn loop's messages that are in the items."""
         self._previous: str | None = None
         """The id of the last response."""
         self._conversation: Any = None
-        """The id by which the server knows this conversation, or an object that holds it."""
+        """The conversation's id on the server, or an object with the id."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer. Raises NoReply, CannotSend, MockBypassed."""
+        """Reply to the last messages. Raises NoReply, CannotSend, MockBypassed."""
         if not self._known:
             self._client.own_tools.check_before(ctx)
         new = written(messages[self._known :], asked_by_id(self._items))
-        answered = await self._ask(new, TurnValues(messages, ctx), ctx)
+        ended = await self._send(new, TurnValues(messages, ctx), ctx)
         try:
-            reply = reply_of(answered.response, ctx.turn_index, self.name, self._client.ignored, self._items)
-            self._keep(new, answered.response, ctx)
+            reply = reply_of(ended.response, ctx.turn_index, self.name, self._client.ignored, self._items)
+            self._store(new, ended.response, ctx)
         except NoReply as error:
-            raise NoReply(str(error), answered.retries, error.observed) from None
+            raise NoReply(str(error), ended.retries, error.observed) from None
         self._client.own_tools.check_after(reply.observed, ctx, answered_by_us(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
         return replace(
             reply,
-            latency_ms=answered.latency_ms,
-            retries=answered.retries,
-            first_token_ms=answered.first_token_ms,
+            latency_ms=ended.latency_ms,
+            retries=ended.retries,
+            first_token_ms=ended.first_token_ms,
         )
 
-    async def _ask(self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext) -> Answered:
+    async def _send(self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext) -> Answered:
         match self._client.history:
             case History.PREVIOUS_RESPONSE_ID:
-                return await self._ask_after_the_last(new, values, ctx)
+                return await self._send_after_previous(new, values, ctx)
             case History.CONVERSATION:
-                return await self._ask_in_the_conversation(new, values, ctx)
-        return await self._client.ask({}, [*self._items, *new], values, ctx, first=True)
+                return await self._send_in_conversation(new, values, ctx)
+        return await self._client.send({}, [*self._items, *new], values, ctx, first=True)
 
-    async def _ask_after_the_last(
+    async def _send_after_previous(
         self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext
     ) -> Answered:
         if self._previous is None:
-            return await self._client.ask({}, new, values, ctx, first=True)
+            return await self._client.send({}, new, values, ctx, first=True)
         history = {"previous_response_id": self._previous}
         try:
-            return await self._client.ask(history, new, values, ctx, first=False)
+            return await self._client.send(history, new, values, ctx, first=False)
         except Refused as error:
             if not error.is_about("previous.?response"):
                 raise
             raise NoReply(f"{error} (write history: input)", error.retries) from None
 
-    async def _ask_in_the_conversation(
+    async def _send_in_conversation(
         self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext
     ) -> Answered:
         first, client = self._conversation is None, self._client
         if self._conversation is None:
-            self._conversation = await client.conversations.begun(values, ctx)
+            self._conversation = await client.conversations.start(values, ctx)
         try:
-            return await client.ask({"conversation": self._conversation}, new, values, ctx, first=first)
+            return await client.send({"conversation": self._conversation}, new, values, ctx, first=first)
         except Refused as error:
-            if not first or not client.conversations.may_make_one(error):
+            if not first or not client.conversations.should_create(error):
                 raise
-            self._conversation = await client.conversations.made(values)
+            self._conversation = await client.conversations.create(values)
             history = {"conversation": self._conversation}
-            answered = await client.ask(history, new, values, ctx, first=True)
-            return replace(answered, retries=answered.retries + error.retries + 1)
+            ended = await client.send(history, new, values, ctx, first=True)
+            return replace(ended, retries=ended.retries + error.retries + 1)
 
-    def _keep(self, new: list[dict[str, Any]], response: Response, ctx: TurnContext) -> None:
+    def _store(self, new: list[dict[str, Any]], response: Response, ctx: TurnContext) -> None:
         self._items += [*new, *items_of(response)]
         match self._client.history:
             case History.PREVIOUS_RESPONSE_ID:
                 self._previous = _id_of(response, ctx)
             case History.CONVERSATION:
-                self._client.conversations.look_for_one(response)
+                self._client.conversations.note_missing_id(response)
 
 
 def _id_of(response: Response, ctx: TurnContext) -> str:
@@ -168,50 +173,50 @@ def _id_of(response: Response, ctx: TurnContext) -> str:
 
 
 class Conversations:
-    """Begins conversations. It learns how the server has it, and knows nothing of any of them."""
+    """Starts conversations with `history: conversation`, and learns whether the server must create them."""
 
     def __init__(self, config: ResponsesAgent, sender: HttpSender, on_note: Callable[[str], None]) -> None:
         self._agent = config.name
         self._named = Template(config.body.get("conversation"))
         self._is_named = "conversation" in config.body
-        self._place = _beside(config.endpoint)
+        self._url = _conversations_url(config.endpoint)
         self._sender = sender
         self._on_note = on_note
-        self._makes_its_own = False
-        self._noted = False
+        self._are_made_by_server = False
+        self._has_noted_missing = False
 
-    async def begun(self, values: Values, ctx: TurnContext) -> Any:
-        """What a new conversation is called. Raises NoReply, CannotSend."""
+    async def start(self, values: Values, ctx: TurnContext) -> Any:
+        """Start a conversation and return its id. Raises NoReply, CannotSend."""
         if self._is_named:
             return self._named.filled(values)
-        return await self.made(values) if self._makes_its_own else ctx.session_id
+        return await self.create(values) if self._are_made_by_server else ctx.session_id
 
-    def may_make_one(self, refused: Refused) -> bool:
-        """Whether the server seems to want a conversation that it has made itself."""
-        return refused.is_about("conversation") and self._place is not None and not self._is_named
+    def should_create(self, refused: Refused) -> bool:
+        """Return whether a refusal suggests that the server accepts only conversations that it created."""
+        return refused.is_about("conversation") and self._url is not None and not self._is_named
 
-    async def made(self, values: Values) -> str:
-        """A conversation made by the server. Raises NoReply."""
-        assert self._place is not None  # may_make_one has said so
-        made = (await self._sender.post(self._place, {}, _read, values=values)).value
+    async def create(self, values: Values) -> str:
+        """Create a conversation on the server and return its id. Raises NoReply."""
+        assert self._url is not None  # checked by should_create
+        made = (await self._sender.post(self._url, {}, _read, values=values)).value
         if not isinstance(made.get("id"), str) or not made["id"]:
-            raise NoReply(f"{self._place} answered no conversation with an `id`, but: {shown(made)}")
-        self._makes_its_own = True
+            raise NoReply(f"{self._url} answered no conversation with an `id`, but: {shown(made)}")
+        self._are_made_by_server = True
         return str(made["id"])
 
-    def look_for_one(self, response: Response) -> None:
-        """Note, once, that a server's responses name no conversation: it may not know what that is."""
-        if response.get("conversation") or self._noted:
+    def note_missing_id(self, response: Response) -> None:
+        """Note once if responses name no conversation, because the server may not support them."""
+        if response.get("conversation") or self._has_noted_missing:
             return
-        self._noted = True
+        self._has_noted_missing = True
         self._on_note(
             f"agent {self._agent!r}: its responses name no `conversation`, so it may have forgotten what was "
             "said before; if it does, write history: input"
         )
 
 
-def _beside(endpoint: str) -> str | None:
-    """Where conversations are made: `…/conversations` beside `…/responses`; None beside other paths."""
+def _conversations_url(endpoint: str) -> str | None:
+    """Return `…/conversations` for an endpoint `…/responses`; None for other paths."""
     parts = urlsplit(endpoint)
     path = parts.path.rstrip("/")
     if not path.endswith("/responses"):
@@ -220,8 +225,8 @@ def _beside(endpoint: str) -> str | None:
 
 
 async def _read(response: DirectResponse) -> Mapping[str, Any]:
-    return await read_body(response, False, lambda body: read_object(body, RESPONSES_PLACE), _no_stream)
+    return await read_body(response, False, lambda body: read_object(body, RESPONSES_PLACE), _refuse_stream)
 
 
-async def _no_stream(_: Any) -> Mapping[str, Any]:
+async def _refuse_stream(_: Any) -> Mapping[str, Any]:
     raise NoReply("the agent answered with a stream where a conversation was to be made")

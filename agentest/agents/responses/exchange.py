@@ -1,4 +1,4 @@
-"""One request for a response, and the further ones until the response is whole."""
+"""The request for a response, and the polling until the response is complete."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Values
 
-_REFUSED = (400, 404, 422)
+_REFUSAL_STATUSES = (400, 404, 422)
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A response that is no longer under way, and what it took."""
+    """A response that has ended, with its timing and retries."""
 
     response: Response
     latency_ms: float
@@ -35,15 +35,15 @@ class Answered:
 
 
 class Refused(NoReply):
-    """The agent says that something in the request is wrong."""
+    """The agent refused a request as invalid."""
 
     def is_about(self, pattern: str) -> bool:
-        """Whether what the agent says speaks of something."""
+        """Return whether the agent's message matches a regular expression, ignoring case."""
         return bool(re.search(pattern, str(self).partition(" answered ")[2], re.I))
 
 
 class Exchange:
-    """Asks one endpoint. Holds nothing of any conversation."""
+    """Sends requests to one endpoint. Stores nothing about conversations."""
 
     def __init__(self, endpoint: str, sender: HttpSender, streaming: bool, timeout_s: float) -> None:
         self._endpoint = endpoint
@@ -51,24 +51,29 @@ class Exchange:
         self._streaming = streaming
         self._timeout_s = timeout_s
 
-    async def ask(
+    async def send(
         self, payload: Mapping[str, Any], values: Values, turn_index: int, ignored: Ignored
     ) -> Answered:
-        """The response to a request. Raises NoReply, with the calls that were made until then, or Refused."""
+        """Send a request and wait until its response has ended.
+
+        Raises Refused, or NoReply with the calls that the agent made before the error.
+        """
         assembly, refused = Assembly(ignored), False
 
         async def read(response: DirectResponse) -> Response:
             nonlocal refused
-            if response.status_code in _REFUSED:
+            if response.status_code in _REFUSAL_STATUSES:
                 refused = True
                 raise AgentError(await self._sender.problem(response))
-            return await read_body(response, self._streaming, _whole(assembly), assembly.read)
+            return await read_body(response, self._streaming, _reader_into(assembly), assembly.read)
 
         try:
-            first = await self._sender.post(self._endpoint, payload, read, _REFUSED, values=values)
+            first = await self._sender.post(self._endpoint, payload, read, _REFUSAL_STATUSES, values=values)
             if not is_under_way(first.value) or not isinstance(first.value.get("id"), str):
                 return _answered(first.value, first.latency_ms, first.retries, first.first_token_ms)
-            done, waited_ms = await self._finished(first.value, assembly, values, first.latency_ms / 1000)
+            done, waited_ms = await self._poll_until_ended(
+                first.value, assembly, values, first.latency_ms / 1000
+            )
             return _answered(done, first.latency_ms + waited_ms, first.retries, first.first_token_ms)
         except NoReply as error:
             seen = made_so_far(assembly.response(), turn_index)
@@ -76,10 +81,10 @@ class Exchange:
         except RecursionError:
             raise NoReply(TOO_DEEP) from None
 
-    async def _finished(
+    async def _poll_until_ended(
         self, response: Response, assembly: Assembly, values: Values, took_s: float
     ) -> tuple[Response, float]:
-        """The response when it is done, and how long that took in milliseconds. Raises NoReply."""
+        """Return the ended response and the time that polling took, in milliseconds. Raises NoReply."""
         url = part_of(self._endpoint, response["id"])
         pause_s = _FIRST_PAUSE_S
         limit = TimeLimit(max(0.0, self._timeout_s - took_s))
@@ -88,8 +93,8 @@ class Exchange:
                 while is_under_way(response):
                     await anyio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    answered = await self._sender.get(url, _read_whole, values=values)
-                    response = assembly.take(answered.value)
+                    answer = await self._sender.get(url, _read_response, values=values)
+                    response = assembly.take(answer.value)
         except TimeoutError:
             raise NoReply(
                 f"{url}: the response is still {response.get('status')!r} after {self._timeout_s:g} s "
@@ -99,7 +104,7 @@ class Exchange:
 
 
 def part_of(endpoint: str, name: str) -> str:
-    """The address of something below an endpoint, whose query stays."""
+    """Return the address of a path segment below an endpoint, with the endpoint's query."""
     parts = urlsplit(endpoint)
     return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name, '')}").geturl()
 
@@ -108,13 +113,13 @@ def _answered(response: Response, latency_ms: float, retries: int, first_token_m
     return Answered(response=response, latency_ms=latency_ms, retries=retries, first_token_ms=first_token_ms)
 
 
-def _whole(assembly: Assembly) -> Callable[[bytes], Response]:
+def _reader_into(assembly: Assembly) -> Callable[[bytes], Response]:
     return lambda body: assembly.take(read_response(body))
 
 
-async def _read_whole(response: DirectResponse) -> Response:
-    return await read_body(response, False, read_response, _no_stream)
+async def _read_response(response: DirectResponse) -> Response:
+    return await read_body(response, False, read_response, _refuse_stream)
 
 
-async def _no_stream(_: Any) -> Response:
+async def _refuse_stream(_: Any) -> Response:
     raise NoReply("the agent answered with a stream where its response was asked for by its id")

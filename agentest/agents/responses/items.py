@@ -1,4 +1,7 @@
-"""The items of a response that are calls: who answers each, what it is called, and its output's form."""
+"""The items of a conversation: tool calls and their outputs, texts, and messages as items.
+
+Calls are either requests that the caller answers, or calls that the agent made itself.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from agentest.domain.transcript import Remark, ToolCall
 from agentest.support.errors import AgentError
 
 Item = Mapping[str, Any]
-"""An item of a response's `output`, as it came."""
+"""An item of a response's `output`, as received."""
 
 _CALL = "_call"
 _OUTPUT = "_output"
-_ABOUT_THE_ITEM = {
+_METADATA_KEYS = {
     "type",
     "id",
     "call_id",
@@ -34,29 +37,43 @@ _ABOUT_THE_ITEM = {
     "environment",
     "pending_safety_checks",
 }
-_RESULTS = ("output", "outputs", "result", "results")
-_IMAGE = "image_generation_call"
+_RESULT_KEYS = ("output", "outputs", "result", "results")
+_IMAGE_CALL = "image_generation_call"
+_SILENT_ITEMS = (
+    "reasoning",
+    "compaction",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "additional_tools",
+    "program",
+    "program_output",
+    "tool_search_output",
+)
+"""Types of items without text or calls. Requests send them back with the others."""
+_REASONING_PARTS = ("reasoning_text", "summary_text")
+_RECIPIENT = "an agent that speaks Responses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ForTheCaller:
+class _CallerTool:
     """A kind of call that the caller answers."""
 
     tool: str = ""
-    """What the tool is called; "": as the item's `name` says."""
+    """The tool's name; "" to use the item's `name`."""
     json_output: bool = False
-    """Whether the output is a JSON value, not a text."""
+    """True if the output is a JSON value instead of a text."""
 
 
-_FOR_THE_CALLER = {
-    "function_call": _ForTheCaller(),
-    "custom_tool_call": _ForTheCaller(),
-    "computer_call": _ForTheCaller(tool="computer", json_output=True),
-    "shell_call": _ForTheCaller(tool="shell", json_output=True),
-    "local_shell_call": _ForTheCaller(tool="local_shell"),
-    "apply_patch_call": _ForTheCaller(tool="apply_patch"),
+_CALLER_TOOLS = {
+    "function_call": _CallerTool(),
+    "custom_tool_call": _CallerTool(),
+    "computer_call": _CallerTool(tool="computer", json_output=True),
+    "shell_call": _CallerTool(tool="shell", json_output=True),
+    "local_shell_call": _CallerTool(tool="local_shell"),
+    "apply_patch_call": _CallerTool(tool="apply_patch"),
 }
-"""Type of an item → who is asked by it. Other calls (`web_search_call`) the server has answered itself."""
+"""Types of items that the caller answers. The server answers other calls itself (`web_search_call`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,43 +81,44 @@ class Calls:
     """The calls of one response, in order."""
 
     requests: tuple[ToolRequest, ...]
-    """For the caller to answer."""
+    """Calls that the caller answers."""
     made: tuple[ToolCall, ...]
-    """By the agent itself."""
+    """Calls that the agent made itself."""
 
 
 def is_call(item: Item) -> bool:
-    """Whether an item is a call, or the output of one."""
+    """Return whether an item is a call or the output of a call."""
     kind = _kind(item)
     return kind.endswith((_CALL, _CALL + _OUTPUT))
 
 
 def read_calls(items: Sequence[Item], turn_index: int) -> Calls:
-    """The calls among a response's items. Raises AgentError for one without a tool's name."""
+    """Return the calls among a response's items. Raises AgentError for a call without a tool's name."""
     outputs = _outputs(items)
     requests: list[ToolRequest] = []
     made: list[ToolCall] = []
     for item in items:
         if not _kind(item).endswith(_CALL):
             continue
-        answered = _taken(outputs, item)
-        if answered is None and _kind(item) in _FOR_THE_CALLER:
+        output = _take_output(outputs, item)
+        if output is None and _kind(item) in _CALLER_TOOLS:
             requests.append(_request(item))
         else:
-            made.append(_made(item, answered, turn_index))
+            made.append(_made(item, output, turn_index))
     return Calls(requests=tuple(requests), made=tuple(made))
 
 
 def read_made(items: Sequence[Item], turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls that the agent made, of a response that may be no whole one: nothing is raised."""
-    return read_calls([item for item in items if _named(item) is not None], turn_index).made
+    """Return the calls that the agent made, also in an incomplete response. Never raises."""
+    return read_calls([item for item in items if _tool_name(item) is not None], turn_index).made
 
 
 def check_outputs(items: Sequence[Item], before: Sequence[Item]) -> None:
-    """Refuse an output of a call that nobody told of: bans would miss it. Raises AgentError.
+    """Raise AgentError for an output of an unknown call, because checks of forbidden calls would miss it.
 
     Args:
-        before: the items of the conversation until then; servers may tell what is in them once more.
+        items: the items of a response.
+        before: the earlier items of the conversation, which servers may repeat.
     """
     known = {_call_id(item) for item in (*before, *items) if _kind(item).endswith(_CALL)}
     for item in items:
@@ -112,7 +130,7 @@ def check_outputs(items: Sequence[Item], before: Sequence[Item]) -> None:
 
 
 def with_ids(items: Sequence[Item], prefix: str) -> tuple[Item, ...]:
-    """The items; calls for the caller that lack a `call_id`, by which outputs are told apart, get one."""
+    """Return the items and add a `call_id` to calls for the caller that lack one."""
     return tuple(
         {**item, "call_id": item.get("id") or f"{prefix}_{place}"} if _lacks_id(item) else item
         for place, item in enumerate(items)
@@ -120,14 +138,19 @@ def with_ids(items: Sequence[Item], prefix: str) -> tuple[Item, ...]:
 
 
 def asked_by_id(items: Sequence[Item]) -> dict[str, Item]:
-    """The calls that a caller may have to answer, by `call_id`."""
-    return {item["call_id"]: item for item in items if _kind(item) in _FOR_THE_CALLER}
+    """Return the calls that a caller may have to answer, by `call_id`."""
+    return {item["call_id"]: item for item in items if _kind(item) in _CALLER_TOOLS}
 
 
 def output_item(result: ToolResult, item: Item | None) -> dict[str, Any]:
-    """What a tool answered, as an item of the next `input`. `item`: its call; None is a plain function's."""
+    """Return a tool's result as an item of the next `input`.
+
+    Args:
+        result: the result.
+        item: the call as received; None for a function call.
+    """
     kind = _kind(item) if item else "function_call"
-    value = read_result(result.text) if _FOR_THE_CALLER[kind].json_output else result.text
+    value = read_result(result.text) if _CALLER_TOOLS[kind].json_output else result.text
     written = {"type": f"{kind}{_OUTPUT}", "call_id": result.request_id, "output": value}
     if kind == "local_shell_call":
         return {**written, "id": result.request_id}
@@ -135,7 +158,7 @@ def output_item(result: ToolResult, item: Item | None) -> dict[str, Any]:
 
 
 def call_item(request: ToolRequest) -> dict[str, Any]:
-    """A call that was never received in this protocol's form."""
+    """Return an item for a call that was not received in this protocol's form."""
     return {
         "type": "function_call",
         "call_id": request.id,
@@ -155,11 +178,11 @@ def _call_id(item: Item) -> str:
 
 def _lacks_id(item: Item) -> bool:
     identifier = item.get("call_id")
-    return _kind(item) in _FOR_THE_CALLER and not (isinstance(identifier, str) and identifier)
+    return _kind(item) in _CALLER_TOOLS and not (isinstance(identifier, str) and identifier)
 
 
 def _outputs(items: Sequence[Item]) -> dict[tuple[str, Any], list[Item]]:
-    """The outputs by kind of call and id, in order."""
+    """Return the outputs by kind of call and id, in order."""
     found: dict[tuple[str, Any], list[Item]] = {}
     for item in items:
         if _kind(item).endswith(_CALL + _OUTPUT):
@@ -168,31 +191,30 @@ def _outputs(items: Sequence[Item]) -> dict[tuple[str, Any], list[Item]]:
     return found
 
 
-def _taken(outputs: dict[tuple[str, Any], list[Item]], call: Item) -> Item | None:
-    """The output of a call, which no other call has."""
+def _take_output(outputs: dict[tuple[str, Any], list[Item]], call: Item) -> Item | None:
+    """Remove and return the output of a call."""
     waiting = outputs.get((_kind(call), _call_id(call)))
     return waiting.pop(0) if waiting else None
 
 
-def _named(item: Item) -> str | None:
-    """The name of the tool that an item calls."""
+def _tool_name(item: Item) -> str | None:
     kind = _kind(item)
-    caller = _FOR_THE_CALLER.get(kind)
+    caller = _CALLER_TOOLS.get(kind)
     if (caller and caller.tool) or (caller is None and kind != "mcp_call"):
         return caller.tool if caller else kind.removesuffix(_CALL)
     name = item.get("name")
     return name if isinstance(name, str) and name else None
 
 
-def _name(item: Item) -> str:
-    name = _named(item)
+def _required_name(item: Item) -> str:
+    name = _tool_name(item)
     if name is None:
         raise AgentError(f"a {_kind(item)} of the agent has no name: {shown(item)}")
     return name
 
 
 def _request(item: Item) -> ToolRequest:
-    return ToolRequest(item["call_id"], _name(item), _arguments_text(item))
+    return ToolRequest(item["call_id"], _required_name(item), _arguments_text(item))
 
 
 def _arguments_text(item: Item) -> str:
@@ -201,20 +223,20 @@ def _arguments_text(item: Item) -> str:
 
 
 def _arguments(item: Item) -> tuple[Any, str | None]:
-    """What a call was given, and what is wrong with it."""
+    """Return a call's arguments and the problem with them."""
     if "arguments" in item:
         return read_arguments(item["arguments"])
     for key in ("action", "operation"):
         if isinstance(item.get(key), Mapping):
             return dict(item[key]), None
-    hidden = {*_ABOUT_THE_ITEM, *_RESULTS, "error"}
+    hidden = {*_METADATA_KEYS, *_RESULT_KEYS, "error"}
     return {key: value for key, value in item.items() if key not in hidden and value is not None}, None
 
 
 def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
     args, problem = _arguments(item)
     return ToolCall(
-        name=_name(item),
+        name=_required_name(item),
         args=args,
         result=_result(item) if output is None else read_result(output.get("output")),
         mocked=False,
@@ -227,14 +249,13 @@ def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
 
 
 def _id(item: Item) -> str | None:
-    """What tells this call from others."""
     ids = (item.get("call_id"), item.get("id"))
     return next((given for given in ids if isinstance(given, str) and given), None)
 
 
 def _result(item: Item) -> Any:
-    found = next((item[key] for key in _RESULTS if item.get(key) is not None), None)
-    if _kind(item) == _IMAGE and isinstance(found, str):
+    found = next((item[key] for key in _RESULT_KEYS if item.get(key) is not None), None)
+    if _kind(item) == _IMAGE_CALL and isinstance(found, str):
         return f"({len(found):,} characters of base64)"
     return read_result(found)
 
@@ -245,21 +266,6 @@ def _error(item: Item) -> str | None:
     return "the call failed" if item.get("status") == "failed" else None
 
 
-_NOT_SAID = (
-    "reasoning",
-    "compaction",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "additional_tools",
-    "program",
-    "program_output",
-    "tool_search_output",
-)
-"""Items that neither say nor call anything. They are resent with the others."""
-_NO_TEXT_PARTS = ("reasoning_text", "summary_text")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """The texts of a response."""
@@ -268,6 +274,7 @@ class Said:
     remarks: tuple[str, ...]
 
     def remarks_of(self, author: str) -> tuple[Remark, ...]:
+        """Return the remarks with their author."""
         return tuple(Remark(author, text) for text in self.remarks)
 
 
@@ -276,18 +283,21 @@ class _Message:
     place: int
     text: str
     final: bool
-    """Whether it is no mere commentary."""
+    """False for commentary."""
 
 
 def check_items(output: Any) -> list[Item]:
-    """The items of an `output`. Raises AgentError for what is no list of objects."""
+    """Return the items of an `output`. Raises AgentError if it is not a list of objects."""
     if not isinstance(output, list) or not all(isinstance(item, Mapping) for item in output):
         raise AgentError(f"the `output` of the agent's response is not a list of items: {shown(output)}")
     return output
 
 
 def read_said(items: Sequence[Item], ignored: Ignored) -> Said:
-    """The reply is what follows the last call, or else the last that was said. Raises AgentError."""
+    """Split the texts into reply and remarks. Raises AgentError.
+
+    The reply is the text after the last call, or the last message if there is none.
+    """
     messages = [m for place, item in enumerate(items) if (m := _message(place, item, ignored)) is not None]
     last_call = max((place for place, item in enumerate(items) if is_call(item)), default=-1)
     final = [m for m in messages if m.place > last_call and m.final] or messages[-1:]
@@ -298,7 +308,7 @@ def read_said(items: Sequence[Item], ignored: Ignored) -> Said:
 
 
 def approval_asked(items: Sequence[Item]) -> str | None:
-    """What is wrong where the server asks for leave to call a tool of an MCP server."""
+    """Return the error if the server requests approval for an MCP tool call; None if it does not."""
     for item in items:
         if item.get("type") == "mcp_approval_request":
             return (
@@ -311,7 +321,7 @@ def approval_asked(items: Sequence[Item]) -> str | None:
 def _message(place: int, item: Item, ignored: Ignored) -> _Message | None:
     kind = item.get("type", "message" if "content" in item else None)
     if kind != "message":
-        if not is_call(item) and kind not in _NOT_SAID:
+        if not is_call(item) and kind not in _SILENT_ITEMS:
             ignored.note("item", kind)
         return None
     if item.get("role", "assistant") != "assistant":
@@ -335,7 +345,7 @@ def _part(part: Any, ignored: Ignored) -> str:
     if not isinstance(part, Mapping):
         raise AgentError(f"a part of the agent's message is not an object: {shown(part)}")
     kind = part.get("type")
-    if kind in _NO_TEXT_PARTS:
+    if kind in _REASONING_PARTS:
         return ""
     text = part.get("refusal" if kind == "refusal" else "text")
     if isinstance(text, str):
@@ -346,19 +356,17 @@ def _part(part: Any, ignored: Ignored) -> str:
     return ""
 
 
-_WHOM = "an agent that speaks Responses"
-
-
 def written(messages: Sequence[Message], calls: Mapping[str, Item]) -> list[dict[str, Any]]:
-    """The messages as items. Raises CannotSend for a file without a form here.
+    """Return the messages as items. Raises CannotSend for a file that the protocol cannot send.
 
     Args:
-        calls: the calls as they came, by id: their outputs have the same kind.
+        messages: the messages to send.
+        calls: the received calls by id, which determine the types of their outputs.
     """
-    return [item for message in messages for item in _items(message, calls)]
+    return [item for message in messages for item in _items_of_message(message, calls)]
 
 
-def _items(message: Message, calls: Mapping[str, Item]) -> list[dict[str, Any]]:
+def _items_of_message(message: Message, calls: Mapping[str, Item]) -> list[dict[str, Any]]:
     if isinstance(message, UserText):
         return [{"role": "user", "content": _written_content(message)}]
     if isinstance(message, ToolResult):
@@ -376,9 +384,9 @@ def _written_content(message: UserText) -> str | list[dict[str, Any]]:
 
 def _written_part(file: Attachment) -> dict[str, Any]:
     if kind_of(file).startswith("image/"):
-        return {"type": "input_image", "detail": "auto", "image_url": web_address(file, _WHOM)}
+        return {"type": "input_image", "detail": "auto", "image_url": web_address(file, _RECIPIENT)}
     if file.uri:
-        return {"type": "input_file", "file_url": web_address(file, _WHOM)}
+        return {"type": "input_file", "file_url": web_address(file, _RECIPIENT)}
     if form := audio_format(file):
         return {"type": "input_audio", "input_audio": {"data": file.base64, "format": form}}
     return {"type": "input_file", "filename": name_of(file), "file_data": data_address(file)}

@@ -1,4 +1,4 @@
-"""A whole response: how it ended, and what it says."""
+"""A response: its status, its reply, and its assembly from the events of a stream."""
 
 from __future__ import annotations
 
@@ -23,34 +23,67 @@ from agentest.domain.transcript import ToolCall, Usage
 from agentest.support.errors import AgentError
 
 RESPONSES_PLACE = "is the path right? Responses endpoints usually end with /v1/responses or /responses"
-_UNDER_WAY = ("queued", "in_progress")
+_RUNNING_STATUSES = ("queued", "in_progress")
 
 Response = Mapping[str, Any]
-"""A response as it came. What has been received of one may lack anything."""
+"""A response as received. If it is incomplete, any field may be missing."""
+_END_EVENTS = {
+    "response.completed": "completed",
+    "response.failed": "failed",
+    "response.incomplete": "incomplete",
+    "response.cancelled": "cancelled",
+}
+_BEGIN_EVENTS = ("response.created", "response.queued", "response.in_progress")
+_FIELD_EVENTS = {
+    "response.function_call_arguments": "arguments",
+    "response.mcp_call_arguments": "arguments",
+    "response.custom_tool_call_input": "input",
+    "response.code_interpreter_call_code": "code",
+}
+"""Events `….delta` and `….done` → the key of the item that they extend."""
+_TEXT_EVENTS = {"response.output_text": ("output_text", "text"), "response.refusal": ("refusal", "refusal")}
+"""Events `….delta` and `….done` → the type and key of the message part that they extend."""
+_REDUNDANT_EVENTS = (
+    "response.content_part.",
+    "response.output_text.annotation",
+    "response.reasoning",
+    "response.web_search_call.",
+    "response.file_search_call.",
+    "response.code_interpreter_call.",
+    "response.image_generation_call.",
+    "response.mcp_call.",
+    "response.mcp_list_tools.",
+    "response.shell_call_",
+    "response.audio",
+    "response.compaction",
+    "keepalive",
+    "ping",
+)
+"""Prefixes of events whose content is also in the finished item."""
 
 
 def read_response(body: bytes) -> Response:
-    """The response in a body. Raises AgentError."""
+    """Read the response in a body. Raises AgentError."""
     answer = read_object(body, RESPONSES_PLACE)
     if not answer.keys() & {"output", "status"}:
-        raise AgentError(_no_response(answer))
+        raise AgentError(_missing_output(answer))
     return answer
 
 
 def is_under_way(response: Response) -> bool:
-    """Whether the response is still being made."""
-    return response.get("status") in _UNDER_WAY
+    """Return whether the response is queued or in progress."""
+    return response.get("status") in _RUNNING_STATUSES
 
 
 def made_so_far(response: Response, turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls that the agent has made, in a response of any state. Raises nothing."""
+    """Return the calls that the agent has made, in a response of any status. Never raises."""
     output = response.get("output")
     items = [i for i in output if isinstance(i, Mapping)] if isinstance(output, list) else []
     return read_made(items, turn_index)
 
 
 def items_of(response: Response) -> tuple[Item, ...]:
-    """The items of a finished response, as the next request brings them. Raises AgentError."""
+    """Return the items of a finished response in the form for the next request. Raises AgentError."""
     identifier = response.get("id")
     return with_ids(check_items(response.get("output")), f"call_{identifier or 'of_agent'}")
 
@@ -58,10 +91,16 @@ def items_of(response: Response) -> tuple[Item, ...]:
 def reply_of(
     response: Response, turn_index: int, author: str, ignored: Ignored, before: Sequence[Item] = ()
 ) -> AgentReply:
-    """What a response says. Raises NoReply for one that is no answer, with the calls that were made.
+    """Return the reply in a response.
 
     Args:
-        before: the items of the conversation until then.
+        response: the response.
+        turn_index: the turn of the calls.
+        author: the author of remarks.
+        ignored: notes items and parts of unknown types.
+        before: the earlier items of the conversation.
+
+    Raises NoReply with the agent's calls if the response failed or is invalid.
     """
     problem = _problem(response)
     if problem is None:
@@ -99,7 +138,7 @@ def _usage(reported: Any) -> Usage:
 
 
 def _problem(response: Response) -> str | None:
-    """Why a response is no answer."""
+    """Return why a response is not a valid reply; None if it is."""
     status = response.get("status")
     if status == "incomplete":
         return _incomplete(response)
@@ -107,14 +146,14 @@ def _problem(response: Response) -> str | None:
         return "the agent's response was cancelled"
     if status == "failed" or response.get("error"):
         return f"the agent's response failed: {_error(response.get('error'))}"
-    if status in _UNDER_WAY:
+    if status in _RUNNING_STATUSES:
         return f"the agent's response is still {status!r}, and has no id by which it could be asked for"
     if status not in (None, "completed"):
         return f"the agent's response has the unknown status {shown(status)!r}"
-    return _no_response(response) if "output" not in response else None
+    return _missing_output(response) if "output" not in response else None
 
 
-def _no_response(answer: Response) -> str:
+def _missing_output(answer: Response) -> str:
     if answer.get("error"):
         return f"the agent's response failed: {_error(answer['error'])}"
     return f"the agent's answer is no response: it has no `output`: {shown(answer)}"
@@ -123,8 +162,8 @@ def _no_response(answer: Response) -> str:
 def _incomplete(response: Response) -> str:
     details = response.get("incomplete_details")
     reason = shown(details.get("reason")) if isinstance(details, Mapping) else "no reason is given"
-    raise_it = "; raise body.max_output_tokens, if it is yours" if reason == "max_output_tokens" else ""
-    return f"the agent's response is incomplete ({reason}): it was cut before its end{raise_it}"
+    hint = "; raise body.max_output_tokens, if it is yours" if reason == "max_output_tokens" else ""
+    return f"the agent's response is incomplete ({reason}): it was cut before its end{hint}"
 
 
 def _error(error: Any) -> str:
@@ -134,91 +173,56 @@ def _error(error: Any) -> str:
     return f"{error['message']} ({code})" if isinstance(code, str | int) and code else str(error["message"])
 
 
-_ENDS = {
-    "response.completed": "completed",
-    "response.failed": "failed",
-    "response.incomplete": "incomplete",
-    "response.cancelled": "cancelled",
-}
-_BEGINNINGS = ("response.created", "response.queued", "response.in_progress")
-_GROWING = {
-    "response.function_call_arguments": "arguments",
-    "response.mcp_call_arguments": "arguments",
-    "response.custom_tool_call_input": "input",
-    "response.code_interpreter_call_code": "code",
-}
-"""Events `….delta` and `….done` → the key of the item that they tell."""
-_TEXTS = {"response.output_text": ("output_text", "text"), "response.refusal": ("refusal", "refusal")}
-"""Events `….delta` and `….done` → the part of a message that they tell, and its key."""
-_TOLD_ELSEWHERE = (
-    "response.content_part.",
-    "response.output_text.annotation",
-    "response.reasoning",
-    "response.web_search_call.",
-    "response.file_search_call.",
-    "response.code_interpreter_call.",
-    "response.image_generation_call.",
-    "response.mcp_call.",
-    "response.mcp_list_tools.",
-    "response.shell_call_",
-    "response.audio",
-    "response.compaction",
-    "keepalive",
-    "ping",
-)
-"""Beginnings of events that say nothing which an item does not say when it is done."""
-
-
 class Assembly:
-    """The response so far, of one request: there even if the rest never comes."""
+    """Assembles the response to one request. The received part is available at any time."""
 
     def __init__(self, ignored: Ignored) -> None:
         self._ignored = ignored
         self._head: Response = {}
         self._items: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, dict[int, dict[str, Any]]] = {}
-        """Index of an item → index of a part → the part."""
+        """Parts by the index of their item and their own index."""
         self._done: set[int] = set()
 
     async def read(self, stream: EventStream) -> Response:
-        """The whole response. Raises AgentError for a stream that ends before it."""
+        """Read the complete response. Raises AgentError if the stream ends before it."""
         received = False
         async for event in stream:
             data = event.data.strip()
             if data == "[DONE]":
                 break
             if not data:
-                continue  # keeps the connection alive
+                continue  # some servers keep the connection alive with empty events
             received = True
-            told = read_event(data)
-            if self._add(told, str(told.get("type") or event.name), stream):
+            content = read_event(data)
+            if self._add(content, str(content.get("type") or event.name), stream):
                 return self.response()
         raise cut_stream("response.completed, response.failed or response.incomplete", received)
 
     def take(self, response: Response) -> Response:
-        """Keep a response that came whole."""
+        """Replace everything with a complete response and return it."""
         self._head, self._items = response, {}
         return response
 
     def response(self) -> Response:
-        """What has come."""
+        """Return the response as received so far."""
         items = [self._item(index) for index in sorted(self._items)]
-        whole = self._head.get("output")
-        if not isinstance(whole, list) or not whole:
-            return {**self._head, "output": items} if items or whole is None else self._head
-        told = {_call_key(item) for item in whole if isinstance(item, Mapping)}
-        missing = [item for item in items if is_call(item) and _call_key(item) not in told]
-        return {**self._head, "output": [*missing, *whole]} if missing else self._head
+        output = self._head.get("output")
+        if not isinstance(output, list) or not output:
+            return {**self._head, "output": items} if items or output is None else self._head
+        known = {_call_key(item) for item in output if isinstance(item, Mapping)}
+        missing = [item for item in items if is_call(item) and _call_key(item) not in known]
+        return {**self._head, "output": [*missing, *output]} if missing else self._head
 
     def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
-        """Add an event; whether it was the last."""
-        if kind in _ENDS:
-            self._head = {**self._head, **_response_in(event), "status": _ENDS[kind]}
+        """Add an event and return whether it was the last."""
+        if kind in _END_EVENTS:
+            self._head = {**self._head, **_response_in(event), "status": _END_EVENTS[kind]}
             return True
         if kind == "error" or (event.get("error") and "type" not in event):
             self._head = {**self._head, "status": "failed", "error": event.get("error") or dict(event)}
             return True
-        if kind in _BEGINNINGS:
+        if kind in _BEGIN_EVENTS:
             self._head = _response_in(event)
         elif kind in ("response.output_item.added", "response.output_item.done"):
             self._take_item(event, done=kind.endswith("done"))
@@ -235,23 +239,23 @@ class Assembly:
 
     def _add_piece(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> None:
         name, _, step = kind.rpartition(".")
-        if step in ("delta", "done") and name in _GROWING:
-            self._grow(event, _GROWING[name], step)
-        elif step in ("delta", "done") and name in _TEXTS:
-            if self._grow_text(event, *_TEXTS[name], step):
+        if step in ("delta", "done") and name in _FIELD_EVENTS:
+            self._add_field(event, _FIELD_EVENTS[name], step)
+        elif step in ("delta", "done") and name in _TEXT_EVENTS:
+            if self._add_text(event, *_TEXT_EVENTS[name], step):
                 stream.note_first_token()
-        elif not kind.startswith(_TOLD_ELSEWHERE):
+        elif not kind.startswith(_REDUNDANT_EVENTS):
             self._ignored.note("event", kind)
 
-    def _grow(self, event: Mapping[str, Any], key: str, step: str) -> None:
+    def _add_field(self, event: Mapping[str, Any], key: str, step: str) -> None:
         item = self._items.setdefault(self._index(event, event.get("item_id")), {})
         if step == "delta":
             item[key] = _text(item.get(key)) + _text(event.get("delta"))
         elif isinstance(event.get(key), str):
             item[key] = event[key]
 
-    def _grow_text(self, event: Mapping[str, Any], kind: str, key: str, step: str) -> bool:
-        """Add to a part of a message; whether it now has text."""
+    def _add_text(self, event: Mapping[str, Any], kind: str, key: str, step: str) -> bool:
+        """Extend a part of a message and return whether it has text."""
         index = self._index(event, event.get("item_id"))
         self._items.setdefault(index, {"type": "message", "role": "assistant"})
         place = event.get("content_index")
@@ -264,7 +268,7 @@ class Assembly:
         return bool(part.get(key))
 
     def _index(self, event: Mapping[str, Any], identifier: Any) -> int:
-        """The item that an event is about: by its index, its id, or else the last one."""
+        """Return the index of an event's item: its own, that of the known id, or the last."""
         index = event.get("output_index")
         if isinstance(index, int):
             return index
@@ -275,7 +279,7 @@ class Assembly:
         return max(self._items, default=-1) + is_new
 
     def _item(self, index: int) -> Item:
-        """An item with the text that came in pieces, unless it has text of its own."""
+        """Return an item with its streamed text, unless it already has content."""
         item, parts = self._items[index], self._texts.get(index)
         if not parts or item.get("content"):
             return item

@@ -1,7 +1,7 @@
 """The tools of a google-adk agent, answered by Agentest's mocks: `--extra_plugins agentest_adk.MockTools`.
 
-This file needs google-adk and nothing else, not even Agentest. Before a tool runs, it asks the MCP server of
-the run (AGENTEST_MCP_URL) for the answer; the real tool runs only where that server says so.
+This file needs only google-adk, not Agentest. Before a tool runs, the plugin requests the result from the
+run's MCP server (AGENTEST_MCP_URL). The real tool runs only if that server permits it.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ FRAMEWORK_TOOLS = (
     "adk_request_credential",
     "adk_request_input",
 )
-"""What leads agents and asks people: these run as ever."""
+"""Tools of the framework that control agents and request input. The mocks never replace them."""
 _TIMEOUT_S = 3600.0
-"""Mocks have a time limit of their own, which the run knows."""
-_AT_ONCE = 256
+"""The limit for one request. Mocks have a shorter time limit, which the run enforces."""
+_MAX_THREADS = 256
 _outer: ContextVar[str | None] = ContextVar("agentest_outer", default=None)
-"""The conversation in whose tool an agent of its own runs (AgentTool): that one has a session of its own."""
+"""The conversation whose tool is running. An agent in a tool (AgentTool) has a different session."""
 
 
 class NotAnswered(RuntimeError):
-    """No mock has answered a tool call, and the real tool has not run."""
+    """No mock answered a tool call, and the real tool did not run."""
 
 
 class MockTools(BasePlugin):  # type: ignore[misc, unused-ignore]
-    """Asks the mocks before each tool runs."""
+    """Requests a result from the mocks before each tool runs."""
 
     def __init__(self, name: str = "agentest", url: str | None = None) -> None:
-        """`url`: where the run's MCP server is; default: AGENTEST_MCP_URL."""
+        """Create the plugin. `url` is the address of the run's MCP server, by default AGENTEST_MCP_URL."""
         super().__init__(name=name)
         self._url = url or os.environ.get("AGENTEST_MCP_URL")
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="agentest")
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="agentest")
         self._direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._running: dict[tuple[str, str], tuple[str, int, str | None]] = {}
-        """The real tools that run, by session and call: conversation, number, and what `_outer` was."""
+        """Running real tools by session and call: conversation, number, and the previous `_outer`."""
 
     async def before_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
     ) -> dict[str, Any] | None:
-        """The mock's answer; None: the tool runs. Raises NotAnswered."""
+        """Return the mock's result, or None if the real tool is to run. Raises NotAnswered."""
         if tool.name in FRAMEWORK_TOOLS or getattr(tool, "_defers_response", False):
             return None
         key = _key(tool_context)
@@ -73,26 +73,26 @@ class MockTools(BasePlugin):  # type: ignore[misc, unused-ignore]
         return None
 
     async def after_tool_callback(self, *, tool_context: Any, result: Any, **_: Any) -> None:
-        """Tell what the real tool answered."""
-        await self._tell(tool_context, result, failed=False)
+        """Report the real tool's result."""
+        await self._report(tool_context, result, failed=False)
 
     async def on_tool_error_callback(self, *, tool_context: Any, error: Exception, **_: Any) -> None:
-        """Tell what the real tool raised; of one that is cancelled nothing is known."""
-        words = str(error) or type(error).__name__
-        await self._tell(tool_context, {"error": words}, failed=True)
+        """Report the real tool's error. Cancelled tools are not reported."""
+        problem = str(error) or type(error).__name__
+        await self._report(tool_context, {"error": problem}, failed=True)
 
-    async def _tell(self, tool_context: Any, result: Any, *, failed: bool) -> None:
+    async def _report(self, tool_context: Any, result: Any, *, failed: bool) -> None:
         running = self._running.pop(_key(tool_context), None)
         if running is None:
             return
         conversation, number, before = running
         _outer.set(before)
         params = {"number": number, "result": result, "failed": failed}
-        told = {"method": "notifications/agentest/answered", "params": params}
-        await self._post(conversation, told)
+        notification = {"method": "notifications/agentest/answered", "params": params}
+        await self._post(conversation, notification)
 
     async def _post(self, conversation: str, message: dict[str, Any]) -> bytes:
-        """Send a message for a conversation. Returns the body of the answer."""
+        """Send a message for a conversation and return the body of the response."""
         if not self._url:
             raise NotAnswered(
                 "agentest_adk.MockTools: AGENTEST_MCP_URL is not set, so nobody answers in the place of the "
@@ -118,7 +118,7 @@ def _key(tool_context: Any) -> tuple[str, str]:
 
 
 def _answer(body: bytes) -> dict[str, Any]:
-    """What became of a call. Raises NotAnswered."""
+    """Return Agentest's answer about a call. Raises NotAnswered."""
     try:
         found = json.loads(body)["result"]["_meta"]["agentest/answer"]
     except (ValueError, KeyError, TypeError):
