@@ -1,4 +1,4 @@
-"""The metrics of an evaluation set that a judge decides, turn by turn."""
+"""Graders of evaluation set metrics that a judge decides turn by turn."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ WRITTEN = Skipped(
 class UserSimulatorQuality(CriterionGrader):
     """1 or 0 for every message of the user.
 
-    The first must be the case's starting prompt, the others are judged against plan and persona. A last
-    question asks whether the stop signal would now be right: if it would not, or if no judge can tell, that
-    takes the place of the last turn's result. It is asked however the conversation ended, as google-adk does.
+    The first message must be the case's starting prompt; the others are judged by plan and persona. A last
+    question asks whether the stop signal would now be right. If not, or if no judge can tell, its result
+    replaces that of the last turn. As in google-adk, it is asked however the conversation ended.
     """
 
     __slots__ = ()
@@ -94,7 +94,7 @@ def _opening(said: str, scenario: ConversationScenario) -> Score:
 
 
 def _last(result: MetricResult, stop: MetricResult) -> MetricResult:
-    """The last turn's result, in the light of the stop check."""
+    """Combine the last turn's result with the stop check."""
     if isinstance(stop, Score) and stop.value == 0:
         return Score(0, f"the conversation's end is not right: {stop.reason}", stop.samples)
     failed = isinstance(result, Score) and result.value == 0
@@ -129,10 +129,10 @@ class FinalResponseMatch(TurnJudge):
 
 
 class ReferenceAnswerMatch(CriterionGrader):
-    """`reference_answer_match`: 1 for a reply that holds the reference, or that a judge finds valid by it.
+    """`reference_answer_match`: 1 for a reply that contains the reference, or that a judge finds equivalent.
 
-    Upper and lower case and white space do not count. Without a model, a turn whose reply does not hold the
-    reference is skipped: whether it says the same in other words is not known.
+    Letter case and white space do not count. Without a model, a turn whose reply does not contain the
+    reference is skipped, because the reply may say the same in other words.
     """
 
     __slots__ = ()
@@ -173,7 +173,7 @@ JUDGED: Mapping[str, Callable[..., Grader]] = one_for_each(
         "reference_answer_match": ReferenceAnswerMatch,
     },
 )
-"""Metric → its grader, made of a case, a criterion, and the `facts` that are known of the agent."""
+"""Metric → its grader, constructed from a case, a criterion, and `facts` about the agent."""
 
 
 async def _matched(
@@ -185,7 +185,7 @@ async def _matched(
 
 
 def _not_compared(case: EvalCase, criterion: Criterion, conversation: Conversation) -> Skipped | None:
-    """Why no turn can be compared with a reference, if none can."""
+    """Return why no turn can be compared with a reference; None if one can."""
     if case.conversation is None:
         return SIMULATED
     compared = any(reference_of(case, turn.turn_index, criterion) for turn in conversation.turns)
@@ -202,5 +202,5 @@ def _median(sampled: Sampled[ScaleAnswer], asked: int) -> Score | Unscored:
 
 
 def _plain(text: str) -> str:
-    """The text by which two are compared: case and white space do not count."""
+    """Normalize letter case and white space for comparison."""
     return " ".join(text.casefold().split())
