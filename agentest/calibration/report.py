@@ -1,4 +1,4 @@
-"""The result of a calibration, for people and for programs."""
+"""Report the result of a calibration as text or JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_CONFUSIONS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """All that a calibration has found."""
+    """The complete result of a calibration."""
 
     judge: str
     figures: Sequence[Figures]
@@ -30,7 +30,7 @@ class Result:
 
 
 def as_text(result: Result) -> Iterator[str]:
-    """The result in rows: figures by metric, then where judge and people differ."""
+    """Yield rows of text: figures per metric, then the differences between judge and people."""
     yield f"judge {result.judge} against people's labels"
     for figures in result.figures:
         yield ""
@@ -78,12 +78,12 @@ def _kappa(figures: Figures) -> str:
     if figures.kappa is None:
         return "not defined: there is one answer only, a fault or none, from both"
     interval = figures.kappa_interval
-    assert interval  # wherever kappa is defined
+    assert interval  # an interval exists whenever kappa is defined
     return f"{figures.kappa:.2f} (95 % {interval.low:.2f} to {interval.high:.2f})"
 
 
 def _confusion(figures: Figures) -> Iterator[str]:
-    """The pairs of different values, the most frequent first."""
+    """Yield the pairs of different values, the most frequent first."""
     wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
     ordered = sorted(wrong.items(), key=lambda item: -item[1])
     for (people, judge), times in ordered[:_SHOWN_CONFUSIONS]:
@@ -135,7 +135,7 @@ def _usage(usage: ModelUsage) -> str:
 
 
 def as_json(result: Result) -> Json:
-    """The result for programs, in JSON types."""
+    """Return the result as JSON values."""
     return {
         "judge": result.judge,
         "metrics": {figures.metric: _figures_json(figures) for figures in result.figures},
