@@ -393,8 +393,8 @@ class IntermediateResponses(ByReference):
             return Score(1.0, "all was said that is expected before the reply")
         if turn.author is None:
             return Unscored(_REMARKS_UNKNOWN)
-        expected = f"{_shortened_message(missing)}{_where(missing, wanted)}"
-        return Score(0.0, f"expected {expected}; said was {_all_messages(turn.remarks)}")
+        missing_text = f"{_shortened_message(missing)}{_where(missing, wanted)}"
+        return Score(0.0, f"expected {missing_text}; said was {_all_messages(turn.remarks)}")
 
     def _nothing(self) -> str:
         return "no invocation of the case has intermediate responses to compare with"
