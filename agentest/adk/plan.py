@@ -347,7 +347,6 @@ def _refuse_empty(words: Sequence[str]) -> None:
 
 
 def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
-    """Refuse an agent that follows the files."""
     late = next((word for word in rest if "://" in word or (word in names and not Path(word).exists())), None)
     if late and not _set_file_of_id(late, Path()):
         raise UsageError(

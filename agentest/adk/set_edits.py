@@ -113,7 +113,6 @@ def _run_troubles(new: Content, read: ReadSet, criteria: Criteria, root: Path) -
 
 
 def _unsendable_messages(case: EvalCase) -> Iterator[Trouble]:
-    """Yield a problem for each user message that cannot be sent."""
     for number, turn in enumerate(case.conversation or ()):
         try:
             user_message(turn.user_content, turn.invocation_id or str(number + 1))
@@ -225,7 +224,7 @@ class Editor:
 
     def copy(self, name: str, version: str, eval_id: str, new_id: str) -> Done:
         """Write a copy of a case under another id, directly after the original."""
-        return self._write(name, version, lambda file: _copied(file, eval_id, new_id))
+        return self._write(name, version, lambda file: _copy_with_id(file, eval_id, new_id))
 
     def remove(self, name: str, version: str, eval_id: str) -> Removed:
         """Remove a case from its set, unless it is the last: `agentest eval` rejects a set without cases."""
@@ -293,7 +292,7 @@ def _added(file: SetFile, draft: Draft, place: int | None) -> tuple[str, int]:
     return file.with_added(value if draft.text is None else draft.text, at), at
 
 
-def _copied(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
+def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     """Copy the text of a case, changing only its id."""
     place = file.place_of(eval_id)
     again = open_set(file.content.with_text(file.with_added(file.shown(place), place + 1)))
@@ -373,18 +372,18 @@ def _listed(project: Project, path: Path) -> ListedSet:
         at = path.stat()
     except (UsageError, OSError) as error:
         return ListedSet(name=name, error=str(error), why_not=str(error))
-    return _read(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
+    return _read_listed_set(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
 
 
 @lru_cache(maxsize=1_000)
-def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedSet:
+def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedSet:
     """Read a set; cached until the file changes."""
     del changed, size
     try:
         content = read(path, name)
     except UsageError as error:
         return ListedSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
-    listed = _located(ListedSet(name=name, version=content.version, criteria=criteria), content)
+    listed = _with_cases(ListedSet(name=name, version=content.version, criteria=criteria), content)
     try:
         whole = checked_set(content)
     except NotAccepted as error:
@@ -400,7 +399,7 @@ def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> Lis
     return replace(listed, set_id=whole.eval_set.eval_set_id, cases=cases)
 
 
-def _located(listed: ListedSet, content: Content) -> ListedSet:
+def _with_cases(listed: ListedSet, content: Content) -> ListedSet:
     """Add the cases found by their text alone, so that a broken one can be opened; else the reason."""
     try:
         file = open_set(content)

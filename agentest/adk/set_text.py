@@ -210,11 +210,15 @@ class SetFile:
     def with_value(self, place: int, value: Any) -> str:
         """Return the file with a new value for a case. Only what differs is reformatted."""
         flat = self.cases_at is not None and "\n" not in self.text
-        return self._with(place, self._writer().rewritten(self._node(place), value, flat=flat))
+        return self._with_case_text(place, self._writer().rewritten(self._node(place), value, flat=flat))
 
     def with_text(self, place: int, shown: str) -> str:
         """Return the file with the text of a case replaced. `shown` is not indented."""
-        return self.text if shown == self.shown(place) else self._with(place, self._moved_in(place, shown))
+        return (
+            self.text
+            if shown == self.shown(place)
+            else self._with_case_text(place, self._indented(place, shown))
+        )
 
     def with_added(self, case: Any, place: int | None = None) -> str:
         """Return the file with another case, in its own formatting.
@@ -228,18 +232,18 @@ class SetFile:
         node = self._list()
         if not node.entries:
             value = json.loads(case) if isinstance(case, str) else case
-            return self._around(node.span, self._writer().rewritten(node, [value]))
+            return self._replaced_at(node.span, self._writer().rewritten(node, [value]))
         place = len(self.cases) if place is None else min(place, len(self.cases))
-        text = self._moved_in(0, case) if isinstance(case, str) else self._writer().piece(node, case).text
+        text = self._indented(0, case) if isinstance(case, str) else self._writer().piece(node, case).text
         pieces = [*self._pieces()]
         pieces.insert(place, Piece(text))
-        return self._around(node.span, self._writer().joined(node, pieces))
+        return self._replaced_at(node.span, self._writer().joined(node, pieces))
 
     def without(self, place: int) -> str:
         """Return the file without a case. Raises UsageError if it has no list of cases."""
         node, pieces = self._list(), [*self._pieces()]
         del pieces[place]
-        return self._around(node.span, self._writer().joined(node, pieces))
+        return self._replaced_at(node.span, self._writer().joined(node, pieces))
 
     def _list(self) -> Node:
         if self.cases_at is None:
@@ -271,14 +275,14 @@ class SetFile:
         margin = last[: len(last) - len(last.lstrip(" \t"))]
         return margin if all(line.startswith(margin) for line in lines if line.strip()) else ""
 
-    def _moved_in(self, place: int, shown: str) -> str:
+    def _indented(self, place: int, shown: str) -> str:
         newline = "\r\n" if self.style.newline == "\r\n" else "\n"
         return shown.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
 
-    def _with(self, place: int, case: str) -> str:
-        return self._around(self.cases[place].span, case)
+    def _with_case_text(self, place: int, case: str) -> str:
+        return self._replaced_at(self.cases[place].span, case)
 
-    def _around(self, span: Span, text: str) -> str:
+    def _replaced_at(self, span: Span, text: str) -> str:
         return self.text[: span.start] + text + self.text[span.end :]
 
     def _writer(self) -> Rewriter:
@@ -289,7 +293,7 @@ class SetFile:
 def open_set(content: Content) -> SetFile:
     """Parse a file whose cases can be edited. Raises UsageError for invalid JSON and other formats."""
     text = content.text
-    form = _form(parse_json(Path(content.name), text.encode()))
+    form = _form_of_cases(parse_json(Path(content.name), text.encode()))
     whole = root(text)
     if form is None:
         raise UsageError(
@@ -307,7 +311,7 @@ def open_set(content: Content) -> SetFile:
     return SetFile(content, text, style_of(text), at, cases, form in (_CASES[1], _LISTS[1]))
 
 
-def _form(document: Any) -> str | None:
+def _form_of_cases(document: Any) -> str | None:
     """Return the key of the list of cases, the key of a single case's id, or an entry of `_LISTS`."""
     if isinstance(document, dict):
         listed = (key for key in _CASES if isinstance(document.get(key), list))
@@ -353,9 +357,9 @@ class Rewriter:
         if same(node.value, new):
             return self.source(node)
         if node.entries and isinstance(node.value, dict) and isinstance(new, Mapping) and new:
-            return self.joined(node, list(self._members(node, new)))
+            return self.joined(node, list(self._object_pieces(node, new)))
         if node.entries and isinstance(node.value, list) and isinstance(new, list) and new:
-            return self.joined(node, list(self._items(node, new)))
+            return self.joined(node, list(self._list_pieces(node, new)))
         return self._written(new, flat, self._margin(node.span.start))
 
     def joined(self, node: Node, pieces: Sequence[Piece]) -> str:
@@ -363,7 +367,7 @@ class Rewriter:
         opening, closing = self.text[node.span.start], self.text[node.span.end - 1]
         if not pieces:
             return opening + closing
-        before, after = self._spaces(node)
+        before, after = self._surrounding_spaces(node)
         parts = []
         for place, piece in enumerate(pieces):
             lead = before[0] if place == 0 else self._lead(piece, before)
@@ -387,11 +391,11 @@ class Rewriter:
     def source(self, node: Node) -> str:
         return self.text[node.span.start : node.span.end]
 
-    def _members(self, node: Node, new: Mapping[str, Any]) -> Iterator[Piece]:
+    def _object_pieces(self, node: Node, new: Mapping[str, Any]) -> Iterator[Piece]:
         """Yield the entries of an object: existing ones in file order, new ones after their predecessor."""
         assert node.entries is not None
         last = {member.key: number for number, member in enumerate(node.entries)}
-        following, flat = _following(new, last), self.is_flat(node)
+        following, flat = _new_keys_after(new, last), self.is_flat(node)
         for key in following.get(None, ()):
             yield self.piece(node, new[key], key)
         for number, member in enumerate(node.entries):
@@ -403,7 +407,7 @@ class Rewriter:
             for key in following.get(member.key, ()) if last[member.key] == number else ():
                 yield self.piece(node, new[key], key)
 
-    def _items(self, node: Node, new: Sequence[Any]) -> Iterator[Piece]:
+    def _list_pieces(self, node: Node, new: Sequence[Any]) -> Iterator[Piece]:
         """Yield the entries of a list: unchanged ones as they are, changed ones rewritten in place."""
         assert node.entries is not None
         old_forms, new_forms = (
@@ -427,7 +431,7 @@ class Rewriter:
         head = self.text[member.start : member.node.span.start]
         return Piece(head + self.rewritten(member.node, value, flat=flat), number)
 
-    def _spaces(self, node: Node) -> tuple[list[str], list[str]]:
+    def _surrounding_spaces(self, node: Node) -> tuple[list[str], list[str]]:
         """Return the white space before and after each entry, up to commas and brackets."""
         assert node.entries
         before, after, place = [], [], node.span.start + 1
@@ -478,7 +482,7 @@ def _plain(value: Any) -> Any:
         return [str(value)]
 
 
-def _following(new: Mapping[str, Any], known: Mapping[str | None, int]) -> dict[str | None, list[str]]:
+def _new_keys_after(new: Mapping[str, Any], known: Mapping[str | None, int]) -> dict[str | None, list[str]]:
     """Map each existing key to the new keys that follow it; None to those before all existing keys."""
     found: dict[str | None, list[str]] = {}
     previous = None

@@ -223,7 +223,7 @@ def _check_calls(patient: Patient) -> Check:
         return bad(name, str(error))
     told = _VISIBILITY_TEXTS[sight].format(who=" and ".join(_visibility_sources(agent)))
     if sight is Sight.RETURNED:
-        return left_open(name, told, _EITHER_SIDE_ADVICE if _is_on_either_side(agent) else "")
+        return left_open(name, told, _EITHER_SIDE_ADVICE if _allows_either_side(agent) else "")
     if sight is not Sight.UNSEEN:
         return good(name, told)
     judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
@@ -233,7 +233,7 @@ def _check_calls(patient: Patient) -> Check:
     return left_open(name, told, _VISIBILITY_ADVICE)
 
 
-def _is_on_either_side(agent: AgentConfig) -> bool:
+def _allows_either_side(agent: AgentConfig) -> bool:
     """Return True if the protocol lets either side run the agent's tool calls."""
     return agent.type in EITHER_SIDE
 

@@ -71,7 +71,7 @@ def key_of(name: str, case: CaseId | None) -> Key:
 def placed(unit: Unit, status: Status | None) -> Placed:
     """Place a planned scenario. Raises UsageError for a tag without a name."""
     scenario = unit.scenario
-    level = _level(is_case=scenario.case is not None, scripted=scenario.scripted)
+    level = _default_level(is_case=scenario.case is not None, scripted=scenario.scripted)
     where = f"{unit.file}:{scenario.line}"
     return _placed(scenario.name, where, scenario.tags, scenario.case, level, status)
 
@@ -80,12 +80,11 @@ def placed_case(entry: StoredEntry, case: CaseId, status: Status | None) -> Plac
     """Place a case that occurs only in results. Raises UsageError for a tag without a name."""
     scenario = entry.scenario
     scripted = all(held.ended_by not in REASONS_TO_STOP for held in entry.conversations)
-    level = _level(is_case=True, scripted=scripted)
+    level = _default_level(is_case=True, scripted=scripted)
     return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
 
 
-def _level(*, is_case: bool, scripted: bool) -> Level:
-    """Return the default level of a test without a level tag."""
+def _default_level(*, is_case: bool, scripted: bool) -> Level:
     if not scripted:
         return Level.SCENARIO
     return Level.INTEGRATION if is_case else Level.UNIT
@@ -249,7 +248,7 @@ def measure(
     statuses = _latest_statuses(counted)
     scenarios = [placed(unit, statuses.get(key)) for (key, _), unit in planned.items()]
     return Coverage(
-        (*scenarios, *_cases_of_results(counted, known, statuses)),
+        (*scenarios, *_placed_result_cases(counted, known, statuses)),
         skipped,
         _tools(units, _all_calls(counted)),
         tuple(results),
@@ -258,7 +257,6 @@ def measure(
 
 
 def _all_calls(counted: Sequence[Sequence[StoredEntry]]) -> list[ToolCall]:
-    """Return all tool calls of the conversations."""
     return [
         call
         for held in counted
@@ -295,10 +293,9 @@ def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status |
     return found
 
 
-def _cases_of_results(
+def _placed_result_cases(
     runs: Iterable[Sequence[StoredEntry]], planned: Container[Key], statuses: Mapping[Key, Status | None]
 ) -> Iterator[Placed]:
-    """Yield evaluation cases that occur only in the results."""
     last = {_key(entry): entry for held in runs for entry in held}
     for key, entry in last.items():
         if entry.scenario.adk and key not in planned:

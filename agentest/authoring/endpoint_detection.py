@@ -156,7 +156,6 @@ def _missing_settings(seen: Seen | None, settings: Mapping[str, Any]) -> Iterato
 
 
 def _describe_unknown(url: str, seen: Seen | None, elsewhere: Finding | None) -> Described:
-    """Describe an endpoint that responds but was not recognized."""
     guess = _guess_settings(url, seen)
     if guess is not None:
         settings, remark = guess

@@ -150,7 +150,6 @@ def _says_of_case(own: OwnKeys) -> Says:
 
 
 def _trajectory_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Return the thresholds that affect the decision about trajectories."""
     return {name: least for name, least in thresholds.items() if name in TRAJECTORY_METRICS}
 
 

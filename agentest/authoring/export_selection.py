@@ -85,10 +85,10 @@ def read_earlier(path: Path) -> Earlier:
         for entry in entries(run)
         for stored in entry.conversations
     )
-    return Earlier(path, _seconds(run.head.started_at), held)
+    return Earlier(path, _seconds_since_epoch(run.head.started_at), held)
 
 
-def _seconds(time: str) -> float:
+def _seconds_since_epoch(time: str) -> float:
     """Convert a time to seconds since 1970; 0 if the text is not a time."""
     try:
         return datetime.fromisoformat(time).timestamp()

@@ -68,13 +68,13 @@ def placeholder_config() -> str:
 
 def github_workflow(folder: PurePosixPath) -> str:
     """Return a GitHub workflow for a project in this folder of its repository; `.` is the root."""
-    where = f"defaults:\n      run:\n        working-directory: {_scalar(str(folder))}"
+    where = f"defaults:\n      run:\n        working-directory: {_yaml_scalar(str(folder))}"
     return _placed(template("github.yml"), "    # WORKING-DIRECTORY\n", f"    {where}\n", folder)
 
 
 def gitlab_job(folder: PurePosixPath) -> str:
     """Return a GitLab job for a project in this folder of its repository."""
-    where = f"    - {_scalar(f'cd {shlex.quote(str(folder))}')}\n"
+    where = f"    - {_yaml_scalar(f'cd {shlex.quote(str(folder))}')}\n"
     return _placed(template("gitlab.yml"), "    # WORKING-DIRECTORY\n", where, folder)
 
 
@@ -98,6 +98,5 @@ def _without_variables(value: Any) -> Any:
     return value.replace("${", "$${") if isinstance(value, str) else value
 
 
-def _scalar(text: str) -> str:
-    """Return a text as a YAML scalar on one line."""
+def _yaml_scalar(text: str) -> str:
     return yaml.safe_dump(text, width=1000).splitlines()[0]

@@ -93,18 +93,17 @@ class _Writer:
         if turns:
             self._names.add("MockContext")
             sources.insert(0 if known is not None else 1, "ctx: MockContext")
-        result = self._result()
+        result = self._result_type()
         return rows(Item(bracketed(f"def {self._name}(", map(Item, sources), f") -> {result}:")))
 
-    def _result(self) -> str:
-        """Return the type of the answers."""
+    def _result_type(self) -> str:
         answers = [answer for case in self._tool.cases for answer in case.answers]
         values = [answer.value for answer in answers if not answer.error]
         plain = all(len(case.answers) == 1 for case in self._tool.cases)
         if not values and plain:
             self._names.add("NoReturn")
             return "NoReturn"
-        if values and plain and not any(map(_is_long, values)):
+        if values and plain and not any(map(_needs_file, values)):
             for kind, name in ((str, "str"), (dict, "dict[str, Any]"), (list, "list[Any]")):
                 if all(isinstance(value, kind) for value in values):
                     self._names |= {"Any"} if "Any" in name else set()
@@ -177,7 +176,6 @@ class _Writer:
             yield from self._answer_rows(case.answers, 2 * _BODY, self._case_label(case))
 
     def _case_label(self, case: Case) -> str:
-        """Return the part of a case that distinguishes it from the others."""
         return f"{self._name} {self._tool.cases.index(case) + 1}"
 
     def _answer_rows(self, answers: Sequence[Answer], indent: int, label: str = "") -> Iterator[str]:
@@ -202,14 +200,14 @@ class _Writer:
         return bracketed("HttpResponse(", items, ")")
 
     def _node(self, value: Any) -> Node:
-        if not _is_long(value):
+        if not _needs_file(value):
             return node(value)
         self._names.add(FROM_FILE)
         file = self._files.keep(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
         return f"{FROM_FILE}({literal(file)})"
 
 
-def _is_long(value: Any) -> bool:
+def _needs_file(value: Any) -> bool:
     """Return True if a value must be stored in a file: it is long, or nested too deeply for Python."""
     if len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER:
         return True

@@ -151,7 +151,6 @@ def _accepts(name: str, value: Any) -> bool:
 
 
 def _without_covered_types(types: list[str]) -> list[str]:
-    """Remove types that another type covers."""
     return [name for name in types if not (name == "int" and "float" in types)]
 
 

@@ -219,7 +219,7 @@ def _about_config(wish: Wish, agent: Described | None) -> str:
 def _ci(ci: CiName | None, folder: Path) -> Iterator[Filed]:
     if ci is None:
         return
-    root = _repository(folder)
+    root = _repository_root(folder)
     place = PurePosixPath(folder.relative_to(root).as_posix())
     if ci == "github":
         path, text = root / ".github/workflows/agentest.yml", file_templates.github_workflow(place)
@@ -236,7 +236,7 @@ def _is_written_by_agentest(path: Path) -> bool:
     )
 
 
-def _repository(folder: Path) -> Path:
+def _repository_root(folder: Path) -> Path:
     """Return the root of the folder's repository; the folder itself if there is none."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
@@ -252,7 +252,7 @@ def _notes(
         yield f"For this agent, write in {there.name}: agent: {{{as_settings(agent.settings)}}}"
     included = next((f for f in files if f.path.parent.name == ".gitlab" and f.deed is Deed.WROTE), None)
     if included:
-        path = path_from(_repository(wish.folder.absolute()), included.path)
+        path = path_from(_repository_root(wish.folder.absolute()), included.path)
         yield f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}"
 
 

@@ -154,7 +154,7 @@ def _tool(
     hidden = frozenset(key for args, hid in clean for key in hid)
     told = len(clean) == len(every)
     answered = [[(call, _answer(call, redact, statuses.get(id(call)))) for call in each] for each in calls]
-    cases, disputed = _cases(answered, redact, hidden, told=told)
+    cases, disputed = _group_cases(answered, redact, hidden, told=told)
     tool = Tool(
         name=name,
         calls=len(every),
@@ -181,7 +181,7 @@ def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
     if any("\\ufffd" in answer.form for case in tool.cases for answer in case.answers):
         yield f"{tool.name}: an answer was no text; where its bytes have no character stands \ufffd"
-    dates = sorted(_dates(tool))
+    dates = sorted(_date_arguments(tool))
     if dates:
         yield (
             f"{tool.name}: dates like {dates[0]} tell its calls apart; where the agent works them out from "
@@ -195,7 +195,7 @@ def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str
         )
 
 
-def _dates(tool: Tool) -> Iterator[str]:
+def _date_arguments(tool: Tool) -> Iterator[str]:
     """Yield date arguments on which the answer depends."""
     for case in tool.cases if tool.same is None and len(tool.cases) > 1 else ():
         for value in (case.args or {}).values():
@@ -207,7 +207,7 @@ def _is_only_reported(call: ToolCall) -> bool:
     return call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
-def _cases(
+def _group_cases(
     held: Sequence[Sequence[tuple[ToolCall, Answer]]],
     redact: Callable[[str], str],
     hidden: frozenset[str],

@@ -138,7 +138,7 @@ def consensus_of(labels: Labels) -> Consensus:
     """Return the majority's value for each question."""
     found = Consensus()
     for question, by in labels.by_question().items():
-        value = _majority([label.value for label in by.values()])
+        value = _majority_value([label.value for label in by.values()])
         if value is None:
             found.undecided.append(question)
             continue
@@ -147,7 +147,7 @@ def consensus_of(labels: Labels) -> Consensus:
     return found
 
 
-def _majority(values: Sequence[Value]) -> Value | None:
+def _majority_value(values: Sequence[Value]) -> Value | None:
     """Decide by majority whether there is a fault, then for the most frequent value or the lower median.
 
     Returns None if as many people see a fault as do not.

@@ -35,7 +35,7 @@ def as_text(result: Result) -> Iterator[str]:
     for figures in result.figures:
         yield ""
         yield from _figures(figures)
-    yield from _differences(result)
+    yield from _difference_lines(result)
     yield from _unscored(result)
     yield ""
     yield _usage(result.usage)
@@ -53,7 +53,7 @@ def _figures(figures: Figures) -> Iterator[str]:
         if figures.within_one is not None:
             weighted = "not defined" if figures.weighted is None else f"{figures.weighted:.2f}"
             yield f"  within one    {_share(figures.within_one)}; quadratic-weighted kappa {weighted}"
-        yield from _confusion(figures)
+        yield from _confusion_lines(figures)
     kappa, times = figures.between_people
     if times:
         shown = "not defined" if kappa is None else f"{kappa:.2f}"
@@ -82,7 +82,7 @@ def _kappa(figures: Figures) -> str:
     return f"{figures.kappa:.2f} (95 % {interval.low:.2f} to {interval.high:.2f})"
 
 
-def _confusion(figures: Figures) -> Iterator[str]:
+def _confusion_lines(figures: Figures) -> Iterator[str]:
     """Yield the pairs of different values, the most frequent first."""
     wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
     ordered = sorted(wrong.items(), key=lambda item: -item[1])
@@ -92,7 +92,7 @@ def _confusion(figures: Figures) -> Iterator[str]:
         yield f"    and {count(len(ordered) - _SHOWN_CONFUSIONS, 'other confusion')}"
 
 
-def _differences(result: Result) -> Iterator[str]:
+def _difference_lines(result: Result) -> Iterator[str]:
     worth_reading = [pair for pair in result.differences if not pair.slight]
     if worth_reading:
         yield ""

@@ -245,11 +245,11 @@ def transcript(
     shown = dict(known(before)) if before else {}
     for name, text in known(conversation.background):
         again = name in _ONCE and text == shown.get(name) and len(text) > _LONG
-        yield _row(name, _AS_BEFORE if again else text)
+        yield _message_text(name, _AS_BEFORE if again else text)
     for each in shown_turns(conversation, turn):
         yield ""
         yield f"turn {each.index}" + ("  ← this one" if each.asked else "")
-        yield from (_row(who, text) for who, text in each.rows)
+        yield from (_message_text(who, text) for who, text in each.rows)
     yield ""
 
 
@@ -261,12 +261,12 @@ def _turn(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
             yield "error", _cut(call.error, limit)
     for remark in turn.remarks:
         yield "said", f"{remark.author}: {remark.text}"
-    if state := _state(turn, before):
+    if state := _state_text(turn, before):
         yield "state", _cut(state, _EARLIER_CHARS)
     yield "agent", turn.agent_message or NO_TEXT
 
 
-def _state(turn: Turn, before: Turn | None) -> str:
+def _state_text(turn: Turn, before: Turn | None) -> str:
     """Return the session's state after the first turn, and later changes of it; "" if unknown."""
     if not turn.state_after:
         return ""
@@ -292,6 +292,6 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"
 
 
-def _row(who: str, text: str) -> str:
+def _message_text(who: str, text: str) -> str:
     """Format a message. Rows after the first are indented, so that they cannot imitate another speaker."""
     return f"{who:9}" + f"\n{' ' * 9}".join(text.splitlines())

@@ -332,7 +332,7 @@ class _CustomMetric(_CriteriaObject):
         return (interval.min_value, interval.max_value) if interval else _UNBOUNDED
 
 
-def _has_placeholders(template: str) -> str:
+def _require_placeholders(template: str) -> str:
     """Require the placeholders of google-adk: without them the user cannot continue the conversation."""
     for name in ("stop_signal", "conversation_plan", "conversation_history"):
         if not re.search(r"\{[{%][^{}]*\b" + name + r"\b", template):
@@ -345,7 +345,7 @@ class _UserSimulator(_CriteriaObject):
     model: ModelName | None = None
     model_configuration: ModelConfig | None = None
     max_allowed_invocations: Annotated[int, Field(ge=1)] = MAX_INVOCATIONS
-    custom_instructions: Annotated[str, AfterValidator(_has_placeholders)] | None = None
+    custom_instructions: Annotated[str, AfterValidator(_require_placeholders)] | None = None
     include_function_calls: bool = False
 
     def value(self, source: str) -> UserSimulator:
@@ -395,7 +395,7 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
     Raises UsageError.
     """
     check_no_data_form(data, source)
-    file = checked(_File, {"criteria": data} if _is_bare(data) else data, source)
+    file = checked(_File, {"criteria": data} if _is_bare_mapping(data) else data, source)
     custom = {
         name: checked(_CustomMetric, metric, source, "custom_metrics", name)
         for name, metric in (file.custom_metrics or {}).items()
@@ -410,7 +410,7 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
     )
 
 
-def _is_bare(data: object) -> bool:
+def _is_bare_mapping(data: object) -> bool:
     """Return True if the data maps metrics to criteria, without the keys of a file."""
     if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
         return False

@@ -36,7 +36,7 @@ class Brief:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        given = (f"{name}={value!r}" for name, value in _given(self))
+        given = (f"{name}={value!r}" for name, value in _fields_set(self))
         return f"{type(self).__name__}({', '.join(given)})"
 
 
@@ -63,7 +63,7 @@ class FunctionResponse(Brief):
     parts: Any = None
 
 
-def _base64(data: Any) -> Any:
+def _as_base64(data: Any) -> Any:
     """Return bytes, or base64 text in either alphabet, as padded base64 in the standard alphabet."""
     if isinstance(data, bytes):
         return b64encode(data).decode()
@@ -84,7 +84,7 @@ class Blob(Brief):
     """The bytes of a file, as base64 text. It can be constructed from bytes."""
 
     mime_type: str | None = None
-    data: Annotated[str | None, BeforeValidator(_base64)] = None
+    data: Annotated[str | None, BeforeValidator(_as_base64)] = None
     display_name: str | None = None
 
 
@@ -172,7 +172,7 @@ class Rubric(Brief):
     """FINAL_RESPONSE_QUALITY or TOOL_USE_QUALITY, for a rubric of a case or an invocation."""
 
 
-def _given(value: Any) -> Iterator[tuple[str, Any]]:
+def _fields_set(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the fields that differ from their default."""
     for one in fields(value):
         default = one.default if one.default_factory is MISSING else one.default_factory()

@@ -224,7 +224,7 @@ def data_criteria(data_set: DataSet) -> Mapping[str, Any] | None:
     response must contain it or mean the same (`reference_answer_match`). Data that no metric in `metrics`
     uses is scored for information.
     """
-    criteria = {metric: _criterion(metric, data_set) for metric in _deciding(data_set)}
+    criteria = {metric: _criterion(metric, data_set) for metric in _deciding_metrics(data_set)}
     for metric in unlisted_metrics(data_set):
         criteria[metric] = {"information": True, **_keys_of(metric, data_set)}
     return {"criteria": criteria} if criteria or data_set.metrics is not None else None
@@ -234,19 +234,19 @@ def unlisted_metrics(data_set: DataSet) -> tuple[str, ...]:
     """Return the metrics that the file has data or a threshold for, but does not list in `metrics`."""
     if data_set.metrics is None:
         return ()
-    wanted = [*(data_set.thresholds or ()), *_scorable(data_set, data_set.metrics)]
+    wanted = [*(data_set.thresholds or ()), *_metrics_with_unused_data(data_set, data_set.metrics)]
     return tuple(metric for metric in dict.fromkeys(wanted) if metric not in data_set.metrics)
 
 
-def _deciding(data_set: DataSet) -> tuple[str, ...]:
+def _deciding_metrics(data_set: DataSet) -> tuple[str, ...]:
     """Return the metrics that can fail a case: those in `metrics`, else all that the file has data for."""
     if data_set.metrics is not None:
         return tuple(dict.fromkeys(data_set.metrics))
     named = tuple(data_set.thresholds or ())
-    return tuple(dict.fromkeys([*named, *_scorable(data_set, named)]))
+    return tuple(dict.fromkeys([*named, *_metrics_with_unused_data(data_set, named)]))
 
 
-def _scorable(data_set: DataSet, named: Sequence[str]) -> list[str]:
+def _metrics_with_unused_data(data_set: DataSet, named: Sequence[str]) -> list[str]:
     """Return the metrics that the file has data for, unless a named metric uses the same data."""
     calls = any(case.expected_tool_calls is not None for case in data_set.data)
     # Without `metrics`, the thresholds name all metrics of tool calls.

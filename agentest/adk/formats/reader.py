@@ -211,7 +211,7 @@ def _session_notes(path: Path, text: bytes) -> Iterator[str]:
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
-    shape, document, extras = _validated(path, text)
+    shape, document, extras = _validate_in_format(path, text)
     eval_set = shape.convert(document, set_name(path))
     return ReadSet(
         eval_set,
@@ -224,7 +224,7 @@ def _read_any_form(path: Path, text: bytes) -> ReadSet:
     )
 
 
-def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
+def _validate_in_format(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
     """Return the format, the validated document, and the keys that were ignored.
 
     Raises UsageError.
@@ -236,7 +236,7 @@ def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
     try:
         return shape, shape.adapter.validate_python(document), extras
     except ValidationError as error:
-        lines = _lines(text, line_texts(document, shape.names), shape.names.line)
+        lines = _lines_of_texts(text, line_texts(document, shape.names), shape.names.line)
         found = list(islice(problems(error, document, shape.type, shape.names), MAX_KEPT))
         raise EvalSetError(_problem_text(path, found, error.error_count(), lines), found) from None
 
@@ -324,18 +324,18 @@ def _line(problem: Problem, lines: Sequence[int]) -> str:
 
 def _case_lines(text: bytes, eval_set: EvalSet, shape: _Shape) -> dict[str, int]:
     cases = eval_set.eval_cases
-    lines = _lines(text, [_written(case, shape) for case in cases], shape.names.line)
+    lines = _lines_of_texts(text, [_locating_text(case, shape) for case in cases], shape.names.line)
     return {case.eval_id: line or 1 for case, line in zip(cases, lines, strict=True)}
 
 
-def _written(case: EvalCase, shape: _Shape) -> str:
+def _locating_text(case: EvalCase, shape: _Shape) -> str:
     """Return the text that locates a case in its file: its id, or the first message of a simulated user."""
     if shape.form is Form.SCENARIOS and case.conversation_scenario:
         return case.conversation_scenario.starting_prompt
     return case.eval_id
 
 
-def _lines(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
+def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
     """Return the line of each text under the key; 0 if it is not found."""
     at = _lines_by_value(text, key)
     return [at[name].pop(0) if at.get(name) else 0 for name in wanted]
@@ -469,7 +469,7 @@ def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
 
     A path that exists as written below `root` is not split. Raises UsageError if no case follows the colon.
     """
-    splits = [(text, None), *_splits(text)]
+    splits = [(text, None), *_splits_at_colon(text)]
     there = [split for split in splits if split[0] and _exists(root / split[0])]
     path, wanted = next(iter(there), splits[1] if len(splits) > 1 else splits[0])
     if wanted is None:
@@ -495,7 +495,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _splits(text: str) -> Iterator[tuple[str, str]]:
+def _splits_at_colon(text: str) -> Iterator[tuple[str, str]]:
     """Yield every split at a colon, the longest path first; the colon of a Windows drive does not count."""
     first = 2 if _DRIVE.match(text) else 1
     for place in range(len(text) - 1, first - 1, -1):

@@ -38,7 +38,7 @@ class RubricParts:
 def split_rubric(text: str) -> RubricParts:
     """Split a rubric. A text without numbered items and deductions is one part."""
     before, deductions, after = _without_deductions(text)
-    numbered = _numbered(before)
+    numbered = _numbered_items(before)
     if not deductions and len(numbered) < 2:
         return RubricParts((text.strip(),))
     rest = [part for part in (after.strip(),) if part.strip(_EDGES)]
@@ -73,11 +73,11 @@ def _without_deductions(text: str) -> tuple[str, list[str], str]:
     rest = text[found.end() :]
     end = _SENTENCE_END.search(rest)
     sentence, after = (rest[: end.end()], rest[end.end() :]) if end else (rest, "")
-    deductions = list(_listed(sentence))
+    deductions = list(_list_items(sentence))
     return (text[: found.start()], deductions, after) if deductions else (text, [], "")
 
 
-def _listed(sentence: str) -> Iterator[str]:
+def _list_items(sentence: str) -> Iterator[str]:
     """Yield the items of a list, split at semicolons if there are any, else at commas."""
     for item in _split_outside_brackets(sentence, ";" if ";" in sentence else ","):
         if (
@@ -99,9 +99,9 @@ def _split_outside_brackets(text: str, separator: str) -> list[str]:
     return items
 
 
-def _numbered(text: str) -> list[str]:
+def _numbered_items(text: str) -> list[str]:
     """Return the numbered items, each after its introduction; the whole text if there are none."""
-    marks = _marks(text)
+    marks = _item_numbers(text)
     if len(marks) < 2:
         return [text.strip()] if text.strip(_EDGES) else []
     lead = text[: marks[0].start()].strip().rstrip(":").strip()
@@ -110,7 +110,7 @@ def _numbered(text: str) -> list[str]:
     return [f"{lead} {part}".strip() for part in parts if part]
 
 
-def _marks(text: str) -> Sequence[re.Match[str]]:
+def _item_numbers(text: str) -> Sequence[re.Match[str]]:
     """Return the numbers that count up from 1; others are part of the text."""
     marks: list[re.Match[str]] = []
     for mark in _NUMBER.finditer(text):

@@ -102,7 +102,7 @@ class Evaluator(ABC):
 
         Raises TypeError for an unknown key, ValueError for a threshold that is not a number.
         """
-        first = _definition(threshold)
+        first = _first_argument_keys(threshold)
         named = {} if metric_name is None else {"metric_name": metric_name}
         given = _known({**first, **named, **spelled}, type(self).__name__)
         if given.get("metric_name"):
@@ -151,7 +151,7 @@ Code = type[Evaluator] | Evaluator | Callable[..., Any]
 """Code of a metric: an Evaluator, its class, or a function `(metric, actual, expected, scenario)`."""
 
 
-def _definition(given: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+def _first_argument_keys(given: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
     """Return the first argument of an evaluator as keys: a threshold, or a whole metric."""
     if isinstance(given, EvalMetric):
         return {"metric_name": given.metric_name, "threshold": given.threshold}

@@ -145,8 +145,8 @@ def graded_by(returned: Any, terms: Terms) -> Graded:
 
     Raises NoResult for any other value, and for a result that contradicts the threshold.
     """
-    result = _as(EvaluationResult, returned)
-    items = [_as(PerInvocationResult, item) for item in _list(result.per_invocation_results)]
+    result = _as_result(EvaluationResult, returned)
+    items = [_as_result(PerInvocationResult, item) for item in _list(result.per_invocation_results)]
     if items and len(items) != terms.invocations:
         raise NoResult(f"the evaluator gave {len(items)} results for {terms.invocations} invocations")
     overall = _number(result.overall_score)
@@ -162,7 +162,7 @@ def graded_by(returned: Any, terms: Terms) -> Graded:
     return Graded(whole=_score(overall, result.reason, terms))
 
 
-def _as(shape: type[_T], returned: Any) -> _T:
+def _as_result(shape: type[_T], returned: Any) -> _T:
     """Convert a result, a mapping in either spelling, or an object with the same attributes."""
     names = [field.name for field in fields(shape)]
     if isinstance(returned, shape):

@@ -56,7 +56,7 @@ def own_metrics(
     thresholds = {c.metric: c.threshold for c in criteria.criteria if c.has_threshold}
     source = str(criteria.source or "criteria")
     try:
-        codes = {n: given.get(n) or _imported(n, metric, root) for n, metric in criteria.custom.items()}
+        codes = {n: given.get(n) or _import_code(n, metric, root) for n, metric in criteria.custom.items()}
         own = {n: _own_metric(n, criteria.custom[n], code, thresholds.get(n)) for n, code in codes.items()}
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None
@@ -140,7 +140,7 @@ def _check_not_ours(where: str, code: Any) -> None:
         )
 
 
-def _imported(name: str, metric: CustomMetric, root: Path) -> Code:
+def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
     """Import `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
     module, _, attribute = metric.path.rpartition("." if ":" not in metric.path else ":")
     try:
@@ -159,13 +159,13 @@ def _own_metric(name: str, metric: CustomMetric, code: Code, threshold: float | 
     return OwnMetric(
         code=code,
         name=called,
-        threshold=_default(name, code, info, written.get("default_threshold"), threshold),
+        threshold=_default_threshold(name, code, info, written.get("default_threshold"), threshold),
         interval=interval_of(range_written) if range_written else info.interval if info else None,
         experimental=bool(written.get("experimental", info and info.experimental)),
     )
 
 
-def _default(
+def _default_threshold(
     name: str, code: Code, info: MetricInfo | None, written: float | None, threshold: float | None
 ) -> float | None:
     """Return the default threshold: the file's, a deliberate one, the metric's, or the code's.
@@ -221,7 +221,6 @@ def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> di
 
 
 def _has_metric_info(code: type[Evaluator]) -> bool:
-    """Return True if the class defines its own `get_metric_info`."""
     return inspect.getattr_static(code, "get_metric_info") is not vars(Evaluator)["get_metric_info"]
 
 

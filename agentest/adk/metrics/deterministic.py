@@ -107,7 +107,7 @@ class ByReference(CriterionGrader):
         if not conversation.turns:
             return Graded(whole=Skipped("no turn of the conversation was finished"))
         turns = dict(self._results(conversation.turns, self.case.conversation))
-        return Graded(turns, None if turns else Skipped(self._nothing()))
+        return Graded(turns, None if turns else Skipped(self._no_score_reason()))
 
     def _results(
         self, turns: Sequence[Turn], invocations: Sequence[Invocation]
@@ -121,8 +121,7 @@ class ByReference(CriterionGrader):
     def _score(self, turn: Turn, expected: Invocation) -> MetricResult | None:
         """Score a turn; None if the invocation has nothing to compare with."""
 
-    def _nothing(self) -> str:
-        """Return why no turn has a score."""
+    def _no_score_reason(self) -> str:
         return "the case has no invocation for any turn"
 
 
@@ -159,7 +158,7 @@ class ToolTrajectoryF1(ByReference):
         made = [call.name for call in turn.tool_calls]
         return Score(
             tool_names_f1(made, wanted),
-            f"expected {_listed(wanted, len(wanted))}; called {_listed(made, len(made))}",
+            f"expected {_call_list_text(wanted, len(wanted))}; called {_call_list_text(made, len(made))}",
         )
 
 
@@ -177,7 +176,7 @@ class ResponseMatch(ByReference):
             f"words in common: {overlap.shared} of {overlap.expected} expected and {overlap.actual} answered",
         )
 
-    def _nothing(self) -> str:
+    def _no_score_reason(self) -> str:
         return "no invocation of the case has a final_response to compare with"
 
 
@@ -193,7 +192,9 @@ def _side_by_side(wanted: Sequence[FunctionCall], made: Sequence[ToolCall], crit
         call_text(call) if call.invalid_arguments else _call_text(call.name, call.args, " (arguments absent)")
         for call in made[:_SHOWN_CALLS]
     ]
-    return f"expected{how} {_listed(expected, len(wanted))}; called {_listed(called, len(made))}"
+    return (
+        f"expected{how} {_call_list_text(expected, len(wanted))}; called {_call_list_text(called, len(made))}"
+    )
 
 
 def _call_text(name: str, args: Any, absent: str) -> str:
@@ -202,7 +203,7 @@ def _call_text(name: str, args: Any, absent: str) -> str:
     return call_text(ToolCall(name, args, result=None, mocked=False, turn_index=0))
 
 
-def _listed(calls: Sequence[str | None], count: int) -> str:
+def _call_list_text(calls: Sequence[str | None], count: int) -> str:
     """List the calls in order. Of many, only the first are shown; `count` is their number."""
     if not calls:
         return "no tool"
@@ -223,7 +224,7 @@ class _Amount(CriterionGrader):
             for index, amount in found.items()
             if amount is not None
         }
-        return Graded(turns, None if turns else Skipped(self._unknown()))
+        return Graded(turns, None if turns else Skipped(self._no_amount_reason()))
 
     @abstractmethod
     def _amount(self, turn: Turn) -> float | None:
@@ -233,8 +234,7 @@ class _Amount(CriterionGrader):
     def _unit(self) -> str:
         """Return the unit."""
 
-    def _unknown(self) -> str:
-        """Return why no turn has an amount."""
+    def _no_amount_reason(self) -> str:
         return "the conversation has no turn"
 
 
@@ -261,7 +261,7 @@ class InferenceCallCount(_Amount):
     def _unit(self) -> str:
         return "model calls"
 
-    def _unknown(self) -> str:
+    def _no_amount_reason(self) -> str:
         return "the agent does not tell how often it asks its model"
 
 
@@ -276,7 +276,7 @@ class TokenUsage(_Amount):
     def _unit(self) -> str:
         return "tokens"
 
-    def _unknown(self) -> str:
+    def _no_amount_reason(self) -> str:
         return "the agent reports no tokens"
 
 
@@ -396,7 +396,7 @@ class IntermediateResponses(ByReference):
         missing_text = f"{_shortened_message(missing)}{_where(missing, wanted)}"
         return Score(0.0, f"expected {missing_text}; said was {_all_messages(turn.remarks)}")
 
-    def _nothing(self) -> str:
+    def _no_score_reason(self) -> str:
         return "no invocation of the case has intermediate responses to compare with"
 
 

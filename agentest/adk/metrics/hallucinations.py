@@ -99,7 +99,7 @@ class HallucinationsV1(TurnJudge):
     def _statements(self, turn: Turn) -> list[_Statement]:
         statements = [_Statement(sentences(turn.agent_message), "its reply", turn)]
         if self.criterion.evaluate_intermediate_nl_responses:
-            statements[:0] = [_remark(turn, at) for at in range(len(turn.remarks))]
+            statements[:0] = [_as_of_remark(turn, at) for at in range(len(turn.remarks))]
         return [statement for statement in statements if statement.sentences]
 
     async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
@@ -117,10 +117,10 @@ class HallucinationsV1(TurnJudge):
             return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))
 
         results = await concurrently(judged, range(len(statements)))
-        return _mean(results, panel.samples * len(statements))
+        return _mean_of_statements(results, panel.samples * len(statements))
 
 
-def _remark(turn: Turn, at: int) -> _Statement:
+def _as_of_remark(turn: Turn, at: int) -> _Statement:
     """Return an earlier message with the turn as it was then, because later calls do not support it."""
     remark = turn.remarks[at]
     split = sentences(remark.text)
@@ -165,7 +165,7 @@ def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
     return f"{against.label}: “{shown}” ({against.reason})"
 
 
-def _mean(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
+def _mean_of_statements(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
     """Combine a turn's statements: the mean of their values if all have one."""
     for result in results:
         if isinstance(result, Unscored):
@@ -204,7 +204,7 @@ def sentences(text: str) -> tuple[str, ...]:
     """Split a text into sentences: parts with a letter or a digit. Pictograms alone are one sentence."""
     result = [
         sentence.strip()
-        for chunk, whole in _chunks(text)
+        for chunk, whole in _text_chunks(text)
         for sentence in ([chunk] if whole else _split(chunk))
         if any(map(str.isalnum, sentence))
     ]
@@ -212,7 +212,7 @@ def sentences(text: str) -> tuple[str, ...]:
     return tuple(result) if result or not pictogram else (text.strip(),)
 
 
-def _chunks(text: str) -> Iterator[tuple[str, bool]]:
+def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
     """Yield paragraphs, list items, and headings; and tables and code blocks, which are not split (True)."""
     lines: list[str] = []
     kind = "text"
@@ -225,7 +225,7 @@ def _chunks(text: str) -> Iterator[tuple[str, bool]]:
                 lines, kind = [], "text"
             continue
         row = line.lstrip().startswith("|")
-        goes_on = not opens and (row if kind == "table" else not row and _continues(lines, line))
+        goes_on = not opens and (row if kind == "table" else not row and _continues_sentence(lines, line))
         if lines and not goes_on:
             yield "\n".join(lines), kind == "table"
             lines = []
@@ -235,7 +235,7 @@ def _chunks(text: str) -> Iterator[tuple[str, bool]]:
         yield "\n".join(lines), kind != "text"
 
 
-def _continues(lines: list[str], line: str) -> bool:
+def _continues_sentence(lines: list[str], line: str) -> bool:
     """Return True if a line continues the sentence of a wrapped line."""
     return bool(lines) and line.lstrip()[:1].islower() and not _ITEM.match(line)
 
@@ -244,13 +244,13 @@ def _split(chunk: str) -> Iterator[str]:
     mark = _ITEM.match(chunk)
     start, begins = 0, mark.end() if mark else 0
     for end in _END.finditer(chunk, begins):
-        if _ends(chunk, start, end):
+        if _ends_sentence(chunk, start, end):
             yield chunk[start : end.end()]
             start = end.end()
     yield chunk[start:]
 
 
-def _ends(chunk: str, start: int, end: re.Match[str]) -> bool:
+def _ends_sentence(chunk: str, start: int, end: re.Match[str]) -> bool:
     """Return True if a possible end of a sentence is one."""
     if not end[0].startswith((".", "!", "?", "…")):
         return True

@@ -72,7 +72,7 @@ class UserSimulatorQuality(CriterionGrader):
 
         *results, stop = await concurrently(judged, range(len(said)))
         if results:
-            results[-1] = _last(results[-1], stop)
+            results[-1] = _last_result(results[-1], stop)
         return Graded({turn.turn_index: result for turn, result in zip(turns, results, strict=True)})
 
     def _messages(self, scenario: ConversationScenario, before: Sequence[Turn], said: str) -> list[Message]:
@@ -93,8 +93,7 @@ def _opening(said: str, scenario: ConversationScenario) -> Score:
     return Score(0, f"the first message is not the starting prompt {scenario.starting_prompt!r}")
 
 
-def _last(result: MetricResult, stop: MetricResult) -> MetricResult:
-    """Combine the last turn's result with the stop check."""
+def _last_result(result: MetricResult, stop: MetricResult) -> MetricResult:
     if isinstance(stop, Score) and stop.value == 0:
         return Score(0, f"the conversation's end is not right: {stop.reason}", stop.samples)
     failed = isinstance(result, Score) and result.value == 0
@@ -147,7 +146,7 @@ class ReferenceAnswerMatch(CriterionGrader):
             reference = reference_of(self.case, turn.turn_index, self.criterion)
             if reference is None:
                 return None
-            if _plain(reference) in _plain(reply_of(turn, self.criterion)):
+            if _normalized(reference) in _normalized(reply_of(turn, self.criterion)):
                 return Score(1, "the reply contains the reference")
             if panel is None:
                 return no_model(self.criterion)
@@ -201,6 +200,6 @@ def _median(sampled: Sampled[ScaleAnswer], asked: int) -> Score | Unscored:
     return Score(value, reason, tuple(values) if asked > 1 else ())
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     """Normalize letter case and white space for comparison."""
     return " ".join(text.casefold().split())

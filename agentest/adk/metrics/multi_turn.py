@@ -105,15 +105,14 @@ class _Properties(WholeJudge):
 
     async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:
         rubrics = self._rubrics()
-        messages = self._messages(conversation, properties_question(rubrics, self._about()))
+        messages = self._messages(conversation, properties_question(rubrics, self._judged_aspect()))
         return combined(rubrics, await panel.ask(messages, rubric_answers(len(rubrics)), last), panel.samples)
 
     @abstractmethod
     def _rubrics(self) -> Sequence[Rubric]:
         """Return the properties, at least one."""
 
-    def _about(self) -> str:
-        """Return the aspect of the conversation to judge."""
+    def _judged_aspect(self) -> str:
         return TASKS
 
 
@@ -134,7 +133,7 @@ class ToolUseQuality(_Properties):
     def _rubrics(self) -> Sequence[Rubric]:
         return _as_rubrics(TOOL_USE)
 
-    def _about(self) -> str:
+    def _judged_aspect(self) -> str:
         return TOOL_TASKS
 
 

@@ -179,7 +179,7 @@ def stem(word: str) -> str:
     return word
 
 
-def _shape(word: str) -> str:
+def _vowel_shape(word: str) -> str:
     """Return a `c` for each consonant and a `v` for each vowel; a y is a vowel after a consonant."""
     shape: list[str] = []
     last = "v"
@@ -191,12 +191,12 @@ def _shape(word: str) -> str:
 
 def _measure(stem: str) -> int:
     """Count how often a consonant follows a vowel: the paper's m."""
-    return _shape(stem).count("vc")
+    return _vowel_shape(stem).count("vc")
 
 
 def _ends_short(stem: str) -> bool:
     """Test the paper's *o: consonant, vowel, and a consonant that is not w, x, or y."""
-    shape = _shape(stem)
+    shape = _vowel_shape(stem)
     # NLTK: two letters are enough if they are a vowel and a consonant.
     return shape == "vc" or (shape.endswith("cvc") and stem[-1] not in "wxy")
 
@@ -230,23 +230,23 @@ def _past(word: str) -> str:
         return word[:-1] if _measure(word[:-3]) > 0 else word
     for suffix in ("ed", "ing"):
         stem = word.removesuffix(suffix)
-        if stem != word and "v" in _shape(stem):
-            return _mended(stem)
+        if stem != word and "v" in _vowel_shape(stem):
+            return _restore_stem(stem)
     return word
 
 
-def _mended(stem: str) -> str:
+def _restore_stem(stem: str) -> str:
     """Restore a stem after `-ed` or `-ing` was removed: hop(p), fil(e)."""
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
-    if stem[-1] == stem[-2:-1] and _shape(stem).endswith("c"):
+    if stem[-1] == stem[-2:-1] and _vowel_shape(stem).endswith("c"):
         return stem if stem[-1] in "lsz" else stem[:-1]
     return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
 
 
 def _final_y(word: str) -> str:
     # NLTK: the y needs a consonant before it that is not the only letter; the paper requires a vowel.
-    ends_in_y = word.endswith("y") and len(word) > 2 and _shape(word[:-1]).endswith("c")
+    ends_in_y = word.endswith("y") and len(word) > 2 and _vowel_shape(word[:-1]).endswith("c")
     return word[:-1] + "i" if ends_in_y else word
 
 

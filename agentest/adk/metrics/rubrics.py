@@ -38,7 +38,7 @@ def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> 
     for owner, rubrics in by_owner:
         for rubric in rubrics:
             if rubric.rubric_id in owners:
-                where = _place(case, criterion, turn_index)
+                where = _case_location(case, criterion, turn_index)
                 who = owners[rubric.rubric_id]
                 by = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
                 raise UsageError(
@@ -95,7 +95,7 @@ def _of_type(rubrics: Sequence[Rubric] | None, criterion: Criterion) -> tuple[Ru
     return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
 
 
-def _place(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
+def _case_location(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
     invocation = invocation_at(case, turn_index)
     name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
     at = f", invocation {turn_index}{name}" if invocation else ""
@@ -196,11 +196,11 @@ def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScor
 def _reason(scores: Sequence[RubricScore], texts: Mapping[str, str]) -> str:
     """Explain the score by the missed rubrics, else by the fulfilled ones; quote parts of one text."""
     missed = [score for score in scores if not score.score]
-    told = [f"{_named(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
+    told = [f"{_rubric_name(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
     return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(told)
 
 
-def _named(rubric_id: str, texts: Mapping[str, str]) -> str:
+def _rubric_name(rubric_id: str, texts: Mapping[str, str]) -> str:
     return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
 
 
