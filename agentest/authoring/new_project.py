@@ -20,6 +20,10 @@ from agentest.support.files import path_from
 
 IGNORED = (".agentest/", ".env")
 """Entries for .gitignore: files that runs write, and keys."""
+CiName = Literal["github", "gitlab"]
+CONFIG = "agentest.config.yaml"
+DEMO_AGENT = "demo_agent.py"
+FIRST = "scenarios/first.sim.py"
 
 
 class Deed(Enum):
@@ -38,75 +42,6 @@ class Filed:
     deed: Deed
     about: str
     """A few words about the file's purpose, or why it was left unchanged."""
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder with its parents. Raises UsageError."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def write_new(path: Path, text: str, about: str) -> Filed:
-    """Write a file and create its folder, unless the file exists. Raises UsageError."""
-    if path.parent.exists() or not path.parent.is_symlink():
-        make_folder(path.parent)
-    try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
-        return Filed(path=path, deed=Deed.STAYS, about="it was there")
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-    return Filed(path=path, deed=Deed.WROTE, about=about)
-
-
-def ignore(folder: Path) -> Filed:
-    """Add missing entries to .gitignore.
-
-    Raises UsageError.
-    """
-    path = folder / ".gitignore"
-    try:
-        known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
-        missing = [entry for entry in IGNORED if not _is_ignored(entry, known or "")]
-        if missing:
-            _append_lines(path, known, missing)
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-    if not missing:
-        return Filed(path=path, deed=Deed.STAYS, about=f"it has {' and '.join(IGNORED)}")
-    deed = Deed.WROTE if known is None else Deed.ADDED
-    return Filed(path=path, deed=deed, about=" and ".join(missing))
-
-
-def _is_ignored(entry: str, text: str) -> bool:
-    lines = {line.strip().lstrip("/").rstrip("/*") for line in text.splitlines()}
-    return entry.rstrip("/") in lines
-
-
-def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
-    """Append lines with the file's line endings, after completing its last line."""
-    end = "\r\n" if known and "\r\n" in known else "\n"
-    before = end if known and not known.endswith("\n") else ""
-    with path.open("ab") as file:
-        file.write((before + "".join(entry + end for entry in entries)).encode())
-
-
-def _cannot_write(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"{path} cannot be written: {error.strerror or error}. What was written before it stays; "
-        "see to its permissions, or name another DIR, and run agentest init again"
-    )
-
-
-CiName = Literal["github", "gitlab"]
-CONFIG = "agentest.config.yaml"
-DEMO_AGENT = "demo_agent.py"
-FIRST = "scenarios/first.sim.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +189,69 @@ def _notes(
     if included:
         path = path_from(_repository_root(wish.folder.absolute()), included.path)
         yield f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}"
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder with its parents. Raises UsageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def write_new(path: Path, text: str, about: str) -> Filed:
+    """Write a file and create its folder, unless the file exists. Raises UsageError."""
+    if path.parent.exists() or not path.parent.is_symlink():
+        make_folder(path.parent)
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        return Filed(path=path, deed=Deed.STAYS, about="it was there")
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    return Filed(path=path, deed=Deed.WROTE, about=about)
+
+
+def ignore(folder: Path) -> Filed:
+    """Add missing entries to .gitignore.
+
+    Raises UsageError.
+    """
+    path = folder / ".gitignore"
+    try:
+        known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
+        missing = [entry for entry in IGNORED if not _is_ignored(entry, known or "")]
+        if missing:
+            _append_lines(path, known, missing)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    if not missing:
+        return Filed(path=path, deed=Deed.STAYS, about=f"it has {' and '.join(IGNORED)}")
+    deed = Deed.WROTE if known is None else Deed.ADDED
+    return Filed(path=path, deed=deed, about=" and ".join(missing))
+
+
+def _is_ignored(entry: str, text: str) -> bool:
+    lines = {line.strip().lstrip("/").rstrip("/*") for line in text.splitlines()}
+    return entry.rstrip("/") in lines
+
+
+def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
+    """Append lines with the file's line endings, after completing its last line."""
+    end = "\r\n" if known and "\r\n" in known else "\n"
+    before = end if known and not known.endswith("\n") else ""
+    with path.open("ab") as file:
+        file.write((before + "".join(entry + end for entry in entries)).encode())
+
+
+def _cannot_write(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}. What was written before it stays; "
+        "see to its permissions, or name another DIR, and run agentest init again"
+    )
 
 
 _FIRST, _MANY = 10_000, 10_000

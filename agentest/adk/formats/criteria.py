@@ -230,6 +230,43 @@ DEFAULT = Criteria(
 )
 
 
+def read_criteria(path: Path) -> Criteria:
+    """Read a `test_config.json`. Raises UsageError with file and key."""
+    try:
+        data = json_value(user_text(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is not valid JSON: {error}") from None
+    return replace(parse_criteria(data, str(path), path.parent), source=path)
+
+
+def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) -> Criteria:
+    """Parse the content of a criteria file, or a bare mapping of metrics to criteria.
+
+    Args:
+        data: keys may be in either spelling.
+        source: the file's name in errors.
+        folder: the folder to which files in the criteria are relative.
+
+    Raises UsageError.
+    """
+    check_no_data_form(data, source)
+    file = checked(_File, {"criteria": data} if _is_bare_mapping(data) else data, source)
+    custom = {
+        name: checked(_CustomMetric, metric, source, "custom_metrics", name)
+        for name, metric in (file.custom_metrics or {}).items()
+    }
+    return Criteria(
+        tuple(
+            _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
+        ),
+        {name: metric.value() for name, metric in custom.items()},
+        (file.user_simulator_config or _UserSimulator()).value(source),
+        notes=() if file.live_model_config is None else (_LIVE_IGNORED.format(source=source),),
+    )
+
+
 def _ids_differ(rubrics: tuple[Rubric, ...]) -> tuple[Rubric, ...]:
     for rubric_id, count in Counter(rubric.rubric_id for rubric in rubrics).items():
         if count > 1:
@@ -371,43 +408,6 @@ class _File(_CriteriaObject):
     custom_metrics: dict[str, Any] | None = None
     user_simulator_config: _UserSimulator | None = None
     live_model_config: Any = None
-
-
-def read_criteria(path: Path) -> Criteria:
-    """Read a `test_config.json`. Raises UsageError with file and key."""
-    try:
-        data = json_value(user_text(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: is not valid JSON: {error}") from None
-    return replace(parse_criteria(data, str(path), path.parent), source=path)
-
-
-def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) -> Criteria:
-    """Parse the content of a criteria file, or a bare mapping of metrics to criteria.
-
-    Args:
-        data: keys may be in either spelling.
-        source: the file's name in errors.
-        folder: the folder to which files in the criteria are relative.
-
-    Raises UsageError.
-    """
-    check_no_data_form(data, source)
-    file = checked(_File, {"criteria": data} if _is_bare_mapping(data) else data, source)
-    custom = {
-        name: checked(_CustomMetric, metric, source, "custom_metrics", name)
-        for name, metric in (file.custom_metrics or {}).items()
-    }
-    return Criteria(
-        tuple(
-            _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
-        ),
-        {name: metric.value() for name, metric in custom.items()},
-        (file.user_simulator_config or _UserSimulator()).value(source),
-        notes=() if file.live_model_config is None else (_LIVE_IGNORED.format(source=source),),
-    )
 
 
 def _is_bare_mapping(data: object) -> bool:
