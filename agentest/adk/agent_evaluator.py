@@ -97,7 +97,7 @@ class AgentEvaluator:
         name, session = _name_and_session(agent_name, initial_session_file)
         agent = wanted_agent(agent, agent_module, name)
         root = Path.cwd()
-        asked = EvalRequest(
+        eval_request = EvalRequest(
             Request(root, detailed=print_detailed_results),
             (str(eval_dataset_file_path_or_dir),),
             _path(config_file_path),
@@ -106,7 +106,7 @@ class AgentEvaluator:
             _path(mocks),
             every_set,
         )
-        await _run_and_check(prepare_eval(asked, configured=configuration(agent, root)), timeout_s)
+        await _run_and_check(prepare_eval(eval_request, configured=configuration(agent, root)), timeout_s)
 
     @staticmethod
     async def evaluate_eval_set(
@@ -255,9 +255,9 @@ async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
     warn(broadcast.problems)
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
     if short or result.unclaimed:
-        told = [_failure_text(short, len(result.scenarios))] if short else []
+        failure_lines = [_failure_text(short, len(result.scenarios))] if short else []
         unclaimed = [in_log(warning.message) for warning in result.unclaimed]
-        raise EvaluationFailed("\n".join([*unclaimed, *told]), result)
+        raise EvaluationFailed("\n".join([*unclaimed, *failure_lines]), result)
 
 
 def _failure_text(short: Sequence[ScenarioResult], of: int) -> str:

@@ -68,7 +68,7 @@ class EvalRequest:
 
 
 def prepare_eval(
-    asked: EvalRequest,
+    eval_request: EvalRequest,
     environ: MutableMapping[str, str] = os.environ,
     configured: tuple[LoadedConfig, str | None] | None = None,
 ) -> Prepared:
@@ -77,18 +77,18 @@ def prepare_eval(
     Args:
         configured: the configuration and the name of its agent, if the caller has loaded them already.
     """
-    request = asked.request
+    request = eval_request.request
     asked_reports(request)
     if configured is None:
-        configured, targets = load_for(asked, environ)
-        asked = replace(asked, targets=targets)
+        configured, targets = load_for(eval_request, environ)
+        eval_request = replace(eval_request, targets=targets)
     loaded, agent = configured
-    requested = _requested_files(asked)
-    reads = _read(asked, requested)
-    tools = load_mocks(asked.mocks) if asked.mocks else {}
-    sets = case_sets(reads, asked.criteria, tools, request.root)
-    plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root, loaded.redact)
-    notes = [*requested.notes, *(note for read in reads for note in _notes(read, asked.criteria))]
+    requested = _requested_files(eval_request)
+    reads = _read(eval_request, requested)
+    tools = load_mocks(eval_request.mocks) if eval_request.mocks else {}
+    sets = case_sets(reads, eval_request.criteria, tools, request.root)
+    plan = eval_plan(sets, loaded.config, agent, eval_request.num_runs, request.root, loaded.redact)
+    notes = [*requested.notes, *(note for read in reads for note in _notes(read, eval_request.criteria))]
     notes += dict.fromkeys(note for chosen in sets for note in unchecked(chosen))
     notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
@@ -100,23 +100,23 @@ def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
 
 
 def load_for(
-    asked: EvalRequest, environ: MutableMapping[str, str] = os.environ
+    eval_request: EvalRequest, environ: MutableMapping[str, str] = os.environ
 ) -> tuple[tuple[LoadedConfig, str | None], tuple[str, ...]]:
     """Load the configuration, and tell the agent apart from the targets.
 
     Returns the configuration with the agent's name, and the targets. An agent that is a URL or a package
     needs no configuration file. Raises UsageError.
     """
-    request, first = asked.request, asked.targets[0]
+    request, first = eval_request.request, eval_request.targets[0]
     url = next((word for word in (request.options.agent, first) if word and "://" in word), None)
     # Check the URL before the configuration, which may be invalid, too.
     at_url = agent_at(url) if url else None
     file = _configuration_file(request)
     loaded = load(file, environ) if isinstance(file, Path) else None
     names = agents_under_test(loaded.config, None)[1] if loaded else {}
-    words = read_words(asked.targets, request.options.agent, names)
+    words = read_words(eval_request.targets, request.options.agent, names)
     agent: str | AnyAgent | None = words.agent
-    if agent is None and loaded is None and asked.without_agent:
+    if agent is None and loaded is None and eval_request.without_agent:
         agent = _NO_AGENT
     if isinstance(agent, str) and "://" in agent:
         agent = at_url
@@ -166,13 +166,13 @@ def loaded_with(
     return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 
-def read_sets(asked: EvalRequest) -> list[ReadSet]:
+def read_sets(eval_request: EvalRequest) -> list[ReadSet]:
     """Read the requested sets, with only the requested cases. Raises UsageError."""
-    return _read(asked, _requested_files(asked))
+    return _read(eval_request, _requested_files(eval_request))
 
 
-def _read(asked: EvalRequest, requested: _RequestedFiles) -> list[ReadSet]:
-    session = read_session(asked.initial_session) if asked.initial_session else None
+def _read(eval_request: EvalRequest, requested: _RequestedFiles) -> list[ReadSet]:
+    session = read_session(eval_request.initial_session) if eval_request.initial_session else None
     reads = ((read_eval_set(file, session), cases) for file, cases in requested.files.items())
     return [select(read, tuple(cases)) if cases else read for read, cases in reads]
 
@@ -185,16 +185,16 @@ class _RequestedFiles:
     notes: Sequence[str]
 
 
-def _requested_files(asked: EvalRequest) -> _RequestedFiles:
+def _requested_files(eval_request: EvalRequest) -> _RequestedFiles:
     """Expand the targets to files. A file that is named twice is read once."""
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
     notes: list[str] = []
-    for target in asked.targets:
+    for target in eval_request.targets:
         path_text, cases = parse_target(target)
         path = Path(path_text)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
-        found = find_eval_sets(path, every=asked.every_set) if path.is_dir() else FoundSets((path,))
+        found = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else FoundSets((path,))
         notes += [found.note] if found.note else []
         for file in found.files:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))

@@ -110,7 +110,9 @@ def _statuses_by_call(
 ) -> dict[int, int]:
     """Map the identity of each call to its status, because two equal calls can have different ones."""
     pairs = zip(held, statuses, strict=False)
-    return {id(c): s for calls, told in pairs for c, s in zip(calls, told, strict=False) if s}
+    return {
+        id(c): s for calls, call_statuses in pairs for c, s in zip(calls, call_statuses, strict=False) if s
+    }
 
 
 def _why_unusable(call: ToolCall) -> str | None:
@@ -152,9 +154,9 @@ def _tool(
     every = [call for each in calls for call in each]
     clean = [_without_secrets(call.args, redact) for call in every if call.args is not None]
     hidden = frozenset(key for args, hid in clean for key in hid)
-    told = len(clean) == len(every)
+    has_arguments = len(clean) == len(every)
     answered = [[(call, _answer(call, redact, statuses.get(id(call)))) for call in each] for each in calls]
-    cases, disputed = _group_cases(answered, redact, hidden, told=told)
+    cases, disputed = _group_cases(answered, redact, hidden, has_arguments=has_arguments)
     tool = Tool(
         name=name,
         calls=len(every),
@@ -212,14 +214,14 @@ def _group_cases(
     redact: Callable[[str], str],
     hidden: frozenset[str],
     *,
-    told: bool,
+    has_arguments: bool,
 ) -> tuple[tuple[Case, ...], int]:
     """Return the cases in the order of their first calls, and the number of contradictory ones."""
     known: dict[str, tuple[Mapping[str, Any] | None, list[list[Answer]]]] = {}
     for calls in held:
         mine: dict[str, list[Answer]] = {}
         for call, answer in calls:
-            args = _comparable(call.args, redact, hidden) if told else None
+            args = _comparable(call.args, redact, hidden) if has_arguments else None
             key = call_key(args)
             answers = known.setdefault(key, (args, []))[1]
             if key not in mine:
@@ -238,14 +240,14 @@ def _comparable(args: Any, redact: Callable[[str], str], hidden: frozenset[str])
     return {key: value for key, value in clean.items() if key not in hidden}
 
 
-def _merge_answers(told: Sequence[Sequence[Answer]]) -> tuple[tuple[Answer, ...], bool]:
+def _merge_answers(answer_lists: Sequence[Sequence[Answer]]) -> tuple[tuple[Answer, ...], bool]:
     """Merge the answers of one call in several conversations into the longest sequence that all others start.
 
     If they contradict each other, return those of the first conversation and True.
     """
-    shortened = [_without_repeated_end(answers) for answers in told]
+    shortened = [_without_repeated_end(answers) for answers in answer_lists]
     longest = max(shortened, key=len)
-    if all(_is_start_of(longest, answers) for answers in told):
+    if all(_is_start_of(longest, answers) for answers in answer_lists):
         return tuple(longest), False
     return tuple(shortened[0]), True
 
@@ -271,8 +273,8 @@ def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) ->
         form = json.dumps([value, call.error, status])
         return Answer(value=value, form=form, error=redact(call.error), status=status)
     result = call.result
-    told = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
-    error = redact(told if isinstance(told, str) and told else call.error)
+    message = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
+    error = redact(message if isinstance(message, str) and message else call.error)
     return Answer(value=None, form=json.dumps([None, error]), error=error)
 
 

@@ -54,8 +54,8 @@ class Asked:
     @property
     def calls(self) -> int:
         """Return the number of calls per sample."""
-        wanted = list(self.questions.values())
-        return len(parts_of(wanted, len(self.conversation.turns))) if self.all_turns else 1
+        judge_questions = list(self.questions.values())
+        return len(parts_of(judge_questions, len(self.conversation.turns))) if self.all_turns else 1
 
 
 async def answers_to(
@@ -129,18 +129,18 @@ def _judge_question(question: Question, conversation: LabelledConversation) -> J
 async def _ask(asked: Asked, judge: Judge) -> dict[Question, Answer]:
     conversation, turns = asked.conversation, asked.conversation.turns
     key = CallKey("judge", SCOPE, _number(conversation.id), asked.turn)
-    wanted = list(asked.questions.values())
+    judge_questions = list(asked.questions.values())
     if asked.all_turns:
 
         def context(part: Part) -> str:
             return part_context(conversation.background, turns[: part.asked.stop], part.asked)
 
-        found = await judge.ask_of_all_turns(wanted, len(turns), context, key)
+        found = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
     elif asked.turn is None:
-        found = await judge.ask(wanted, conversation_context(conversation.background, turns), key)
+        found = await judge.ask(judge_questions, conversation_context(conversation.background, turns), key)
     else:
         shown = turn_context(conversation.background, turns[: asked.turn + 1])
-        found = await judge.ask(wanted, shown, key)
+        found = await judge.ask(judge_questions, shown, key)
     return {
         question: _answer(question, found[each], len(turns)) for question, each in asked.questions.items()
     }

@@ -26,7 +26,7 @@ _MAX_SHOWN_CHARS = 120
 
 
 class SentenceLabel(BaseModel):
-    """What a judge says of one sentence."""
+    """A judge's label of one sentence."""
 
     model_config = UNDESCRIBED
 
@@ -36,7 +36,7 @@ class SentenceLabel(BaseModel):
 
 
 class SentenceLabels(BaseModel):
-    """What a judge says of every sentence: exactly one label each. `asked` is how many there are."""
+    """A judge's labels: exactly one for each sentence. `asked` is the number of sentences."""
 
     model_config = UNDESCRIBED
 

@@ -68,7 +68,7 @@ class WholeJudge(CriterionGrader):
 
 
 class Goal(BaseModel):
-    """One thing that the user wanted."""
+    """A goal of the user, and whether it was reached."""
 
     model_config = UNDESCRIBED
 
@@ -78,7 +78,7 @@ class Goal(BaseModel):
 
 
 class Goals(BaseModel):
-    """What the user wanted, and what of it was reached."""
+    """The goals of the user, and which were reached."""
 
     model_config = UNDESCRIBED
 
@@ -155,7 +155,7 @@ def _as_rubrics(properties: Mapping[str, str]) -> tuple[Rubric, ...]:
     return tuple(Rubric(name, RubricContent(text)) for name, text in properties.items())
 
 
-def _task_success_score(sampled: Sampled[Goals], asked: int) -> Score | Unscored:
+def _task_success_score(sampled: Sampled[Goals], sample_count: int) -> Score | Unscored:
     """Return the mean share, with the goals of the sample closest to it."""
     answers = sampled.answers
     if not answers:
@@ -164,7 +164,7 @@ def _task_success_score(sampled: Sampled[Goals], asked: int) -> Score | Unscored
     value = fsum(shares) / len(shares)
     shown = min(answers, key=lambda answer: abs(answer.share() - value))
     goals = tuple(RubricScore(one.goal, float(one.reached == "yes"), one.reason) for one in shown.goals)
-    return Score(value, _reason(shown), shares if asked > 1 else (), goals)
+    return Score(value, _reason(shown), shares if sample_count > 1 else (), goals)
 
 
 def _reason(answer: Goals) -> str:

@@ -113,7 +113,7 @@ class RubricAnswer(BaseModel):
 
 
 class RubricAnswers(BaseModel):
-    """A judge's answers: to each property one at most. `asked` is how many there are."""
+    """A judge's answers: at most one for each property. `asked` is the number of properties."""
 
     model_config = UNDESCRIBED
 
@@ -122,7 +122,7 @@ class RubricAnswers(BaseModel):
     answers: list[RubricAnswer]
 
     @model_validator(mode="after")
-    def _of_these_properties(self) -> Self:
+    def _check_properties(self) -> Self:
         numbers = [answer.property for answer in self.answers]
         for number in numbers:
             if not 1 <= number <= self.asked:

@@ -205,11 +205,11 @@ def majority(votes: Sequence[bool]) -> bool:
     return 2 * sum(votes) > len(votes)
 
 
-def voted(sampled: Sampled[BinaryAnswer], asked: int) -> Score | Unscored:
+def voted(sampled: Sampled[BinaryAnswer], sample_count: int) -> Score | Unscored:
     """Return 1 or 0 by majority, a tie being 0, with the reason of a judge in the majority."""
     answers = sampled.answers
     if not answers:
         return Unscored(sampled.problem)
     value = int(majority([answer.value == 1 for answer in answers]))
     reason = next(answer.reason for answer in answers if answer.value == value)
-    return Score(value, reason, tuple(answer.value for answer in answers) if asked > 1 else ())
+    return Score(value, reason, tuple(answer.value for answer in answers) if sample_count > 1 else ())
