@@ -141,7 +141,7 @@ class Project:
 
     Attributes:
         root: the folder.
-        outputs: folders with the results of runs; sets in them are ignored.
+        outputs: folder with the results of runs; sets in it are ignored.
     """
 
     root: Path

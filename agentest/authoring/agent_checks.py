@@ -84,7 +84,7 @@ async def check_agent(
             try:
                 prepared = stack.enter_context(with_ports(wanted))
                 started = await start_servers(prepared, stack, tasks, notes.append, say=say)
-                with anyio.move_on_after(_OPENING_S):  # like a run: imports count toward the time limit
+                with anyio.move_on_after(_OPENING_S):  # imports what a run would import
                     await connected_agents(prepared, started.client, stack, notes.append)
                 http = _http_agent(prepared.plan.agents[patient.name])
                 if http and (problem := await tls_problem(http.address, started.client)):

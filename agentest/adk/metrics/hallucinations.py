@@ -236,7 +236,7 @@ def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _continues_sentence(lines: list[str], line: str) -> bool:
-    """Return True if a line continues the sentence of a wrapped line."""
+    """Return True if a line continues a sentence that was wrapped after the previous line."""
     return bool(lines) and line.lstrip()[:1].islower() and not _ITEM.match(line)
 
 

@@ -82,7 +82,7 @@ _IS_MARK = _IsMark()
 
 
 class _Spaced(dict[int, str]):
-    """Cache: code point → text, with white space around characters that are words."""
+    """Cache: code point → text in which white space separates words."""
 
     def __missing__(self, code: int) -> str:
         self[code] = _spaced(code)
