@@ -30,7 +30,7 @@ class Answer:
     error: str | None = None
     """The error message if the call failed."""
     status: int | None = None
-    """The HTTP status of a failed call; `value` is then the body. Without a status, there is no value."""
+    """The HTTP status of a failed call, whose `value` is the body. A failed call without one has no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def gather(
     declared: Mapping[str, Declared] | None = None,
     statuses: Iterable[Sequence[int | None]] = (),
 ) -> Gathered:
-    """Return the tools that were really called in these conversations, by name, without secrets.
+    """Return the tools that real implementations answered, by name, without secrets.
 
     Args:
         declared: declarations of tools, by name.
