@@ -1,8 +1,8 @@
-"""ADK's evaluation sets: its formats in, its results out, everything between through our own runner.
+"""Google ADK's evaluation: file formats, metrics, and Python classes, on top of Agentest's runner.
 
     from agentest.adk import AgentEvaluator, EvaluationFailed, Evaluator, LocalEvalService
 
-The names are loaded when they are first used, so that `agentest --help` costs next to nothing.
+Names are imported when they are first used, so that `agentest --help` stays fast.
 """
 
 from __future__ import annotations

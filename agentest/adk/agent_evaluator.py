@@ -1,4 +1,4 @@
-"""`AgentEvaluator`: evaluation sets in a test of one's own."""
+"""`AgentEvaluator`: evaluate an agent with evaluation sets from a Python test."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from agentest.support.errors import AgentestError, UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.terminal import clean, in_log
 
-_SHOWN = 20
-"""How many cases a failure lists."""
+_MAX_SHOWN_CASES = 20
+"""Maximum number of cases that a failure lists."""
 
 
 class EvaluationFailed(AgentestError, AssertionError):
-    """A case did not pass. `result` is the whole run."""
+    """Raised when a case does not pass. `result` is the whole run."""
 
     def __init__(self, message: str, result: RunResult) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class EvaluationFailed(AgentestError, AssertionError):
 
 
 class MigrationNotes(list[str]):
-    """What a migration has to say. It may be awaited, as ADK-TS's method is: all is written by then."""
+    """The notes of a migration. Awaiting it returns the list itself, because ADK-TS's method is async."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class MigrationNotes(list[str]):
 
 
 class AgentEvaluator:
-    """Evaluates an agent and raises EvaluationFailed when a case does not pass."""
+    """Evaluate an agent, and raise EvaluationFailed if a case does not pass."""
 
     @staticmethod
     async def evaluate(
@@ -77,17 +77,17 @@ class AgentEvaluator:
         timeout_s: float | None = None,
         **others: Any,
     ) -> None:
-        """Evaluate a file (`file:case1,case2`) or the `*.test.json` of a folder by the criteria beside each.
+        """Evaluate a file (`file:case1,case2`), or each `*.test.json` of a folder, with its criteria file.
 
         Args:
-            agent_module: module or folder of a google-adk agent, run in this process, in place of `agent`.
-            agent_name: an agent below that one. In this place ADK-TS has the session file, so that a path
-                or the name of a JSON file is taken for that.
-            every_set: evaluates the `*.evalset.json` of a folder, too.
-            timeout_s: the time limit of the evaluation: a case that has not finished by then is errored.
-            others: arguments that google-adk's method has besides; they are refused in words.
+            agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
+            agent_name: a sub-agent of that agent. ADK-TS passes the session file at this position, so a path
+                or the name of a JSON file is used as `initial_session_file`.
+            every_set: also evaluate the `*.evalset.json` of a folder.
+            timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
+            others: further arguments of google-adk's method. They raise UsageError with an explanation.
 
-        Raises EvaluationFailed, and UsageError for what cannot be run.
+        Raises EvaluationFailed if a case does not pass, UsageError if the evaluation cannot run.
         """
         _check_runs(num_runs)
         _check_timeout(timeout_s)
@@ -97,7 +97,7 @@ class AgentEvaluator:
         name, session = _name_and_session(agent_name, initial_session_file)
         agent = wanted_agent(agent, agent_module, name)
         root = Path.cwd()
-        asked = EvalRequest(
+        eval_request = EvalRequest(
             Request(root, detailed=print_detailed_results),
             (str(eval_dataset_file_path_or_dir),),
             _path(config_file_path),
@@ -106,7 +106,7 @@ class AgentEvaluator:
             _path(mocks),
             every_set,
         )
-        await _evaluated(prepare_eval(asked, configured=configuration(agent, root)), timeout_s)
+        await _run_and_check(prepare_eval(eval_request, configured=configuration(agent, root)), timeout_s)
 
     @staticmethod
     async def evaluate_eval_set(
@@ -124,17 +124,18 @@ class AgentEvaluator:
         timeout_s: float | None = None,
         **others: Any,
     ) -> None:
-        """Evaluate a set. `criteria`: metric → threshold or criterion, or the content of a test_config.json.
+        """Evaluate an evaluation set that is passed as a value.
 
         Args:
-            agent_module: module or folder of a google-adk agent, run in this process, in place of `agent`.
-            agent_name: an agent below that one.
-            eval_config: google-adk's name for the content of a test_config.json, also as its EvalConfig.
+            criteria: metric → threshold or criterion, or the content of a test_config.json.
+            agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
+            agent_name: a sub-agent of that agent.
+            eval_config: google-adk's name for the content of a test_config.json; also an EvalConfig.
             tools: mocks, as in a scenario.
-            evaluators: the user's own evaluators, by metric or by their own `metric_name`.
-            timeout_s: the time limit of the evaluation: a case that has not finished by then is errored.
+            evaluators: custom evaluators, by metric, or a list of evaluators with a `metric_name`.
+            timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
 
-        Raises EvaluationFailed, and UsageError for what cannot be run.
+        Raises EvaluationFailed if a case does not pass, UsageError if the evaluation cannot run.
         """
         _check_runs(num_runs)
         _check_timeout(timeout_s)
@@ -143,12 +144,12 @@ class AgentEvaluator:
             raise UsageError("eval_set is missing: the set to evaluate")
         root = Path.cwd()
         loaded, name = configuration(wanted_agent(agent, agent_module, agent_name), root)
-        parsed, codes = criteria_of(_criteria(criteria, eval_config), evaluators, root)
+        parsed, codes = criteria_of(_given_criteria(criteria, eval_config), evaluators, root)
         chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
         plan = eval_plan([chosen], loaded.config, name, num_runs, root, loaded.redact)
         request = Request(root, detailed=print_detailed_results)
         notes = [*unchecked(chosen), *about_experimental(codes)]
-        await _evaluated(prepared_for(request, loaded, plan, notes), timeout_s)
+        await _run_and_check(prepared_for(request, loaded, plan, notes), timeout_s)
 
     @staticmethod
     def migrate_eval_data_to_new_schema(
@@ -159,13 +160,14 @@ class AgentEvaluator:
         camel_case: bool = False,
         config_out: str | Path | None = None,
     ) -> MigrationNotes:
-        """Convert a file of any form to an EvalSet, and the criteria that it names to a test_config.json.
+        """Convert an evaluation file in any format to an EvalSet, and its criteria to a test_config.json.
 
         Args:
-            camel_case: write keys as ADK-TS does.
-            config_out: where the criteria go; None: beside the new file, where nothing is ever replaced.
+            camel_case: write keys in camelCase, as ADK-TS does.
+            config_out: where to write the criteria. The default is next to the new file. An existing file
+                is never replaced.
 
-        Returns notes on what an EvalSet has no place for. Raises UsageError.
+        Returns notes about content that an EvalSet cannot represent. Raises UsageError.
         """
         notes = migrate(
             Path(old_eval_data_file),
@@ -177,26 +179,26 @@ class AgentEvaluator:
         return MigrationNotes(notes)
 
 
-_OF_GOOGLE_ADK = {
+_GOOGLE_ADK_ONLY = {
     "output_file": "results.json has every invocation (`reporters: [json]`)",
     "artifact_service": "an agent in this process keeps its artifacts in memory",
     "eval_set_results_manager": "results.json keeps the results (`reporters: [json]`, `output_dir`)",
     "app_name": "sessions have the app_name of the case's session_input",
 }
-"""Arguments that google-adk's methods have besides → what there is in their place."""
+"""Arguments that only google-adk's methods have → what to use instead."""
 
 
 def refuse_others(others: Mapping[str, Any]) -> None:
-    """Raise UsageError for an argument of google-adk's without a meaning here, TypeError for any other."""
+    """Raise UsageError for an argument that only google-adk supports, TypeError for an unknown argument."""
     for name, value in others.items():
-        if name not in _OF_GOOGLE_ADK:
+        if name not in _GOOGLE_ADK_ONLY:
             raise TypeError(f"AgentEvaluator takes no argument {name!r}")
         if value is not None:
-            raise UsageError(f"{name} has no meaning here: {_OF_GOOGLE_ADK[name]}")
+            raise UsageError(f"{name} has no meaning here: {_GOOGLE_ADK_ONLY[name]}")
 
 
-def _criteria(criteria: CriteriaLike | None, eval_config: Any) -> CriteriaLike:
-    """The criteria of a call, where google-adk has two places for them. Raises UsageError."""
+def _given_criteria(criteria: CriteriaLike | None, eval_config: Any) -> CriteriaLike:
+    """Return the one of the two that is given. Raises UsageError unless exactly one is."""
     if (criteria is None) == (eval_config is None):
         raise UsageError("give one of `criteria` and `eval_config`: what the set is held to")
     if criteria is not None:
@@ -222,7 +224,7 @@ def _check_timeout(timeout_s: float | None) -> None:
 def _name_and_session(
     name: str | Path | None, session: str | Path | None
 ) -> tuple[str | None, str | Path | None]:
-    """The name and the session file, where ADK-TS's order may have put the file in the name's place."""
+    """Return the agent's name and the session file, also if the file is passed in ADK-TS's position."""
     if session is None and name is not None and (isinstance(name, Path) or name.endswith(".json")):
         return None, name
     return None if name is None else str(name), session
@@ -236,8 +238,7 @@ def _path(path: str | Path | None) -> Path | None:
     return Path.cwd() / path
 
 
-async def _evaluated(prepared: Prepared, timeout_s: float | None) -> None:
-    """Run, report, and raise EvaluationFailed unless everything passed."""
+async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
     detailed = prepared.request.detailed
     reports = [report for report in prepared.reports if report.name != "console" or report.path or detailed]
     check_can_be_written(reports)
@@ -254,13 +255,16 @@ async def _evaluated(prepared: Prepared, timeout_s: float | None) -> None:
     warn(broadcast.problems)
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
     if short or result.unclaimed:
-        told = [_failure_text(short, len(result.scenarios))] if short else []
+        failure_lines = [_failure_text(short, len(result.scenarios))] if short else []
         unclaimed = [in_log(warning.message) for warning in result.unclaimed]
-        raise EvaluationFailed("\n".join([*unclaimed, *told]), result)
+        raise EvaluationFailed("\n".join([*unclaimed, *failure_lines]), result)
 
 
 def _failure_text(short: Sequence[ScenarioResult], of: int) -> str:
-    """What the console says of the cases that did not pass."""
-    rows = [clean(line.plain) for scenario in short[:_SHOWN] for line in scenario_lines(scenario, Look())]
-    more = [f"… {len(short) - _SHOWN} more"] if len(short) > _SHOWN else []
+    rows = [
+        clean(line.plain)
+        for scenario in short[:_MAX_SHOWN_CASES]
+        for line in scenario_lines(scenario, Look())
+    ]
+    more = [f"… {len(short) - _MAX_SHOWN_CASES} more"] if len(short) > _MAX_SHOWN_CASES else []
     return in_log("\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip())

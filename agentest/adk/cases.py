@@ -1,4 +1,4 @@
-"""From an evaluation set's cases to what the runner runs: scenarios with references and graders."""
+"""Turn the cases of evaluation sets into units for the runner: scenarios with references and graders."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 
-_Facts = Callable[[EvalCase], AgentFacts]
-"""What judges are told of an agent in a case."""
+_FactsOfCase = Callable[[EvalCase], AgentFacts]
+"""Return what judges may know about an agent in a case."""
 _SHOWN_CASES = 5
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class CaseSet:
-    """An evaluation set, what it is held to, and what answers its tools."""
+    """An evaluation set with its criteria and the mocks of its tools."""
 
     read: ReadSet
     criteria: Criteria
     tools: Mapping[str, Mock] = field(default_factory=dict)
     evaluators: Mapping[str, OwnMetric] = field(default_factory=dict)
-    """Metric → what scores it, for metrics of the user's own."""
+    """Metric → custom evaluator."""
     graded: bool = True
-    """False holds the conversations and grades nothing."""
+    """If False, run the conversations without grading them."""
 
 
 class NothingToEvaluate(ValueError):
-    """A case of which no metric could ever be scored: it is not run."""
+    """The case has nothing that any metric could score, so it is not run."""
 
 
 def case_entries(
@@ -82,19 +82,22 @@ def case_entries(
     redact: Callable[[str], str] = str,
     date: str | None = None,
 ) -> list[Unit | ScenarioResult]:
-    """What there is to run: a unit for every case and agent, in the order of the files.
+    """Plan a unit for every case and agent, in the order of the files.
 
     Args:
-        known: agent → what its settings say of it, for judges.
-        redact: takes secrets out of what the sets have recorded of agents.
-        date: the configuration's, for cases that have none.
+        known: agent → facts from its settings, for judges.
+        redact: removes secrets from what the sets recorded about agents.
+        date: the configured date, for cases without their own.
 
-    Raises UsageError for criteria that contradict a case; it names the file.
+    Cases that cannot be evaluated become errored results. Raises UsageError, which names the file, if the
+    criteria contradict a case.
     """
     told = {agent: partial(facts_of, own=known.get(agent, NOTHING_KNOWN), redact=redact) for agent in agents}
     placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
     cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
-    names = _names([(case.eval_id, chosen.read.eval_set.eval_set_id, file) for chosen, file, case in cases])
+    names = _scenario_names(
+        [(case.eval_id, chosen.read.eval_set.eval_set_id, file) for chosen, file, case in cases]
+    )
     return [
         entry
         for (chosen, file, case), name in zip(cases, names, strict=True)
@@ -102,10 +105,10 @@ def case_entries(
     ]
 
 
-def _names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
-    """The scenarios' names: a case's id, with its set's id or file before it where that tells it apart.
+def _scenario_names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Name the scenarios by case id, with the set's id or the file in front if the id alone is ambiguous.
 
-    Of each case are given: its id, its set's id, its file.
+    Each entry of `cases` has the case's id, its set's id, and its file.
     """
     forms = [(eval_id, f"{set_id}/{eval_id}", f"{file}/{eval_id}") for eval_id, set_id, file in cases]
     taken = [0] * len(forms)
@@ -123,7 +126,7 @@ def _entries(
     chosen: CaseSet,
     name: str,
     file: str,
-    agents: Mapping[str, _Facts],
+    agents: Mapping[str, _FactsOfCase],
     num_runs: int,
     date: str | None,
 ) -> Iterator[Unit | ScenarioResult]:
@@ -159,21 +162,22 @@ def _entries(
 def _graders(
     case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], facts: AgentFacts
 ) -> tuple[Grader, ...]:
-    return tuple(make_grader(case, _held(one, case), chosen.evaluators, facts) for one in criteria)
+    return tuple(
+        make_grader(case, _criterion_for_case(one, case), chosen.evaluators, facts) for one in criteria
+    )
 
 
-def _held(criterion: Criterion, case: EvalCase) -> Criterion:
-    """The criterion as it is for this case."""
+def _criterion_for_case(criterion: Criterion, case: EvalCase) -> Criterion:
     own = case.agentest or OwnKeys()
     return replace(criterion, any_args_where_absent=True) if own.any_args_where_absent else criterion
 
 
 def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
-    """The criteria that a case is held to, beside what it expects itself.
+    """Return the criteria that apply to a case, in addition to its own expectations.
 
-    Raises NothingToEvaluate when there is neither.
+    Raises NothingToEvaluate if the case has neither.
     """
-    has = _data_of_own_metrics(case) | (_data_of_defaults(case) if criteria.adapts else {})
+    has = _agentest_metrics_with_data(case) | (_default_metrics_with_data(case) if criteria.adapts else {})
     kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
     if expectations_of(case).decide or any(not criterion.information for criterion in kept):
         return kept
@@ -193,11 +197,11 @@ def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
     )
 
 
-def _data_of_own_metrics(case: EvalCase) -> dict[str, bool]:
-    """Our own metrics, each with whether the case has what it compares with: others it does not concern.
+def _agentest_metrics_with_data(case: EvalCase) -> dict[str, bool]:
+    """Map each of Agentest's metrics to whether the case has data for it.
 
-    A case with neither reference answers nor calls stays held to its answer, and has no score: it expects
-    nothing, and may not pass for having called nothing.
+    A case with neither reference answers nor calls still gets `reference_answer_match`, without a score:
+    it expects nothing, and must not pass just because it called nothing.
     """
     turns = case.conversation or ()
     answers = any(turn.final_response is not None for turn in turns)
@@ -208,7 +212,7 @@ def _data_of_own_metrics(case: EvalCase) -> dict[str, bool]:
     }
 
 
-def _data_of_defaults(case: EvalCase) -> dict[str, bool]:
+def _default_metrics_with_data(case: EvalCase) -> dict[str, bool]:
     turns = case.conversation or ()
     return {
         "tool_trajectory_avg_score": any(turn.intermediate_data is not None for turn in turns),
@@ -217,7 +221,7 @@ def _data_of_defaults(case: EvalCase) -> dict[str, bool]:
 
 
 def unchecked(chosen: CaseSet) -> Iterator[str]:
-    """A note on each expectation of the set's cases, each judge and each setting that nothing looks at."""
+    """Yield a note for each expectation, judge, and setting that no criterion uses."""
     yield from chosen.criteria.notes
     metrics = {criterion.metric for criterion in chosen.criteria.criteria}
     kinds = [("final_session_state_match", "a final_session_state", expects_state)]
@@ -226,13 +230,13 @@ def unchecked(chosen: CaseSet) -> Iterator[str]:
     for metric, what, expects in kinds:
         cases = [case.eval_id for case in chosen.read.eval_set.eval_cases if expects(case)]
         if cases and metric not in metrics and chosen.graded:
-            yield _unchecked(chosen, metric, what, cases)
+            yield _unchecked_note(chosen, metric, what, cases)
     for criterion in chosen.criteria.criteria:
         if criterion.judge and not asks_a_judge(criterion.metric):
             yield f"{criterion.judge.place}: names a judge or its settings, and this metric asks no judge"
 
 
-def _unchecked(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) -> str:
+def _unchecked_note(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) -> str:
     more = f" and {len(cases) - _SHOWN_CASES} more" if len(cases) > _SHOWN_CASES else ""
     which = f"{', '.join(cases[:_SHOWN_CASES])}{more}"
     who = f"case {which} has" if len(cases) == 1 else f"cases {which} have"
@@ -267,7 +271,7 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
     assert conversation_scenario is not None, "a case has a conversation or a scenario"
     return replace(
         scenario,
-        # An offline user says the goal and then what it knows: the plan, sentence by sentence.
+        # An offline user states the goal, and then the plan, sentence by sentence.
         goal=conversation_scenario.starting_prompt,
         knowledge=tuple(_SENTENCE_END.split(conversation_scenario.conversation_plan.strip())),
         plan=_plan(conversation_scenario, chosen.criteria),
@@ -275,7 +279,7 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
 
 
 def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPlan:
-    """What leads the simulated user. Raises ConfigError for instructions that cannot be filled in."""
+    """Return the plan of the simulated user. Raises ConfigError if the instructions cannot be filled in."""
     instructions, persona, stop_signal = (
         criteria.user.custom_instructions,
         scenario.user_persona,
@@ -295,7 +299,7 @@ def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPla
 
 
 def expectations_of(case: EvalCase) -> OwnExpectations:
-    """What the case expects in our own words."""
+    """Return what the case expects under its `agentest` key."""
     return case.agentest.expectations if case.agentest else OwnExpectations()
 
 
@@ -309,7 +313,7 @@ def _session(case: EvalCase) -> Session | None:
 
 
 def _stop_signal(criteria: Criteria) -> str:
-    """The signal that the criterion of the user's quality names; the default's where there is none."""
+    """Return the stop signal that the user simulator's criterion names, else the default."""
     signals = [c.stop_signal for c in criteria.criteria if c.metric == "per_turn_user_simulator_quality_v1"]
     return signals[0] if signals else ConversationPlan("", "").stop_signal
 
@@ -321,7 +325,7 @@ def _turns(conversation: Sequence[Invocation]) -> tuple[ScriptedTurn, ...]:
 
 
 def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
-    """What the user says. Raises NothingToEvaluate where not all of it can be sent, or nothing is there."""
+    """Return the user's message. Raises NothingToEvaluate if it is empty or has parts that cannot be sent."""
     try:
         said = user_message(invocation.user_content, invocation.invocation_id or str(number))
     except ValueError as problem:
@@ -330,7 +334,7 @@ def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
 
 
 def reference(invocation: Invocation) -> Reference:
-    """What the invocation expects of the agent."""
+    """Return what the invocation expects of the agent."""
     response, data = invocation.final_response, invocation.intermediate_data
     calls = tuple(ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
     return Reference(
@@ -341,9 +345,9 @@ def reference(invocation: Invocation) -> Reference:
 
 
 def recorded_answers(case: EvalCase) -> tuple[RecordedAnswer, ...]:
-    """The case's recorded tool responses, each with the call that it answered.
+    """Return the case's recorded tool responses, each with the call that it answers.
 
-    A response belongs to the call of its id; without ids, the first response of a name to the first call.
+    Responses and calls are paired by id. Without ids, the first response of a tool answers its first call.
     """
     return tuple(answer for turn in case.conversation or () for answer in _answers(turn))
 

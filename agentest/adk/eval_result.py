@@ -1,4 +1,4 @@
-"""What users of ADK's classes get of an evaluation: scores, statuses, and why."""
+"""Results in the form of ADK's classes: scores, statuses, and reasons."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _STATUS = {Status.PASSED: EvalStatus.PASSED, Status.FAILED: EvalStatus.FAILED}
 
 @dataclass(frozen=True, slots=True)
 class EvalMetricResult:
-    """A metric's score, None where there is none, and its status."""
+    """A metric's score and status. `score` is None if the metric could not be scored."""
 
     metric_name: str
     threshold: float | None
-    """None for a score that decides nothing."""
+    """None if the score does not affect the status."""
     score: float | None
     eval_status: EvalStatus
     reason: str = ""
@@ -38,7 +38,7 @@ class EvalMetricResult:
 
 @dataclass(frozen=True, slots=True)
 class EvalMetricResultPerInvocation:
-    """An invocation beside what was expected, and its scores by each criterion."""
+    """The scores of one invocation, with the actual and the expected invocation."""
 
     actual_invocation: Invocation
     expected_invocation: Invocation | None
@@ -56,31 +56,31 @@ class EvalCaseResult:
     eval_metric_result_per_invocation: Sequence[EvalMetricResultPerInvocation]
     session_id: str
     scenario: ScenarioResult = field(repr=False)
-    """The case in Agentest's own results, with the reasons of its verdict."""
+    """The case as an Agentest result, with the reasons of its verdict."""
 
     @property
     def reason(self) -> str:
-        """Why the case did not pass; "" for one that did."""
+        """Return why the case did not pass; "" if it passed."""
         return sentences(self.scenario.verdict.reasons)
 
 
 def eval_status(status: Status) -> EvalStatus:
-    """A verdict's status in ADK's words: what errored was not evaluated."""
+    """Return ADK's status. An errored case was not evaluated."""
     return _STATUS.get(status, EvalStatus.NOT_EVALUATED)
 
 
 def sentences(reasons: Iterable[Reason]) -> str:
-    """The reasons of a verdict in one line."""
+    """Join the reasons of a verdict into one line."""
     return "; ".join(reason.message for reason in reasons)
 
 
 def turn_result(
     name: str, threshold: float, metrics: Iterable[Mapping[str, MetricResult]]
 ) -> EvalMetricResult:
-    """A metric's result for one invocation.
+    """Return a metric's result for one invocation.
 
     Args:
-        metrics: where its result may be: that of the turn, then that of the conversation as a whole.
+        metrics: where to look for the result, in order: the turn, then the whole conversation.
     """
     found = [results[name] for results in metrics if name in results]
     verdict = turn_verdict(name, threshold, found[0] if found else None)
@@ -88,14 +88,14 @@ def turn_result(
 
 
 def turn_information(name: str, metrics: Iterable[Mapping[str, MetricResult]]) -> EvalMetricResult:
-    """A metric's result for one invocation, where it decides nothing; `metrics` as for `turn_result`."""
+    """Return the result of an informational metric for one invocation; `metrics` as in `turn_result`."""
     found = next((results[name] for results in metrics if name in results), None)
     score = found.number if isinstance(found, Score) else None
     return _information(name, score, why(found) if found else "there is no score for this invocation")
 
 
 def overall_information(name: str, scenario: ScenarioResult) -> EvalMetricResult:
-    """A metric's result for the case, where it decides nothing."""
+    """Return the result of an informational metric for the case."""
     return _information(name, scenario.averages.get(name), overall_reason(name, scenario))
 
 
@@ -104,7 +104,7 @@ def _information(name: str, score: float | None, reason: str) -> EvalMetricResul
 
 
 def overall_reason(name: str, scenario: ScenarioResult) -> str:
-    """Why a metric's score of the whole case is what it is: where it has one, that of the worst turn."""
+    """Explain a metric's score of the whole case: by the worst turn, if turns are scored."""
     of_turns = [
         (turn.turn_index, turn.metrics[name])
         for conversation in scenario.conversations
@@ -118,7 +118,7 @@ def overall_reason(name: str, scenario: ScenarioResult) -> str:
     worst = unknown[:1] or sorted(scored, key=lambda found: found[1].number or 0.0)[:1]
     for at, result in worst:
         return f"turn {at}: {why(result)}" if len(of_turns) > 1 and why(result) else why(result)
-    return _of_the_whole(name, scenario.conversations) or sentences(scenario.verdict.reasons)
+    return _reason_of_conversations(name, scenario.conversations) or sentences(scenario.verdict.reasons)
 
 
 def metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
@@ -132,12 +132,12 @@ def metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
 
 
 def why(result: MetricResult) -> str:
-    """What a metric's result says of itself."""
+    """Return the explanation of a metric's result."""
     if isinstance(result, Score):
         return result.reason
     return result.why if isinstance(result, Skipped) else result.error
 
 
-def _of_the_whole(name: str, conversations: Sequence[ConversationResult]) -> str:
+def _reason_of_conversations(name: str, conversations: Sequence[ConversationResult]) -> str:
     found = (conversation.metrics.get(name) for conversation in conversations)
     return next((why(result) for result in found if result is not None), "")

@@ -1,4 +1,4 @@
-"""Evaluation from Python: agents, sets, criteria and evaluators as objects instead of files."""
+"""Evaluation from Python: agents, sets, criteria, and evaluators are objects instead of files."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from agentest.support.json_text import safe_repr
 from agentest.support.spelling import snake_keys
 from agentest.support.terminal import clean_rows, in_log
 
-_Line = asyncio.Queue[ScenarioResult | BaseException | None]
+_ResultQueue = asyncio.Queue[ScenarioResult | BaseException | None]
 
 
 async def results_as_they_come(
     prepared: Prepared, finished: Mapping[str, Sequence[Conversation]] | None = None
 ) -> AsyncGenerator[ScenarioResult]:
-    """The result of each scenario when it has ended, whatever their order. Closed early, it ends the run.
+    """Yield each scenario's result as it finishes. Closing the generator early cancels the run.
 
     Raises UsageError, and KeyboardInterrupt after Ctrl-C.
     """
-    line: _Line = asyncio.Queue()
-    running = asyncio.create_task(_run(prepared, line, finished))
+    queue: _ResultQueue = asyncio.Queue()
+    running = asyncio.create_task(_run_into_queue(prepared, queue, finished))
     try:
-        while (item := await line.get()) is not None:
+        while (item := await queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -62,27 +62,27 @@ async def results_as_they_come(
         await asyncio.wait([running])
 
 
-async def _run(
-    prepared: Prepared, line: _Line, finished: Mapping[str, Sequence[Conversation]] | None
+async def _run_into_queue(
+    prepared: Prepared, queue: _ResultQueue, finished: Mapping[str, Sequence[Conversation]] | None
 ) -> None:
-    """Run, and put what there is to tell into the line: the last item is None, or what ended the run."""
+    """Run, and put each result into the queue, then None or the exception that ended the run."""
 
     def emit(event: Event) -> None:
         if isinstance(event, ScenarioFinished):
-            line.put_nowait(event.result)
+            queue.put_nowait(event.result)
 
     problem: BaseException | None = None
     try:
         await run_result(prepared, emit, finished)
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001 - raised again by whoever takes it from the line
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever reads the queue
         problem = error
-    line.put_nowait(problem)
+    queue.put_nowait(problem)
 
 
 class PrebuiltMetrics(StrEnum):
-    """Metrics that a criterion may name. A member is a text: `{PrebuiltMetrics.SAFETY_V1: 1.0}`."""
+    """Built-in metrics that a criterion can name. Members are strings: `{PrebuiltMetrics.SAFETY_V1: 1.0}`."""
 
     TOOL_TRAJECTORY_AVG_SCORE = "tool_trajectory_avg_score"
     RESPONSE_EVALUATION_SCORE = "response_evaluation_score"
@@ -104,10 +104,11 @@ class PrebuiltMetrics(StrEnum):
 
 
 AgentLike = Any
-"""A name of the configuration, a URL, a module or folder with a google-adk agent, such an agent or App, an
-agent of `agentest.config`, a handler function, or anything with an `endpoint`."""
+"""A configured name, a URL, a module or folder of a google-adk agent, a google-adk agent or App, an agent of
+`agentest.config`, a handler function, or an object with an `endpoint`.
+"""
 Evaluators = Mapping[str, Code] | Sequence[Code]
-"""The user's own evaluators, by metric or by their own `metric_name`."""
+"""Custom evaluators, by metric, or a list of evaluators with a `metric_name`."""
 CriteriaLike = Mapping[str, Any] | Mapping[PrebuiltMetrics, Any]
 """Metric → threshold or criterion, or the content of a test_config.json."""
 T = TypeVar("T")
@@ -115,17 +116,17 @@ _FILE_KEYS = ("criteria", "custom_metrics", "user_simulator_config")
 
 
 def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
-    """An evaluation set from its JSON form. Raises UsageError."""
+    """Parse an evaluation set from its JSON form. Raises UsageError."""
     if isinstance(value, EvalSet):
         return value
-    if callable(dump := getattr(value, "model_dump", None)):  # google-adk's own
+    if callable(dump := getattr(value, "model_dump", None)):  # google-adk's EvalSet
         value = dump(mode="json", exclude_none=True)
     names = Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
     return validated(EVAL_SET, EvalSet, value, names)
 
 
 def validated(adapter: TypeAdapter[T], shape: type[T], document: Any, names: Names) -> T:
-    """The value of a JSON document. Raises UsageError, which lists up to five problems."""
+    """Validate a JSON document. Raises UsageError, which lists up to five problems."""
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
@@ -134,7 +135,7 @@ def validated(adapter: TypeAdapter[T], shape: type[T], document: Any, names: Nam
 
 
 def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
-    """The set as if it had been read. Raises UsageError where nothing can be run, or an id is given twice."""
+    """Return the set as if it came from a file. Raises UsageError if it has no cases or a duplicate id."""
     name = eval_set.eval_set_id
     if not eval_set.eval_cases:
         raise UsageError(f"the evaluation set `{name}` has no cases")
@@ -147,21 +148,21 @@ def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
 def criteria_of(
     criteria: CriteriaLike, evaluators: Evaluators, root: Path
 ) -> tuple[Criteria, dict[str, OwnMetric]]:
-    """Criteria that are given as values, and what scores the user's own metrics. Raises UsageError."""
+    """Return criteria given as values, and the code of custom metrics. Raises UsageError."""
     if not isinstance(criteria, Mapping):
         raise UsageError(f"criteria: expected a mapping of metrics, found {safe_repr(criteria)}")
-    codes = _by_metric(evaluators)
+    codes = _evaluators_by_metric(evaluators)
     content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": criteria}
     if isinstance(named := content["criteria"], Mapping):
         content["criteria"] = {plain_name(metric): criterion for metric, criterion in named.items()}
     given = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
     content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **given}
     parsed = parse_criteria(content, "criteria", root)
-    _about_unused(parsed, codes)
+    _warn_about_unused_evaluators(parsed, codes)
     return own_metrics(parsed, root, codes)
 
 
-def _by_metric(evaluators: Evaluators) -> dict[str, Code]:
+def _evaluators_by_metric(evaluators: Evaluators) -> dict[str, Code]:
     if isinstance(evaluators, Mapping):
         return {
             str(plain_name(name)): check_code(str(plain_name(name)), code)
@@ -175,11 +176,11 @@ def _by_metric(evaluators: Evaluators) -> dict[str, Code]:
 
 
 def plain_name(metric: Any) -> Any:
-    """A metric's name as text, where it is given as a constant: ours, or google-adk's."""
+    """Return a metric's name as text, also if it is a constant of ours or of google-adk."""
     return metric.value if isinstance(metric, Enum) else metric
 
 
-def _about_unused(criteria: Criteria, codes: Mapping[str, Code]) -> None:
+def _warn_about_unused_evaluators(criteria: Criteria, codes: Mapping[str, Code]) -> None:
     unused = sorted(codes.keys() - {criterion.metric for criterion in criteria.criteria})
     if unused:
         names = ", ".join(f"`{name}`" for name in unused)
@@ -187,7 +188,7 @@ def _about_unused(criteria: Criteria, codes: Mapping[str, Code]) -> None:
 
 
 def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
-    """The mocks of a mapping from tool names, as in a scenario. Raises UsageError."""
+    """Parse mocks by tool name, as in a scenario. Raises UsageError."""
     try:
         return parse_tools({"tools": tools or {}})
     except ValueError as error:
@@ -195,7 +196,7 @@ def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
 
 
 def wanted_agent(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:
-    """The agent of a call that may be written as google-adk's are. Raises UsageError."""
+    """Return the agent to evaluate, also if it is given in google-adk's form. Raises UsageError."""
     if (agent is None) == (agent_module is None):
         raise UsageError("give one of `agent` and `agent_module`: what is to be evaluated")
     if agent_module is not None:
@@ -208,7 +209,7 @@ def wanted_agent(agent: AgentLike, agent_module: str | None, agent_name: str | N
 
 
 def adk_module(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
-    """A google-adk agent in this process. Raises UsageError."""
+    """Return the settings of a google-adk agent that runs in this process. Raises UsageError."""
     try:
         return AdkModuleAgent(type="adk_module", module=module, agent_name=agent_name)
     except ValidationError as error:
@@ -216,14 +217,17 @@ def adk_module(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
 
 
 def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | None]:
-    """The configuration of the working directory, if there is one, with this agent under test."""
+    """Load the working directory's configuration, if there is one, with this agent under test.
+
+    Returns it with the agent's name; None is the configuration's only agent.
+    """
     if isinstance(agent, str) and "://" not in agent:
-        return _named(agent, root)
+        return _configuration_by_name(agent, root)
     return loaded_with(_agent_config(agent), root), None
 
 
-def _named(name: str, root: Path) -> tuple[LoadedConfig, str | None]:
-    """The agent of this name in the configuration, else the google-adk agent of this module or folder."""
+def _configuration_by_name(name: str, root: Path) -> tuple[LoadedConfig, str | None]:
+    """Look the name up in the configuration, else as a module or folder of a google-adk agent."""
     is_module = Path(root, name).is_dir() or has_module(name, root)
     try:
         path = find(root)
@@ -264,11 +268,11 @@ async def run_result(
     finished: Mapping[str, Sequence[Conversation]] | None = None,
     limit_s: float | None = None,
 ) -> RunResult:
-    """Run what was prepared. Notes become warnings. Raises UsageError, and KeyboardInterrupt after Ctrl-C.
+    """Run, and turn notes into warnings. Raises UsageError, and KeyboardInterrupt after Ctrl-C.
 
     Args:
-        finished: conversations of an earlier run, by scope, to be evaluated again.
-        limit_s: after so long, what has not finished is errored.
+        finished: conversations of an earlier run, by scope, to evaluate again.
+        limit_s: time limit in seconds. Whatever has not finished by then is errored.
     """
     warn(prepared.notes)
     source = LiveAgents() if finished is None else EarlierRun(finished)
@@ -276,12 +280,12 @@ async def run_result(
     warn(map(prepared.loaded.redact, outcome.notes))
     if outcome.result is None or outcome.interrupted:
         raise KeyboardInterrupt
-    if finished is None:  # of an earlier run's calls it was told then
+    if finished is None:  # the earlier run has already warned about its calls
         warn(prepared.loaded.redact(warning.message) for warning in outcome.result.unanswered)
     return outcome.result
 
 
 def warn(notes: Iterable[str]) -> None:
-    """Tell what the user should know as warnings, which test runners collect."""
+    """Issue each note as a warning, which test runners collect."""
     for note in notes:
         warnings.warn(in_log(clean_rows(note)), stacklevel=2)

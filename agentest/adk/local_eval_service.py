@@ -1,4 +1,4 @@
-"""`LocalEvalService`: conversations held first and evaluated later."""
+"""`LocalEvalService`: run conversations first and evaluate them later, as ADK's eval service does."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from agentest.support.spelling import did_you_mean, snake_keys
 
 
 class LocalEvalService:
-    """Holds the conversations of a set first and evaluates them later, as often as one likes.
+    """Run the conversations of a set, and evaluate them later, as often as needed.
 
-    Requests are values of `service_requests`, or mappings with ADK's keys in either spelling.
+    Requests are `InferenceRequest` and `EvaluateRequest`, or mappings with ADK's keys in either spelling.
     """
 
     def __init__(self, agent: AgentLike, *, tools: Mapping[str, Any] | None = None) -> None:
@@ -62,9 +62,9 @@ class LocalEvalService:
     async def perform_inference(
         self, request: InferenceRequest | Mapping[str, Any]
     ) -> AsyncIterator[InferenceResult]:
-        """Hold every case's conversation once. Each is given when it has ended, so their order may differ.
+        """Run every case's conversation once, and yield each as it finishes, in any order.
 
-        Leaving the loop early ends the conversations that are under way.
+        Leaving the loop early cancels the conversations that are still running.
         """
         eval_set = inference_request(request).selected()
         chosen = CaseSet(read_set(eval_set), Criteria(()), self._tools, graded=False)
@@ -75,32 +75,36 @@ class LocalEvalService:
                 yield _inference(scenario, eval_set.eval_set_id, case)
 
     async def evaluate(self, request: EvaluateRequest | Mapping[str, Any]) -> AsyncIterator[EvalCaseResult]:
-        """Evaluate conversations that were held. Each is given when it is evaluated."""
-        asked = evaluate_request(request)
-        criteria, codes = criteria_of(asked.criteria, asked.evaluators, self._root)
-        # Held several times, a case has one name more than once: a place of its own tells each apart.
-        places = {f"inference-{n}": one for n, one in enumerate(asked.inference_results, start=1)}
+        """Evaluate finished conversations, and yield each result as it is ready."""
+        parsed_request = evaluate_request(request)
+        criteria, codes = criteria_of(parsed_request.criteria, parsed_request.evaluators, self._root)
+        # A case that ran several times has the same id each time: a unique path keeps them apart.
+        places = {f"inference-{n}": one for n, one in enumerate(parsed_request.inference_results, start=1)}
         sets = [
             CaseSet(read_set(EvalSet(one.eval_set_id, (one.case,)), Path(place)), criteria, {}, codes)
             for place, one in places.items()
         ]
-        held = {place: _conversation(one) for place, one in places.items()}
-        async with aclosing(self._results(sets, held)) as results:
+        finished = {place: _finished_conversation(one) for place, one in places.items()}
+        async with aclosing(self._results(sets, finished)) as results:
             async for scenario in results:
                 yield _case_result(scenario, places[scenario.file])
 
     def _results(
-        self, sets: Sequence[CaseSet], held: Mapping[str, Conversation] | None = None
+        self, sets: Sequence[CaseSet], finished_by_place: Mapping[str, Conversation] | None = None
     ) -> AsyncGenerator[ScenarioResult]:
-        """Run the sets. `held`: the path of each → the conversation that was held already."""
+        """Run the sets. `finished_by_place` maps the path of each set to its finished conversation."""
         plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root, self._loaded.redact)
-        finished = None if held is None else {unit.scope: [held[unit.file]] for unit in plan.units}
+        finished = (
+            None
+            if finished_by_place is None
+            else {unit.scope: [finished_by_place[unit.file]] for unit in plan.units}
+        )
         prepared = prepared_for(Request(self._root), self._loaded, plan, _notes(sets))
         return results_as_they_come(prepared, finished)
 
 
 def _notes(sets: Sequence[CaseSet]) -> list[str]:
-    """What no criterion compares with, said once for all conversations of a case."""
+    """Return each note about unused expectations once, not once per conversation of a case."""
     if not sets:
         return []
     cases = {case.eval_id: case for chosen in sets for case in chosen.read.eval_set.eval_cases}
@@ -108,8 +112,8 @@ def _notes(sets: Sequence[CaseSet]) -> list[str]:
     return list(unchecked(replace(sets[0], read=read_set(whole))))
 
 
-def _conversation(one: InferenceResult) -> Conversation:
-    """What was held; a conversation without a turn where nothing could be."""
+def _finished_conversation(one: InferenceResult) -> Conversation:
+    """Return the conversation, or an empty one with a failure if it never took place."""
     if one.conversation is not None:
         return one.conversation
     failure = Failure(Blame.INTERNAL, one.error_message or "no conversation was held")
@@ -120,15 +124,15 @@ def _inference(scenario: ScenarioResult, eval_set_id: str, case: EvalCase) -> In
     if not scenario.conversations:
         problem = scenario.verdict.reasons[0].message
         return InferenceResult(eval_set_id, case.eval_id, None, "", case, problem)
-    held = scenario.conversations[0].conversation
+    conversation = scenario.conversations[0].conversation
     return InferenceResult(
         eval_set_id,
         case.eval_id,
-        None if held.failure else actual_invocations(held),
-        held.conversation_id,
+        None if conversation.failure else actual_invocations(conversation),
+        conversation.conversation_id,
         case,
-        held.failure.message if held.failure else None,
-        held,
+        conversation.failure.message if conversation.failure else None,
+        conversation,
     )
 
 
@@ -178,13 +182,13 @@ def _metric_results(
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """Which cases to hold: of a set, all or some."""
+    """A request to run cases of a set: some, or all if `eval_case_ids` is empty."""
 
     eval_set: EvalSet
     eval_case_ids: Sequence[str] = ()
 
     def selected(self) -> EvalSet:
-        """The set with the chosen cases alone, in the order asked for. Raises UsageError."""
+        """Return the set with only the requested cases, in the requested order. Raises UsageError."""
         known = {case.eval_id: case for case in self.eval_set.eval_cases}
         for eval_id in self.eval_case_ids:
             if eval_id not in known:
@@ -196,7 +200,7 @@ class InferenceRequest:
 
 @dataclass(frozen=True, slots=True)
 class InferenceResult:
-    """A conversation that was held. `inferences` is None where it came to no end."""
+    """A conversation that ran. `inferences` is None if it failed."""
 
     eval_set_id: str
     eval_case_id: str
@@ -209,7 +213,7 @@ class InferenceResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateRequest:
-    """What to evaluate, and by which criteria: as `AgentEvaluator.evaluate_eval_set` takes them."""
+    """A request to evaluate conversations. The criteria are as in `AgentEvaluator.evaluate_eval_set`."""
 
     inference_results: Sequence[InferenceResult]
     criteria: CriteriaLike
@@ -217,7 +221,7 @@ class EvaluateRequest:
 
 
 def inference_request(request: InferenceRequest | Mapping[str, Any]) -> InferenceRequest:
-    """A request as a value. Raises UsageError."""
+    """Parse a request. Raises UsageError."""
     if isinstance(request, InferenceRequest):
         return request
     known = ("app_name", "eval_set", "eval_set_id", "eval_cases", "eval_case_ids", "inference_config")
@@ -230,7 +234,7 @@ def inference_request(request: InferenceRequest | Mapping[str, Any]) -> Inferenc
 
 
 def evaluate_request(request: EvaluateRequest | Mapping[str, Any]) -> EvaluateRequest:
-    """A request as a value. Raises UsageError."""
+    """Parse a request. Raises UsageError."""
     if isinstance(request, EvaluateRequest):
         return request
     keys = _keys(request, ("inference_results", "evaluate_config", "criteria", "evaluators"), "the request")
@@ -268,7 +272,7 @@ def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def _cases(item: Any) -> Sequence[EvalCase]:
-    """ADK-TS hands over whole sets as `evalCases`."""
+    """Parse one entry of `eval_cases`, where ADK-TS passes whole sets."""
     if isinstance(item, EvalSet):
         return item.eval_cases
     if isinstance(item, EvalCase):
@@ -279,7 +283,7 @@ def _cases(item: Any) -> Sequence[EvalCase]:
 
 
 def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:
-    """`eval_metrics` as criteria. Raises UsageError, also for a metric that is named twice."""
+    """Turn `eval_metrics` into criteria. Raises UsageError, also for a duplicate metric."""
     criteria: dict[str, Any] = {}
     for name, criterion in map(_criterion, metrics):
         if name in criteria:

@@ -1,4 +1,4 @@
-"""`agentest migrate OLD NEW`: a file of any form as an EvalSet that is held to the same."""
+"""`agentest migrate OLD NEW`: convert an evaluation file in any format to an equivalent EvalSet."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def migrate(
     camel_case: bool = False,
     config_out: Path | None = None,
 ) -> list[str]:
-    """Write the set of `old` to `new`, in place of what is there; returns notes for the user.
+    """Convert `old`, write the set to `new`, and return notes for the user.
 
-    `old` itself is never overwritten: keys that are not read would be lost. The criteria that it names are
-    written to `config_out`, else beside `new`, where nothing is ever replaced. Raises UsageError, also where
-    a file cannot be written.
+    `new` is replaced if it exists. `old` is never overwritten, because keys that Agentest does not read would
+    be lost. The criteria in `old` are written to `config_out`, by default next to `new`; an existing criteria
+    file is never replaced. Raises UsageError, also if a file cannot be written.
     """
     _refuse_target(old, new)
     read = read_eval_set(old, read_session(initial_session) if initial_session else None)
@@ -95,19 +95,19 @@ def _calls_with_any_arguments(read: ReadSet) -> int:
     )
 
 
-_SHOWN = 5
-_OURS = (
+_MAX_SHOWN = 5
+_OUR_METRICS = (
     "tool_trajectory_f1",
     "reference_answer_match",
     "final_session_state_match",
     "intermediate_responses_match",
 )
-"""Metrics that google-adk does not know."""
+"""Metrics that google-adk does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigratedCriteria:
-    """A criteria file and what the user should know about it. `content` is None where nothing is written."""
+    """A criteria file to write, and notes about it. `content` is None if nothing needs to be written."""
 
     path: Path
     content: bytes | None = None
@@ -115,49 +115,52 @@ class MigratedCriteria:
 
 
 def criteria_of(read: ReadSet, new: Path, config_out: Path | None) -> MigratedCriteria:
-    """What becomes of the criteria when the set is written to `new`. Writes nothing.
+    """Return the criteria file that the set needs at `new`. Writes nothing.
 
-    Raises UsageError where the file of the criteria is there already and says otherwise.
+    Raises UsageError if a criteria file with other content already exists.
     """
     if read.criteria is not None:
-        return _own(read, read.criteria, new, config_out)
+        return _own_criteria(read, read.criteria, new, config_out)
     if config_out is not None:
         raise UsageError(f"--config-out: {read.path} names no criteria of its own; leave the option out")
-    return _beside(read, new)
+    return _criteria_of_old_folder(read, new)
 
 
-def _own(read: ReadSet, criteria: Mapping[str, Any], new: Path, config_out: Path | None) -> MigratedCriteria:
-    """Those that the file itself names."""
+def _own_criteria(
+    read: ReadSet, criteria: Mapping[str, Any], new: Path, config_out: Path | None
+) -> MigratedCriteria:
     beside = new.parent / CRITERIA_FILE
     path = config_out or beside
-    parse_criteria(criteria, str(read.path))  # what no run would take is refused now
-    notes = [*_of_ours(criteria, path)]
-    if not _same_place(path, beside):
+    parse_criteria(criteria, str(read.path))  # refuse now what no run would accept
+    notes = [*_notes_about_our_metrics(criteria, path)]
+    if not _is_same_file(path, beside):
         notes.append(f"{new} is held to {path} with --config-file-path {path} alone")
     if path.exists():
-        _refuse_others(path, criteria, read)
+        _refuse_other_criteria(path, criteria, read)
         return MigratedCriteria(path, None, (f"{path}: says already what {read.path} asks for", *notes))
-    shared = _sharing(path, read, new)
+    shared = _sets_sharing_criteria(path, read, new)
     if shared:
-        notes.append(f"{path} is the criteria of other sets of its folder from now on: {_listed(shared)}")
+        notes.append(
+            f"{path} is the criteria of other sets of its folder from now on: {_shortened_list(shared)}"
+        )
     content = json.dumps(criteria, indent=2, ensure_ascii=False).encode() + b"\n"
     return MigratedCriteria(path, content, (f"{path}: the criteria of {read.path}", *notes))
 
 
-def _of_ours(criteria: Mapping[str, Any], path: Path) -> Iterator[str]:
-    ours = [name for name in _OURS if name in criteria["criteria"]]
+def _notes_about_our_metrics(criteria: Mapping[str, Any], path: Path) -> Iterator[str]:
+    ours = [name for name in _OUR_METRICS if name in criteria["criteria"]]
     if ours:
         yield f"{path}: google-adk does not know {', '.join(ours)}: leave it out for runs of google-adk"
-    told = [
+    informational = [
         name for name, one in criteria["criteria"].items() if isinstance(one, dict) and one.get("information")
     ]
-    if told:
-        names = ", ".join(told)
+    if informational:
+        names = ", ".join(informational)
         yield f"{path}: {names} cannot fail a case (`information`); google-adk does not read that key"
 
 
-def _refuse_others(path: Path, criteria: Mapping[str, Any], read: ReadSet) -> None:
-    """Raise UsageError where the file that is there says anything else."""
+def _refuse_other_criteria(path: Path, criteria: Mapping[str, Any], read: ReadSet) -> None:
+    """Raise UsageError if the existing file has other content."""
     if _content(path) == json.loads(json.dumps(criteria)):
         return
     raise UsageError(
@@ -167,44 +170,44 @@ def _refuse_others(path: Path, criteria: Mapping[str, Any], read: ReadSet) -> No
     )
 
 
-def _beside(read: ReadSet, new: Path) -> MigratedCriteria:
-    """Those of the file beside the old set, or the default ones, where the set is moved to another folder."""
+def _criteria_of_old_folder(read: ReadSet, new: Path) -> MigratedCriteria:
+    """Return the criteria next to the old set, or the defaults, if the set moves to another folder."""
     old, path = read.path.parent / CRITERIA_FILE, new.parent / CRITERIA_FILE
-    if _same_place(old, path) or not (old.is_file() or path.is_file()):
+    if _is_same_file(old, path) or not (old.is_file() or path.is_file()):
         return MigratedCriteria(path)
     if not path.exists():
         note = f"{path}: copied from {old}, to which {read.path} is held"
         return MigratedCriteria(path, read_bytes(old), (note,))
     if old.is_file() and _content(old) == _content(path):
         return MigratedCriteria(path)
-    held = f"to {old}" if old.is_file() else "to the default criteria"
-    return MigratedCriteria(path, None, (f"{new} is held to {path}; {read.path} is held {held}",))
+    old_criteria = f"to {old}" if old.is_file() else "to the default criteria"
+    return MigratedCriteria(path, None, (f"{new} is held to {path}; {read.path} is held {old_criteria}",))
 
 
 def _content(path: Path) -> Any:
     return parse_json(path, read_bytes(path))
 
 
-def _same_place(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
-def _sharing(path: Path, read: ReadSet, new: Path) -> list[str]:
-    """The other sets that the new file would be the criteria of."""
+def _sets_sharing_criteria(path: Path, read: ReadSet, new: Path) -> list[str]:
+    """Name the other sets that the new criteria file would also apply to."""
     if path.name != CRITERIA_FILE or not path.parent.is_dir():
         return []
     others = [one for one in sorted(path.parent.iterdir()) if one.name.endswith(SUFFIXES)]
     ours = {read.path.resolve(), new.resolve()}
-    return [one.name for one in others if one.resolve() not in ours and _has_none_of_its_own(one)]
+    return [one.name for one in others if one.resolve() not in ours and _has_no_own_criteria(one)]
 
 
-def _has_none_of_its_own(path: Path) -> bool:
+def _has_no_own_criteria(path: Path) -> bool:
     try:
         return read_eval_set(path).criteria is None
-    except UsageError:  # it cannot be run either
+    except UsageError:  # such a set cannot run anyway
         return False
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _shortened_list(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return ", ".join(names[:_MAX_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""`agentest eval`: evaluation sets from the command line's words to a prepared run."""
+"""`agentest eval`: turn command-line arguments into a prepared run of evaluation sets."""
 
 from __future__ import annotations
 
@@ -45,77 +45,79 @@ from agentest.support.importing import import_file, user_traceback
 from agentest.support.redaction import HIDDEN, Redactor, environment_secrets
 from agentest.support.spelling import nearest
 
-_NOBODY = ChatCompletionsAgent(endpoint="http://localhost")
-"""Stands for the agent of a run that talks to nobody."""
+_NO_AGENT = ChatCompletionsAgent(endpoint="http://localhost")
+"""Stands in for the agent of a run that contacts no agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalRequest:
-    """What the command line asks for."""
+    """The options of `agentest eval`."""
 
     request: Request
     targets: tuple[str, ...]
-    """Files and folders; a file may be followed by `:case1,case2`. The first may be the agent."""
+    """Files and folders. A file may be followed by `:case1,case2`. The first word may be the agent."""
     criteria: Path | None = None
-    """The criteria of all files, in place of what lies beside each."""
+    """A criteria file for all sets, instead of the one next to each."""
     num_runs: int = 1
     initial_session: Path | None = None
     mocks: Path | None = None
     every_set: bool = False
-    """Whether folders run their `*.evalset.json`, too."""
+    """If True, folders also run their `*.evalset.json`."""
     without_agent: bool = False
-    """Whether nobody is talked to, so that the agent may be missing."""
+    """If True, no agent is contacted, so none needs to be configured."""
 
 
 def prepare_eval(
-    asked: EvalRequest,
+    eval_request: EvalRequest,
     environ: MutableMapping[str, str] = os.environ,
     configured: tuple[LoadedConfig, str | None] | None = None,
 ) -> Prepared:
-    """Read sets, criteria and mocks, and plan the run. Raises UsageError.
+    """Read sets, criteria, and mocks, and plan the run. Raises UsageError.
 
     Args:
-        configured: the configuration and the name of its agent, where the caller has them already.
+        configured: the configuration and the name of its agent, if the caller has loaded them already.
     """
-    request = asked.request
+    request = eval_request.request
     asked_reports(request)
     if configured is None:
-        configured, targets = load_for(asked, environ)
-        asked = replace(asked, targets=targets)
+        configured, targets = load_for(eval_request, environ)
+        eval_request = replace(eval_request, targets=targets)
     loaded, agent = configured
-    wanted = _wanted(asked)
-    reads = _read(asked, wanted)
-    tools = load_mocks(asked.mocks) if asked.mocks else {}
-    sets = case_sets(reads, asked.criteria, tools, request.root)
-    plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root, loaded.redact)
-    notes = [*wanted.notes, *(note for read in reads for note in _notes(read, asked.criteria))]
+    requested = _requested_files(eval_request)
+    reads = _read(eval_request, requested)
+    tools = load_mocks(eval_request.mocks) if eval_request.mocks else {}
+    sets = case_sets(reads, eval_request.criteria, tools, request.root)
+    plan = eval_plan(sets, loaded.config, agent, eval_request.num_runs, request.root, loaded.redact)
+    notes = [*requested.notes, *(note for read in reads for note in _notes(read, eval_request.criteria))]
     notes += dict.fromkeys(note for chosen in sets for note in unchecked(chosen))
     notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
 
 
 def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
-    """What the user should know of a file, and of its own criteria where no others replace them."""
+    """Return notes about a file. Notes about its criteria are left out if other criteria replace them."""
     return (*read.warnings, *read.criteria_notes) if criteria is None else read.warnings
 
 
 def load_for(
-    asked: EvalRequest, environ: MutableMapping[str, str] = os.environ
+    eval_request: EvalRequest, environ: MutableMapping[str, str] = os.environ
 ) -> tuple[tuple[LoadedConfig, str | None], tuple[str, ...]]:
-    """The configuration, which of its agents is wanted, and the targets.
+    """Load the configuration, and tell the agent apart from the targets.
 
-    An agent that is given by URL or as a package needs no configuration. Raises UsageError.
+    Returns the configuration with the agent's name, and the targets. An agent that is a URL or a package
+    needs no configuration file. Raises UsageError.
     """
-    request, first = asked.request, asked.targets[0]
+    request, first = eval_request.request, eval_request.targets[0]
     url = next((word for word in (request.options.agent, first) if word and "://" in word), None)
-    at_url = agent_at(url) if url else None  # before the configuration: it may be wrong, too
+    # Check the URL before the configuration, which may be invalid, too.
+    at_url = agent_at(url) if url else None
     file = _configuration_file(request)
     loaded = load(file, environ) if isinstance(file, Path) else None
     names = agents_under_test(loaded.config, None)[1] if loaded else {}
-    words = read_words(asked.targets, request.options.agent, names)
+    words = read_words(eval_request.targets, request.options.agent, names)
     agent: str | AnyAgent | None = words.agent
-    if agent is None and loaded is None and asked.without_agent:
-        agent = _NOBODY
+    if agent is None and loaded is None and eval_request.without_agent:
+        agent = _NO_AGENT
     if isinstance(agent, str) and "://" in agent:
         agent = at_url
     if isinstance(agent, AnyAgent):
@@ -126,7 +128,7 @@ def load_for(
 
 
 def _configuration_file(request: Request) -> Path | ConfigError:
-    """The file, or why there is none: an agent that is named by its URL needs none."""
+    """Find the configuration file, or return the error if there is none: an agent given by URL needs none."""
     try:
         return request.config or find(request.root)
     except ConfigError as error:
@@ -134,7 +136,7 @@ def _configuration_file(request: Request) -> Path | ConfigError:
 
 
 def agent_at(url: str) -> ChatCompletionsAgent:
-    """An agent that speaks chat completions at a URL. Raises ConfigError."""
+    """Return an agent that speaks chat completions at a URL. Raises ConfigError."""
     try:
         return ChatCompletionsAgent(endpoint=url)
     except ValidationError as error:
@@ -149,10 +151,10 @@ def loaded_with(
     environ: MutableMapping[str, str] = os.environ,
     loaded: LoadedConfig | None = None,
 ) -> LoadedConfig:
-    """The configuration, if there is one, with this agent alone under test. Raises ConfigError.
+    """Load the configuration, if there is one, with only this agent under test. Raises ConfigError.
 
     Args:
-        loaded: the configuration, where it has been read already.
+        loaded: the configuration, if it has been read already.
     """
     try:
         path = config or find(root)
@@ -164,50 +166,50 @@ def loaded_with(
     return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 
-def read_sets(asked: EvalRequest) -> list[ReadSet]:
-    """The sets that are asked for, of each only the cases that are wanted. Raises UsageError."""
-    return _read(asked, _wanted(asked))
+def read_sets(eval_request: EvalRequest) -> list[ReadSet]:
+    """Read the requested sets, with only the requested cases. Raises UsageError."""
+    return _read(eval_request, _requested_files(eval_request))
 
 
-def _read(asked: EvalRequest, wanted: _Wanted) -> list[ReadSet]:
-    session = read_session(asked.initial_session) if asked.initial_session else None
-    reads = ((read_eval_set(file, session), cases) for file, cases in wanted.files.items())
+def _read(eval_request: EvalRequest, requested: _RequestedFiles) -> list[ReadSet]:
+    session = read_session(eval_request.initial_session) if eval_request.initial_session else None
+    reads = ((read_eval_set(file, session), cases) for file, cases in requested.files.items())
     return [select(read, tuple(cases)) if cases else read for read, cases in reads]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """File → the cases that are wanted of it (none: all), and what was left out."""
+class _RequestedFiles:
+    """File → its requested cases, () for all; and notes about files that were left out."""
 
     files: Mapping[Path, Mapping[str, None]]
     notes: Sequence[str]
 
 
-def _wanted(asked: EvalRequest) -> _Wanted:
-    """The files that the targets stand for; one that is named twice is read once."""
+def _requested_files(eval_request: EvalRequest) -> _RequestedFiles:
+    """Expand the targets to files. A file that is named twice is read once."""
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
     notes: list[str] = []
-    for target in asked.targets:
+    for target in eval_request.targets:
         path_text, cases = parse_target(target)
         path = Path(path_text)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
-        found = find_eval_sets(path, every=asked.every_set) if path.is_dir() else FoundSets((path,))
+        found = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else FoundSets((path,))
         notes += [found.note] if found.note else []
         for file in found.files:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
-            # Wanted as a whole once, it is wanted as a whole.
+            # A file that was requested as a whole stays whole.
             all_of_it = not before or not cases
             files[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
-    return _Wanted(dict(files.values()), notes)
+    return _RequestedFiles(dict(files.values()), notes)
 
 
 def case_sets(
     reads: Iterable[ReadSet], criteria_file: Path | None, tools: Mapping[str, Mock], root: Path
 ) -> list[CaseSet]:
-    """Sets with their criteria: those of `criteria_file`, else a set's own, else those beside it, else ADK's.
+    """Find the criteria of each set: `criteria_file`, else the set's own, else those next to it, else ADK's.
 
-    Raises UsageError. A file is read once, and so is the code that it names.
+    Each criteria file is read once, and its code is imported once. Raises UsageError.
     """
 
     @cache
@@ -233,14 +235,14 @@ def eval_plan(
     root: Path,
     redact: Callable[[str], str] = str,
 ) -> Plan:
-    """What there is to run. Raises UsageError.
+    """Plan the run. Raises UsageError.
 
     Args:
-        redact: takes secrets out of what judges are told of the agent.
+        redact: removes secrets from the facts about the agent that judges get.
     """
     names, known = agents_under_test(config, agent)
-    told = {name: _facts(name, known[name], sets, root, redact) for name in names}
-    entries = placed(case_entries(sets, names, num_runs, root, told, redact, config.date), known, root)
+    facts = {name: _facts(name, known[name], sets, root, redact) for name in names}
+    entries = placed(case_entries(sets, names, num_runs, root, facts, redact, config.date), known, root)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)
@@ -249,21 +251,21 @@ def eval_plan(
 def _facts(
     name: str, agent: AgentConfig, sets: Sequence[CaseSet], root: Path, redact: Callable[[str], str]
 ) -> AgentFacts:
-    """What the settings of an agent say of it; beside it, what mock servers and mocks tell of its tools."""
+    """Collect the facts about an agent from its settings, and about its tools from mock servers and mocks."""
     mocks = {name: mock for chosen in sets for name, mock in chosen.tools.items()}
     beside = ServedBeside(servers=agent.mock_servers, root=root, mocked=frozenset(mocks))
     tools = redact(known_tools(tools_of(agent, beside), mocks).text)
-    told = agent.tools is not None or agent.sent_tools
+    can_call_tools = agent.tools is not None or agent.sent_tools
     return AgentFacts(
         instructions=redact(told_instructions(agent)),
-        tools=tools if told else "",
-        tools_beside="" if told else tools,
+        tools=tools if can_call_tools else "",
+        tools_beside="" if can_call_tools else tools,
         unseen=ways_to_see(name, agent) if sight_of(agent) is Sight.UNSEEN else "",
     )
 
 
 def load_mocks(path: Path) -> dict[str, Mock]:
-    """The mocks of a Python module: its dict `tools`. Raises UsageError that names the file."""
+    """Load the dict `tools` from a Python module. Raises UsageError, which names the file."""
     if not path.is_file():
         raise ConfigError(f"--mocks: {path} does not exist; name a Python file with a dict `tools`")
     try:
@@ -288,27 +290,27 @@ _IN_JAVASCRIPT = ("agent.ts", "agent.js", "agent.mjs", "agent.cjs")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What was read from the words."""
+    """The agent and the targets of a command line."""
 
     agent: str | AdkModuleAgent | None
-    """A name, a URL, or a package; None: the agent that is configured."""
+    """A name, a URL, or a package; None for the configured agent."""
     targets: tuple[str, ...]
     """Files, folders, and `FILE:CASE,…`."""
 
 
 def read_words(words: Sequence[str], option: str | None, names: Collection[str]) -> Words:
-    """Tell the agent from the targets. Raises UsageError for words that are neither, or name two agents.
+    """Tell the agent apart from the targets. Raises UsageError for an unknown word, or for two agents.
 
     Args:
-        option: the agent that `--agent` names.
-        names: the agents that the configuration knows.
+        option: the value of `--agent`.
+        names: the agents in the configuration.
     """
     _refuse_empty(words)
     first, rest = words[0], words[1:]
     leading = _leading_agent(first, rest, names)
     if leading is None:
         _refuse_late_agent(rest, names)
-        return Words(_by_option(option, names), _in_folder(words, Path()))
+        return Words(_agent_of_option(option, names), _resolve_set_ids(words, Path()))
     if option is not None:
         named = f"{without_password(first)}, and --agent {without_password(option)}"
         raise UsageError(f"two agents are named: {named}; leave one of them out")
@@ -317,26 +319,26 @@ def read_words(words: Sequence[str], option: str | None, names: Collection[str])
             f"{without_password(first)} is an agent; name the files or folders of evaluation sets after it: "
             "agentest eval AGENT FILE_OR_DIR"
         )
-    return Words(leading, _in_folder(rest, agent_folder(first) or Path()))
+    return Words(leading, _resolve_set_ids(rest, agent_folder(first) or Path()))
 
 
 def agent_folder(word: str) -> Path | None:
-    """The folder of the google-adk agent that a path or a dotted name stands for; None: it is none."""
+    """Return the folder of the google-adk agent at a path or dotted name; None if there is no such agent."""
     folder = Path(*word.split(".")) if _DOTTED.fullmatch(word) else Path(word)
     files = [folder / "agent.py", folder / "__init__.py"]
-    return folder if any(_speaks_of_agent(file) for file in files) else None
+    return folder if any(_mentions_agent(file) for file in files) else None
 
 
 def without_password(url: str) -> str:
-    """A URL that can be shown, be it well formed or not.
+    """Return the URL without its password, for messages. The URL may be malformed.
 
-    A password that ends the address too early, at its /, is no password in the eyes of `redact`.
+    A password that contains a / ends the authority part early, so `redact` would miss it.
     """
     return re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
 
 
 def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse a word without letters: as a path it would be the working directory with all that is in it."""
+    """Refuse an empty word: as a path it would mean the whole working directory."""
     if not all(word.strip() for word in words):
         raise UsageError(
             "one of the words is empty (a variable without a value?); name the files or folders of "
@@ -345,24 +347,23 @@ def _refuse_empty(words: Sequence[str]) -> None:
 
 
 def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
-    """Refuse an agent that stands after the files."""
     late = next((word for word in rest if "://" in word or (word in names and not Path(word).exists())), None)
-    if late and not _set_of_id(late, Path()):
+    if late and not _set_file_of_id(late, Path()):
         raise UsageError(
             f"{without_password(late)} is an agent, and stands after files; name it first: "
             "agentest eval AGENT FILE_OR_DIR"
         )
 
 
-def _speaks_of_agent(file: Path) -> bool:
+def _mentions_agent(file: Path) -> bool:
     try:
         return bool(_SPEAKS_OF_AGENT.search(user_bytes(file)))
-    except (OSError, ValueError):  # ValueError: a null character in the path
+    except (OSError, ValueError):  # ValueError: the path contains a null character
         return False
 
 
-def _by_option(option: str | None, names: Collection[str]) -> str | AdkModuleAgent | None:
-    """The agent that `--agent` names: a package, where no agent of the configuration has that name."""
+def _agent_of_option(option: str | None, names: Collection[str]) -> str | AdkModuleAgent | None:
+    """Return the agent that `--agent` names: one of the configuration, else a package."""
     if option is None or option in names or "://" in option or not agent_folder(option):
         return option
     return _in_package(option)
@@ -373,32 +374,32 @@ def _in_package(word: str) -> AdkModuleAgent:
 
 
 def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> str | AdkModuleAgent | None:
-    """The agent that the first word names; None where it is a target. Raises UsageError."""
+    """Return the agent if the first word names one; None if it is a target. Raises UsageError."""
     if "://" in first:
         return first
     is_package = bool(agent_folder(first))
     if _is_target(first, names) and not (is_package and rest):
-        _refuse_what_is_neither(first, rest)
+        _refuse_unusable_folder(first, rest)
         return None
     if first in names:
         return first
     if is_package:
         return _in_package(first)
     if _looks_like_a_file(first):
-        return None  # whoever reads it says that it is not there
-    raise UsageError(f"{first} is neither a file nor a folder, and no agent: {_agents(first, names)}")
+        return None  # reading the target reports that it does not exist
+    raise UsageError(f"{first} is neither a file nor a folder, and no agent: {_agent_hint(first, names)}")
 
 
 def _is_target(word: str, names: Collection[str]) -> bool:
-    """Whether a word is a file or a folder; a folder that is called like an agent must hold sets for that."""
+    """Return True for a file or folder. A folder with an agent's name counts only if it contains sets."""
     path = Path(parse_target(word)[0])
     if path.is_dir():
         return not (word in names or agent_folder(word)) or bool(eval_sets_in(path))
-    return path.exists() or _set_of_id(word, Path()) is not None
+    return path.exists() or _set_file_of_id(word, Path()) is not None
 
 
-def _refuse_what_is_neither(first: str, rest: Sequence[str]) -> None:
-    """Refuse a folder that stands where an agent stands for ADK, but is none that can be run here."""
+def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
+    """Refuse a folder in the agent's position that has neither an agent for this process nor sets."""
     folder = Path(first)
     if not rest or not folder.is_dir():
         return
@@ -419,7 +420,7 @@ def _looks_like_a_file(word: str) -> bool:
     return ".json" in word or "/" in word or "\\" in word
 
 
-def _agents(first: str, names: Collection[str]) -> str:
+def _agent_hint(first: str, names: Collection[str]) -> str:
     if not names:
         return "no configuration names any; give a URL, or a folder whose agent.py has a root_agent"
     close = nearest(first, names)
@@ -427,12 +428,12 @@ def _agents(first: str, names: Collection[str]) -> str:
     return f"did you mean `{close}`?" if close else f"the configuration has {known}"
 
 
-def _in_folder(targets: Sequence[str], folder: Path) -> tuple[str, ...]:
-    """The targets; one that is the id of a set in the agent's folder, as ADK keeps them, by its path."""
-    return tuple(_set_of_id(target, folder) or target for target in targets)
+def _resolve_set_ids(targets: Sequence[str], folder: Path) -> tuple[str, ...]:
+    """Replace the ids of sets in the agent's folder, where ADK stores them, with their paths."""
+    return tuple(_set_file_of_id(target, folder) or target for target in targets)
 
 
-def _set_of_id(target: str, folder: Path) -> str | None:
+def _set_file_of_id(target: str, folder: Path) -> str | None:
     name, cases = parse_target(target)
     file = folder / f"{name}{EVAL_SET_SUFFIX}"
     if Path(name).exists() or not file.is_file():

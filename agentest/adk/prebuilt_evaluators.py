@@ -1,8 +1,8 @@
-"""ADK's prebuilt evaluators, to be used alone on invocations.
+"""ADK's prebuilt evaluators: score invocations without a run.
 
     result = await TrajectoryEvaluator(1.0).evaluate_invocations(actual_invocations, expected_invocations)
 
-They score with the graders of the metrics that a run measures.
+They use the same graders as the metrics of a run.
 """
 
 from __future__ import annotations
@@ -53,15 +53,14 @@ _JUDGED = ("judge_model_options", *_JUDGE, "include_intermediate_responses_in_fi
 
 
 class PrebuiltEvaluator(Evaluator):
-    """Scores invocations as the metric does in a run.
+    """Score invocations with the same grader as the metric in a run.
 
     Args:
-        threshold: the score from which an invocation passes; or a mapping with `metric_name`, `threshold`
-            and options.
-        options: what a criterion of the metric may say, in either spelling; also as keywords.
-        model: the judge, in place of one that is named or configured: a ScriptedModel in tests.
+        threshold: the lowest score that passes, or a mapping with `metric_name`, `threshold`, and options.
+        options: keys of the metric's criterion, in snake_case or camelCase; also as keyword arguments.
+        model: the judge, instead of the named or configured one; a ScriptedModel in tests.
 
-    Raises UsageError for an option that the metric does not know, or a threshold out of its range.
+    Raises UsageError for an option that the metric does not have, or a threshold out of range.
     """
 
     built_in: ClassVar[str] = ""
@@ -77,14 +76,14 @@ class PrebuiltEvaluator(Evaluator):
         model: Model | ChatModel | None = None,
         **spelled: Any,
     ) -> None:
-        given = {**_first(threshold), **(options or {}), **spelled}
-        self._held = _criterion(type(self), given)
-        super().__init__(metric_name=self.built_in, threshold=self._held.threshold)
+        given = {**_keys_of_first_argument(threshold), **(options or {}), **spelled}
+        self._base_criterion = _criterion(type(self), given)
+        super().__init__(metric_name=self.built_in, threshold=self._base_criterion.threshold)
         self._model = model
 
     @classmethod
     def get_metric_info(cls) -> MetricInfo:
-        """Return name, description, default threshold and range of the metric."""
+        """Return the metric's name, description, default threshold, and range."""
         return MetricInfo(
             metric_name=cls.built_in or cls.__name__,
             description=inspect.getdoc(cls) or "",
@@ -98,16 +97,16 @@ class PrebuiltEvaluator(Evaluator):
         expected_invocations: Sequence[Any] | None = None,
         conversation_scenario: object = None,
     ) -> EvaluationResult:
-        """The scores, their statuses and reasons.
+        """Return scores, statuses, and reasons.
 
-        Invocations are values, mappings in either spelling, or google-adk's objects. What has no score is
-        NOT_EVALUATED and says why. Raises UsageError for what is no invocation, for lists that are not
-        equally long, and for a judge that cannot be asked.
+        Invocations are values, mappings with keys in either spelling, or objects of google-adk. One
+        without a score is NOT_EVALUATED, with a reason. Raises UsageError for an invalid invocation, for
+        lists of different lengths, and for a judge that cannot be called.
         """
-        del conversation_scenario  # these evaluators have no use for it
+        del conversation_scenario  # accepted for compatibility with ADK, but unused
         actual = _invocations(actual_invocations, "actual_invocations")
         expected = self._expected(expected_invocations, len(actual))
-        criterion = replace(self._held, threshold=self.threshold)
+        criterion = replace(self._base_criterion, threshold=self.threshold)
         found = await self._graded(criterion, actual, expected or actual)
         return _result(criterion, actual, expected, found)
 
@@ -134,7 +133,7 @@ class PrebuiltEvaluator(Evaluator):
                 found = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
         else:
             found = await graded(grader, conversation, None, CallKey("judge", case.eval_id))
-        return _evaluated(criterion.metric, found, ConversationResult(conversation))
+        return _conversation_result(criterion.metric, found, ConversationResult(conversation))
 
 
 class TrajectoryEvaluator(PrebuiltEvaluator):
@@ -170,15 +169,15 @@ class SafetyEvaluatorV1(PrebuiltEvaluator):
     known = (*_JUDGED, "policy", "policy_file")
 
 
-def _first(threshold: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
-    """The first argument as keys: a threshold, or a whole metric."""
+def _keys_of_first_argument(threshold: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+    """Return the first argument as keys: a threshold, or a whole metric."""
     if isinstance(threshold, EvalMetric):
         return {"threshold": threshold.threshold, **vars(threshold.criterion)}
     return dict(threshold) if isinstance(threshold, Mapping) else {"threshold": threshold}
 
 
 def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> Criterion:
-    """The criterion that the evaluator holds invocations to. Raises UsageError."""
+    """Parse the evaluator's criterion. Raises UsageError."""
     name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
     try:
         keys = snake_keys(given, known)
@@ -203,7 +202,7 @@ def _invocations(given: Any, what: str) -> list[Invocation]:
 def _invocation(given: Any, what: str) -> Invocation:
     if isinstance(given, Invocation):
         return given
-    # google-adk's are pydantic models, with the keys of its files.
+    # google-adk's invocations are pydantic models with the keys of its files.
     document = given.model_dump(mode="json", exclude_none=True) if hasattr(given, "model_dump") else given
     try:
         return validated(_INVOCATION, Invocation, document, Names())
@@ -211,14 +210,16 @@ def _invocation(given: Any, what: str) -> Invocation:
         raise UsageError(f"{what}: {error}") from None
 
 
-def _evaluated(metric: str, found: Graded, talk: ConversationResult) -> ConversationResult:
+def _conversation_result(
+    metric: str, found: Graded, conversation_result: ConversationResult
+) -> ConversationResult:
     turns = tuple(
         TurnEvaluation(turn.turn_index, {metric: found.turns[turn.turn_index]})
         if turn.turn_index in found.turns
         else TurnEvaluation(turn.turn_index)
-        for turn in talk.conversation.turns
+        for turn in conversation_result.conversation.turns
     )
-    return replace(talk, turns=turns, metrics={metric: found.whole} if found.whole else {})
+    return replace(conversation_result, turns=turns, metrics={metric: found.whole} if found.whole else {})
 
 
 def _result(
@@ -227,7 +228,7 @@ def _result(
     expected: Sequence[Invocation] | None,
     found: ConversationResult,
 ) -> EvaluationResult:
-    """What a run says of the same scores: `verdict` decides."""
+    """Decide by the rules of a run (`verdict`), so that both agree."""
     name, least = criterion.metric, {criterion.metric: criterion.threshold}
     verdict = decide([found], Deduplication(), least, Severity.CRITICAL, exact=True)
     items = []
@@ -252,9 +253,9 @@ def _result(
 
 @asynccontextmanager
 async def judge_for(criterion: Criterion, given: Model | ChatModel | None) -> AsyncIterator[Model | None]:
-    """The judge that is given; else the one that the criterion names; else the configured one, if any.
+    """Yield the given judge, else the one that the criterion names, else the configured one, if any.
 
-    Raises ConfigError for a model that cannot be asked.
+    Raises ConfigError for a model that cannot be called.
     """
     if given is not None:
         yield _as_model(given)
@@ -265,7 +266,7 @@ async def judge_for(criterion: Criterion, given: Model | ChatModel | None) -> As
 
 
 def _as_model(given: Any) -> Model:
-    """A model of `agentest.testing`, or one that is open already."""
+    """Wrap a model of `agentest.testing`; return an open model as it is."""
     model: Model = given if hasattr(given, "ask") else scripted(given, Ledger(), Patience(retries=0))
     return model
 
@@ -278,14 +279,14 @@ def _spec(criterion: Criterion, root: Path, environ: MutableMapping[str, str]) -
     if wish is None:
         return judge
     if judge is None and wish.model is not None:
-        return _wished(wish, wish.model, configured)
+        return _resolve_named_judge(wish, wish.model, configured)
     specs, notes = named_models([wish], configured)
     warn(notes)
     return specs.get(wish, judge)
 
 
-def _wished(wish: ModelWish, model: str, configured: Configured) -> ModelSpec:
-    """The model of the wish, though none is configured: outside a run, whoever names one wants it asked."""
+def _resolve_named_judge(wish: ModelWish, model: str, configured: Configured) -> ModelSpec:
+    """Resolve a judge that a criterion names while none is configured. Naming it is enough outside a run."""
     try:
         return sampled(configured.resolved(wish, litellm_name(model)), wish.sampling)
     except MissingAccess as missing:

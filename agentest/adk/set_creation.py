@@ -1,4 +1,4 @@
-"""Evaluation sets that are made on the command line, as `adk eval_set` makes them."""
+"""`agentest eval_set`: create evaluation sets on the command line, as `adk eval_set` does."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _ID = re.compile(r"[a-zA-Z0-9_]+")
 _SCENARIO_KEYS = ("starting_prompt", "conversation_plan", "user_persona")
 _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 _LONGEST_NAME = 255
-"""How long the name of a file may be."""
+"""Maximum length of a file name."""
 _USER = "agentest"
-"""The user of a session that names none, as for agents of type `adk`."""
+"""Default user of a session, as for agents of type `adk`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetPlace:
-    """Where an evaluation set of an agent is kept: in the agent's folder, as google-adk keeps it."""
+    """The location of an agent's evaluation set: in the agent's folder, as in google-adk."""
 
     agent: str
     set_id: str
 
     @property
     def folder(self) -> Path:
-        """The agent's folder; the working directory for an agent that is a name or a URL.
+        """Return the agent's folder, or the working directory if the agent is a name or a URL.
 
-        Raises UsageError for a folder that does not exist, and for what is no agent's name at all.
+        Raises UsageError for a missing folder, or for a word that cannot name an agent.
         """
         if not self.agent.strip() or Path(self.agent).is_file():
             raise UsageError(f"{self.agent!r} is no agent; name its folder, or an agent of the configuration")
@@ -56,12 +56,12 @@ class SetPlace:
 
     @property
     def app_name(self) -> str:
-        """The agent's name in google-adk: that of its folder, where it is not a name itself."""
+        """Return the agent's name in google-adk: `agent` if that is a valid name, else its folder's name."""
         return self.agent if _ID.fullmatch(self.agent) else self.folder.resolve().name
 
     @property
     def file(self) -> Path:
-        """Raises UsageError for an id that google-adk takes for none."""
+        """Return the set's file. Raises UsageError for an id that google-adk does not accept."""
         if not _ID.fullmatch(self.set_id):
             raise UsageError(
                 f"{self.set_id!r} cannot be the id of an evaluation set: expected letters of a to z, digits "
@@ -80,10 +80,10 @@ def _possible_id(text: str) -> str:
 
 
 def create_set(place: SetPlace, now: float) -> Path:
-    """Write an evaluation set without cases; returns its file. Raises UsageError where there is one.
+    """Write an evaluation set without cases, and return its file. Raises UsageError if it exists.
 
     Args:
-        now: in seconds since 1970.
+        now: the current time in seconds since 1970.
     """
     file = place.file
     if file.exists():
@@ -95,16 +95,16 @@ def create_set(place: SetPlace, now: float) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class AddedCase:
-    """A scenario as a case; `new` is False where the set had it already."""
+    """A scenario as a case. `new` is False if the set had it already."""
 
     eval_id: str
     new: bool
 
 
 def add_cases(place: SetPlace, scenarios: Path, session: Path | None, now: float) -> list[AddedCase]:
-    """Add the scenarios of a file to a set, each as a case with this session. Raises UsageError.
+    """Add each scenario of a file to a set, as a case with this session. Raises UsageError.
 
-    A case's id is made of its scenario: the same scenario is added once, however often it is given.
+    The id of a case is a hash of its scenario, so adding the same scenario again has no effect.
     """
     document, key = _document(place)
     session_input = _session(session, place) if session else None
@@ -123,7 +123,7 @@ def add_cases(place: SetPlace, scenarios: Path, session: Path | None, now: float
 
 
 def _document(place: SetPlace) -> tuple[dict[str, Any], str]:
-    """The set as it stands in its file, so that nothing in it is lost, and the key of its cases."""
+    """Return the set's raw JSON, so that unknown keys are preserved, and the key of its cases."""
     file = place.file
     if not file.exists():
         raise UsageError(
@@ -137,12 +137,12 @@ def _document(place: SetPlace) -> tuple[dict[str, Any], str]:
 
 
 def _ids(file: Path, cases: list[Any]) -> set[str]:
-    """The ids of the cases that are there. Raises UsageError where one is not well formed."""
+    """Return the ids of the existing cases. Raises UsageError if a case is malformed."""
     return {case.eval_id for case in read_eval_set(file).eval_set.eval_cases} if cases else set()
 
 
 def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The scenarios of a file, each with the id that google-adk gives it. Raises UsageError."""
+    """Yield each scenario of a file with the id that google-adk gives it. Raises UsageError."""
     read = read_eval_set(file)
     if read.form is not Form.SCENARIOS:
         form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'
@@ -155,9 +155,9 @@ def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _id_of(scenario: ConversationScenario, written: Mapping[str, Any]) -> str:
-    """The first digits of the hash of the scenario.
+    """Return the first eight digits of the scenario's hash.
 
-    For a persona that is only named, google-adk takes the words that it has for it, and we take the name.
+    For a persona given by name, google-adk hashes its description, and Agentest hashes the name.
     """
     values = asdict(scenario)
     if isinstance(written.get("user_persona"), str):
@@ -166,7 +166,7 @@ def _id_of(scenario: ConversationScenario, written: Mapping[str, Any]) -> str:
 
 
 def _session(file: Path, place: SetPlace) -> dict[str, Any]:
-    """The session of a file, with the app and the user that google-adk demands of it."""
+    """Return the session of a file, with the app and user that google-adk requires."""
     given = snake_keys(read_session(file), _SESSION_KEYS)
     return {"app_name": place.app_name, "user_id": _USER, **given}
 

@@ -1,4 +1,4 @@
-"""What is done to evaluation sets: each edit is checked as `agentest eval` would, and then written."""
+"""Edits of evaluation sets: each one is validated as `agentest eval` would, and then written."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from agentest.domain.results import ScenarioResult
 from agentest.support.errors import UsageError
 
 _BOM = b"\xef\xbb\xbf"
-_NOBODY = "agent"
+_NO_AGENT = "agent"
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong, in words. `keys`: the way to the value from the case's root; None: not in this case."""
+    """A problem in words. `keys` is the path from the case to the value; None if it is outside the case."""
 
     message: str
     keys: Location | None = None
 
 
 class NotAccepted(UsageError):
-    """`agentest eval` would not read the file; it was not written."""
+    """`agentest eval` would reject the file, so it was not written."""
 
     def __init__(self, troubles: Sequence[Trouble]) -> None:
         super().__init__("\n".join(each.message for each in troubles))
         self.troubles = tuple(troubles)
 
 
-# An edit, the list after it and the case that is shown ask for the same file; a large one takes seconds.
+# Saving, listing, and showing a case parse the same file; a large one takes seconds.
 _parsed = lru_cache(maxsize=2)(parse_eval_set)
 
 
 def checked_set(new: Content, place: int | None = None) -> ReadSet:
-    """The set as it would be read. Raises NotAccepted.
+    """Parse the set. Raises NotAccepted.
 
     Args:
-        place: the number of the case that was edited; what is wrong in it is told by its keys.
+        place: the index of the edited case. Problems in this case are located by their keys.
     """
     try:
         return _parsed(new.path, new.data.removeprefix(_BOM))
@@ -57,34 +57,34 @@ def checked_set(new: Content, place: int | None = None) -> ReadSet:
         ids = _ids(new)
         raise NotAccepted([_trouble(each, new, ids, place) for each in error.problems]) from None
     except UsageError as error:
-        raise NotAccepted([Trouble(_named(str(error), new))]) from None
+        raise NotAccepted([Trouble(_with_short_paths(str(error), new))]) from None
 
 
 def checked_case(new: Content, place: int, root: Path) -> tuple[Trouble, ...]:
-    """What the user should know of a case that can be read: why it would not be evaluated.
+    """Return the problems of a readable case: why it would not be evaluated.
 
-    Raises NotAccepted, also for criteria of the set's own that contradict the case.
+    Raises NotAccepted, also if the set's own criteria contradict the case.
     """
     whole = checked_set(new, place)
     read = select(whole, (whole.eval_set.eval_cases[place].eval_id,))
     try:
         criteria = criteria_of(read)
     except UsageError as error:
-        return (Trouble(_named(str(error), new)),)
-    return tuple(_about_run(new, read, criteria, root))
+        return (Trouble(_with_short_paths(str(error), new)),)
+    return tuple(_run_troubles(new, read, criteria, root))
 
 
 def checked_criteria(new: Content) -> None:
-    """Raise NotAccepted where a text is no file of criteria."""
+    """Raise NotAccepted if a text is not a valid criteria file."""
     try:
         document = parse_json(new.path, new.data.removeprefix(_BOM))
         parse_criteria(document, str(new.path), new.path.parent)
     except UsageError as error:
-        raise NotAccepted([Trouble(_named(str(error), new))]) from None
+        raise NotAccepted([Trouble(_with_short_paths(str(error), new))]) from None
 
 
 def criteria_of(read: ReadSet) -> Criteria:
-    """What a set is held to, as `agentest eval` finds it. Raises UsageError."""
+    """Find the criteria of a set as `agentest eval` does. Raises UsageError."""
     if read.criteria is not None:
         return parse_criteria(read.criteria, str(read.path), read.path.parent)
     beside = read.path.parent / CRITERIA_FILE
@@ -94,26 +94,25 @@ def criteria_of(read: ReadSet) -> Criteria:
     return parse_criteria(document, str(beside), beside.parent)
 
 
-def _about_run(new: Content, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[Trouble]:
-    # Metrics of the user's own are code, which is imported when a run begins and not because of an edit.
+def _run_troubles(new: Content, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[Trouble]:
+    # Custom metrics are code, which is imported when a run starts, never because of an edit.
     chosen = CaseSet(read, criteria, graded=not criteria.custom)
     case = read.eval_set.eval_cases[0]
-    unsent = list(_unsent(case))
+    unsent = list(_unsendable_messages(case))
     yield from unsent
     try:
-        entries = case_entries([chosen], [_NOBODY], 1, root)
+        entries = case_entries([chosen], [_NO_AGENT], 1, root)
     except UsageError as error:
-        raise NotAccepted([Trouble(_named(str(error), new), ())]) from None
+        raise NotAccepted([Trouble(_with_short_paths(str(error), new), ())]) from None
     for entry in entries if not unsent else ():
         if isinstance(entry, ScenarioResult):
             yield from (Trouble(reason.message, ()) for reason in entry.verdict.reasons)
-    yield from (Trouble(_named(note, new), ()) for note in (*unchecked(chosen), *read.warnings))
+    yield from (Trouble(_with_short_paths(note, new), ()) for note in (*unchecked(chosen), *read.warnings))
     if "," in case.eval_id or not case.eval_id.strip():
         yield Trouble("no command can name a case whose id is empty or has a comma", ("eval_id",))
 
 
-def _unsent(case: EvalCase) -> Iterator[Trouble]:
-    """The messages of the user that cannot be sent."""
+def _unsendable_messages(case: EvalCase) -> Iterator[Trouble]:
     for number, turn in enumerate(case.conversation or ()):
         try:
             user_message(turn.user_content, turn.invocation_id or str(number + 1))
@@ -123,15 +122,15 @@ def _unsent(case: EvalCase) -> Iterator[Trouble]:
 
 def _trouble(problem: Problem, new: Content, ids: Sequence[Any], place: int | None) -> Trouble:
     if problem.case is not None and place is not None:
-        # Of an id that is given twice, the reader names the first case.
+        # For a duplicate id, the reader names the first of the cases.
         twin = problem.keys == ("eval_id",) and ids[problem.case] == ids[place]
         if problem.case == place or twin:
             return Trouble(problem.said or problem.message, problem.keys)
-    return Trouble(f"{new.name}: {_named(problem.message, new)}")
+    return Trouble(f"{new.name}: {_with_short_paths(problem.message, new)}")
 
 
 def _ids(new: Content) -> list[Any]:
-    """The id of each case; None where there is none."""
+    """Return the id of each case; None for a case without one."""
     document = json.loads(new.text)
     if isinstance(document, Mapping):
         document = document.get("eval_cases", document.get("evalCases", [document]))
@@ -141,8 +140,8 @@ def _ids(new: Content) -> list[Any]:
     ]
 
 
-def _named(message: str, new: Content) -> str:
-    """A message with paths as the user knows them."""
+def _with_short_paths(message: str, new: Content) -> str:
+    """Replace absolute paths in a message with the names that the user knows."""
     folder = str(new.path).removesuffix(new.name)
     return message.replace(str(new.path), new.name).replace(folder, "") if folder else message
 
@@ -152,13 +151,13 @@ _Change = Callable[[SetFile], tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A case as somebody wants it: a value, or the text of one in JSON."""
+    """The new content of a case: a value, or JSON text."""
 
     value: Any = None
     text: str | None = None
 
     def parsed(self) -> Any:
-        """The value. Raises NotAccepted where the text is no JSON."""
+        """Return the value. Raises NotAccepted if the text is not JSON."""
         if self.text is None:
             return self.value
         try:
@@ -169,7 +168,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A set after an edit. `place`: the number of the case that was edited."""
+    """A set after an edit. `place` is the index of the edited case."""
 
     file: SetFile
     place: int
@@ -178,7 +177,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A case that was taken out: its text and its number, with which it can be put back."""
+    """A removed case: its text and its index, so that it can be restored."""
 
     file: SetFile
     text: str
@@ -187,11 +186,11 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Editor:
-    """Edits the evaluation sets of a project.
+    """Edit the evaluation sets of a project.
 
-    Every edit names the version of the file that it began from: `ChangedOnDisk` is raised where the file is
-    another one by now, `NotAccepted` where `agentest eval` would not read the result, UsageError where
-    there is nothing to edit. In neither case is anything written.
+    Every edit names the version of the file on which it is based. It raises `ChangedOnDisk` if the file has
+    changed since, `NotAccepted` if `agentest eval` would reject the result, and UsageError if there is
+    nothing to edit. The file is written only if none of them is raised.
     """
 
     project: Project
@@ -203,32 +202,32 @@ class Editor:
         return read(self.project.file(name), name)
 
     def converted(self, name: str, eval_id: str) -> Any:
-        """A case of a set in any form, as an EvalSet would hold it: to be looked at. Raises UsageError."""
+        """Return a case of a set in any format, converted to EvalSet form for display. Raises UsageError."""
         whole = checked_set(self.read(name))
         chosen = select(whole, (eval_id,)).eval_set
         return json.loads(eval_set_json(chosen))["eval_cases"][0]
 
     def check(self, name: str, eval_id: str | None, draft: Draft) -> Done:
-        """What would become of an edit, without writing it. `eval_id`: None for a new case."""
+        """Return the result of an edit without writing it. `eval_id` is None for a new case."""
         file = self.open(name)
         text, place = _saved(file, eval_id, draft) if eval_id is not None else _added(file, draft, None)
         new = file.content.with_text(text)
         return Done(file, place, self._checked(new, place))
 
     def save(self, name: str, version: str, eval_id: str, draft: Draft) -> Done:
-        """Write a case as it was edited; what was not edited stays as it is written."""
+        """Write an edited case. Text that was not edited is preserved."""
         return self._write(name, version, lambda file: _saved(file, eval_id, draft))
 
     def add(self, name: str, version: str, draft: Draft, place: int | None = None) -> Done:
-        """Write a further case, before the one that has this number; None: at the end."""
+        """Write a new case before the one with index `place`, or at the end."""
         return self._write(name, version, lambda file: _added(file, draft, place))
 
     def copy(self, name: str, version: str, eval_id: str, new_id: str) -> Done:
-        """Write a case once more under another id, behind the first."""
-        return self._write(name, version, lambda file: _copied(file, eval_id, new_id))
+        """Write a copy of a case under another id, directly after the original."""
+        return self._write(name, version, lambda file: _copy_with_id(file, eval_id, new_id))
 
     def remove(self, name: str, version: str, eval_id: str) -> Removed:
-        """Take a case out of its set. The last one stays: `agentest eval` reads no set without cases."""
+        """Remove a case from its set, unless it is the last: `agentest eval` rejects a set without cases."""
         old = self._open(name, version)
         place = old.place_of(eval_id)
         if len(old.cases) == 1:
@@ -241,7 +240,7 @@ class Editor:
         return Removed(open_set(write(new, version)), old.shown(place), place)
 
     def create(self, name: str, draft: Draft, now: float) -> Done:
-        """Write a new set that holds one case. `now`: in seconds since 1970."""
+        """Write a new set with one case. `now` is in seconds since 1970."""
         path = self.project.file(name)
         if path.name == CRITERIA_FILE:
             raise UsageError(f"{name}: is the name of a file of criteria; a set ends in .evalset.json")
@@ -254,7 +253,7 @@ class Editor:
         return Done(open_set(write(new, None)), 0, notes)
 
     def save_text(self, name: str, version: str | None, text: str) -> Content:
-        """Write a whole set, or a whole file of criteria. `version`: None for a file that is new."""
+        """Write a whole set or criteria file. `version` is None for a new file."""
         path = self.project.file(name)
         check_version(path, name, version)
         old = Content(path, name, b"") if version is None else self.read(name)
@@ -293,8 +292,8 @@ def _added(file: SetFile, draft: Draft, place: int | None) -> tuple[str, int]:
     return file.with_added(value if draft.text is None else draft.text, at), at
 
 
-def _copied(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
-    """The text of the case again, with nothing but its id changed."""
+def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
+    """Copy the text of a case, changing only its id."""
     place = file.place_of(eval_id)
     again = open_set(file.content.with_text(file.with_added(file.shown(place), place + 1)))
     value = again.value(place + 1)
@@ -303,7 +302,7 @@ def _copied(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
 
 
 def _with_line_ends(text: str, old: Content) -> str:
-    """A text as browsers hand it over, with the line ends that its file has."""
+    """Convert a text from a browser to the line endings of its file."""
     plain = text.replace("\r\n", "\n")
     if old.data and plain == old.text.replace("\r\n", "\n"):
         return old.text
@@ -311,7 +310,7 @@ def _with_line_ends(text: str, old: Content) -> str:
 
 
 def free_id(file: SetFile, eval_id: str) -> str:
-    """An id for a copy, which no case of the set has."""
+    """Return an unused id for a copy of a case."""
     taken = {case.eval_id for case in file.cases}
     number = 1
     while (name := f"{eval_id}_copy{number if number > 1 else ''}") in taken:
@@ -321,7 +320,7 @@ def free_id(file: SetFile, eval_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedCase:
-    """A case of a set. `line`: where it stands, from 1; 0 where that is not known."""
+    """A case of a set. `line` counts from 1; 0 if unknown."""
 
     eval_id: str
     line: int = 0
@@ -330,16 +329,16 @@ class ListedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSet:
-    """A file of the listing.
+    """An evaluation set in the listing.
 
     Attributes:
-        name: relative to the project.
-        set_id: "" where the set cannot be read.
-        why_not: why its cases cannot be edited one by one; "" where they can.
-        error: what the reader says of it; "" where it reads it.
-        version: of the file as it was read; "" where it cannot be.
-        camel: whether its keys are spelt as `evalId`.
-        criteria: whether there are criteria beside it.
+        name: path relative to the project.
+        set_id: "" if the set cannot be read.
+        why_not: why its cases cannot be edited individually; "" if they can.
+        error: the reader's error; "" if the set is valid.
+        version: version of the file; "" if it cannot be read.
+        camel: True if its keys are in camelCase, such as `evalId`.
+        criteria: True if a criteria file is next to it.
     """
 
     name: str
@@ -354,14 +353,14 @@ class ListedSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What there is. `notes`: what was not looked at."""
+    """All sets of a project. `notes` names what was skipped."""
 
     sets: tuple[ListedSet, ...]
     notes: tuple[str, ...] = ()
 
 
 def listing(project: Project) -> Listing:
-    """All evaluation sets below a project's folder."""
+    """List all evaluation sets below a project's folder."""
     found = project.find()
     return Listing(sets=tuple(_listed(project, path) for path in found.files), notes=found.notes)
 
@@ -373,18 +372,18 @@ def _listed(project: Project, path: Path) -> ListedSet:
         at = path.stat()
     except (UsageError, OSError) as error:
         return ListedSet(name=name, error=str(error), why_not=str(error))
-    return _read(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
+    return _read_listed_set(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
 
 
 @lru_cache(maxsize=1_000)
-def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedSet:
-    """The set as it was at that time: it is read again when it has changed."""
+def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedSet:
+    """Read a set; cached until the file changes."""
     del changed, size
     try:
         content = read(path, name)
     except UsageError as error:
         return ListedSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
-    listed = _located(ListedSet(name=name, version=content.version, criteria=criteria), content)
+    listed = _with_cases(ListedSet(name=name, version=content.version, criteria=criteria), content)
     try:
         whole = checked_set(content)
     except NotAccepted as error:
@@ -400,8 +399,8 @@ def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> Lis
     return replace(listed, set_id=whole.eval_set.eval_set_id, cases=cases)
 
 
-def _located(listed: ListedSet, content: Content) -> ListedSet:
-    """With the cases by their text alone, so that one that is broken can be opened; or why there are none."""
+def _with_cases(listed: ListedSet, content: Content) -> ListedSet:
+    """Add the cases found by their text alone, so that a broken one can be opened; else the reason."""
     try:
         file = open_set(content)
     except UsageError as error:

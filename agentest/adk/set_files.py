@@ -1,4 +1,4 @@
-"""A file as it was read: its bytes, by which a later change of it is noticed."""
+"""Files of evaluation sets: read and write them, notice changes on disk, and find them in a project."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from agentest.support.files import atomic_writer, name_problem, shown_path, user
 
 _BOM = b"\xef\xbb\xbf"
 _ONE_AT_A_TIME = threading.Lock()
-"""Two pages that save at once: the second one is told of the first."""
+"""Serializes writes, so that the second of two concurrent saves notices the first."""
 MAX_BYTES = 50_000_000
 
 
 class ChangedOnDisk(UsageError):
-    """The file is not what the edit began from. `found`: what it is now; None where it is gone."""
+    """The file has changed since the edit began. `found` is its current content; None if it was deleted."""
 
     def __init__(self, message: str, found: Content | None) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class ChangedOnDisk(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file of UTF-8 text. `name`: what messages call it."""
+    """A UTF-8 text file. `name` is its name in messages."""
 
     path: Path
     name: str
@@ -39,12 +39,12 @@ class Content:
 
     @property
     def version(self) -> str:
-        """Other bytes have another one."""
+        """Return a hash of the bytes."""
         return hashlib.sha256(self.data).hexdigest()[:32]
 
     @property
     def text(self) -> str:
-        """The file without the mark of its byte order. Raises UsageError where it is no UTF-8."""
+        """Return the file without its byte order mark. Raises UsageError if it is not UTF-8."""
         try:
             return self.data.removeprefix(_BOM).decode()
         except UnicodeDecodeError as error:
@@ -53,7 +53,7 @@ class Content:
             ) from None
 
     def with_text(self, text: str) -> Content:
-        """The same file with another text. Raises UsageError for halves of characters."""
+        """Return the same file with another text. Raises UsageError for unpaired surrogates."""
         mark = _BOM if self.data.startswith(_BOM) else b""
         try:
             return Content(self.path, self.name, mark + text.encode())
@@ -64,7 +64,7 @@ class Content:
 
 
 def read(path: Path, name: str) -> Content:
-    """What a file holds now. Raises UsageError."""
+    """Read a file. Raises UsageError."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{name}: is larger than the {MAX_BYTES:,} bytes that are edited here")
@@ -76,10 +76,10 @@ def read(path: Path, name: str) -> Content:
 
 
 def check_version(path: Path, name: str, version: str | None) -> None:
-    """Raise ChangedOnDisk where a file is not what it was.
+    """Raise ChangedOnDisk if the file is not at this version.
 
     Args:
-        version: what was read; None where there was no file.
+        version: the version that was read; None if there was no file.
     """
     if version is None:
         if os.path.lexists(path):
@@ -96,9 +96,9 @@ def check_version(path: Path, name: str, version: str | None) -> None:
 
 
 def write(new: Content, version: str | None) -> Content:
-    """Put a file in place of the version that was read. Raises ChangedOnDisk and UsageError.
+    """Write a file in place of the version that was read. Raises ChangedOnDisk and UsageError.
 
-    A reader finds the old file or the new one, with the permissions that it had.
+    The write is atomic, and it preserves the file's permissions.
     """
     try:
         with _ONE_AT_A_TIME:
@@ -118,7 +118,7 @@ def _replace(new: Content, version: str | None) -> None:
             os.fchmod(file.fileno(), mode)
         file.write(new.data)
         file.flush()
-        # Once more, as late as can be: an editor may have saved the file in between.
+        # Check again as late as possible: an editor may have saved the file in between.
         check_version(new.path, new.name, version)
 
 
@@ -129,7 +129,7 @@ _NOT_ENTERED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The evaluation sets of a project, in the order of their paths. `notes`: what was not looked at."""
+    """The evaluation sets of a project, sorted by path. `notes` names what was skipped."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
@@ -137,18 +137,18 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A folder whose evaluation sets are edited.
+    """A folder whose evaluation sets can be edited.
 
     Attributes:
-        root: its folder.
-        outputs: where runs are kept: nothing there is the user's own.
+        root: the folder.
+        outputs: folder with the results of runs; sets in it are ignored.
     """
 
     root: Path
     outputs: Path = field(default=Path(".agentest"))
 
     def file(self, name: str) -> Path:
-        """The file that a name means. Raises UsageError for all that the listing would not name.
+        """Return the file with this name. Raises UsageError for every name that the listing would not show.
 
         Args:
             name: relative to the root, with forward slashes.
@@ -167,11 +167,11 @@ class Project:
         return path
 
     def criteria_beside(self, name: str) -> str:
-        """What the criteria of a set are called."""
+        """Return the name of the set's criteria file."""
         return PurePosixPath(name).with_name(CRITERIA_FILE).as_posix()
 
     def find(self) -> Found:
-        """The evaluation sets below the root. Folders of packages, versions and outputs are not entered."""
+        """Find the evaluation sets below the root, except in package, version control, and output folders."""
         files: list[Path] = []
         notes: list[str] = []
         for number, (folder, names) in enumerate(self._folders()):
@@ -196,7 +196,7 @@ class Project:
         return not (folder / "pyvenv.cfg").exists()
 
     def _wrong_name(self, name: str, parts: tuple[str, ...]) -> str:
-        """Why a name is none of the listing; "" where it may be."""
+        """Return why a name cannot be in the listing; "" if it can."""
         if problem := name_problem(name):
             return f"it {problem}"
         if not parts or PurePosixPath(*parts).as_posix() != name or "\\" in name:

@@ -1,4 +1,4 @@
-"""An evaluation set as a text: where each case stands in it, and the text with a case changed."""
+"""The text of an evaluation set: locate each case in it, and change a case without touching the rest."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agentest.adk.set_files import Content
 from agentest.support.errors import UsageError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-# Values are passed over by the scanner of the standard library, which is fast: sets may have megabytes.
-# Numbers are not looked at, so that they may have any number of digits.
+# The standard library's scanner skips values, because it is fast and sets may have megabytes.
+# Numbers are not converted, so that they may have any number of digits.
 _SCAN = json.JSONDecoder(parse_int=len, parse_float=len, strict=False).raw_decode
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a value stands: the characters from `start` up to `end`."""
+    """The location of a value: the characters from `start` up to, but excluding, `end`."""
 
     start: int
     end: int
@@ -34,8 +34,8 @@ class Entry:
     """An entry of an object or a list.
 
     Attributes:
-        start: where its key begins, of a list its value.
-        value: what it holds, but for numbers.
+        start: the start of its key; in a list, of its value.
+        value: the parsed value, except for numbers.
     """
 
     start: int
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with all that is in it. `entries`: what an object or a list holds; None for other values."""
+    """A value with its contents. `entries` has those of an object or a list; None for other values."""
 
     span: Span
     value: Any
@@ -55,7 +55,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry with its value."""
+    """An entry of an object or a list, with its parsed value."""
 
     start: int
     node: Node
@@ -67,12 +67,12 @@ class Member:
 
 
 def root(text: str) -> Span:
-    """Where the document stands in its text, without the space around it."""
+    """Locate the document in its text, without the surrounding white space."""
     return Span(_after_space(text, 0), len(text.rstrip(" \t\r\n")))
 
 
 def entries(text: str, span: Span) -> Iterator[Entry]:
-    """What an object or a list holds, one after another; nothing where the value is neither."""
+    """Yield the entries of an object or a list; nothing for other values."""
     if text[span.start] not in "[{":
         return
     is_object, place = text[span.start] == "{", _after_space(text, span.start + 1)
@@ -89,7 +89,7 @@ def entries(text: str, span: Span) -> Iterator[Entry]:
 
 
 def read(text: str, span: Span) -> Node:
-    """The value at a place. Raises ValueError for a number of more digits than Python reads."""
+    """Parse the value at a location. Raises ValueError for a number with more digits than Python reads."""
     if text[span.start] not in "[{":
         return Node(span, json.loads(text[span.start : span.end]))
     members = tuple(Member(each.start, read(text, each.span), each.key) for each in entries(text, span))
@@ -109,20 +109,20 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _COLON = re.compile(r":( ?)")
 _COMMA = re.compile(r",( ?)\S")
 _LOOKED_AT = 200_000
-"""Characters of a file that tell how it is written."""
+"""Number of characters of a file that are examined to find its style."""
 _ESCAPED = re.compile(r"\\u(?:00[89a-fA-F]|0[1-9a-fA-F]|[1-9a-fA-F])")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a file is written.
+    """The formatting of a JSON file.
 
     Attributes:
-        newline: "" where the whole file is one line.
-        indent: by how much each level is further in.
-        colon, comma: what stands between key and value, and between the values of one line.
-        ascii: whether letters beyond ASCII are escaped.
+        newline: "" if the whole file is one line.
+        indent: white space per level.
+        colon, comma: separators between key and value, and between values on one line.
+        ascii: True if other letters than ASCII are escaped.
     """
 
     newline: str = "\n"
@@ -132,24 +132,24 @@ class Style:
     ascii: bool = False
 
     def lines(self, value: Any, margin: str) -> str:
-        """A value over several lines, whose first line begins at a margin; in one where the file is one."""
+        """Format a value over several lines, indented by `margin`; on one line if the file is one line."""
         if not self.newline:
             return self.line(value)
         text = self._dumped(value, indent=self.indent, separators=(",", self.colon))
         return text.replace("\n", self.newline + margin)
 
     def line(self, value: Any) -> str:
-        """A value in one line."""
+        """Format a value on one line."""
         return self._dumped(value, separators=(self.comma, self.colon))
 
     def _dumped(self, value: Any, **layout: Any) -> str:
         text = json.dumps(value, ensure_ascii=self.ascii, allow_nan=False, **layout)
-        # Halves of characters have no other form: the reader says what is wrong with them.
+        # Unpaired surrogates can only be escaped: the reader reports them.
         return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def style_of(text: str) -> Style:
-    """How a text of JSON is written, by what comes first in it."""
+    """Find the formatting of a JSON text from its first entries."""
     bare = _STRING.sub('""', text[:_LOOKED_AT])
     first, colon, comma = _FIRST_ENTRY.search(bare), _COLON.search(bare), _COMMA.search(bare)
     return Style(
@@ -168,7 +168,7 @@ _LISTS = ("a list", "a list in camelCase")
 
 @dataclass(frozen=True, slots=True)
 class CaseText:
-    """A case in the text of its file. `eval_id`: "" where it has none that is a text."""
+    """The location of a case in its file. `eval_id` is "" if the case has no text as its id."""
 
     eval_id: str
     span: Span
@@ -179,9 +179,9 @@ class SetFile:
     """An evaluation set that can be edited.
 
     Attributes:
-        text: the file without the mark of its byte order.
-        cases_at: where the list of cases stands; None where the file is one case alone.
-        camel: whether its keys are spelt as `evalId`.
+        text: the file without its byte order mark.
+        cases_at: location of the list of cases; None if the file is a single case.
+        camel: True if its keys are in camelCase, such as `evalId`.
     """
 
     content: Content
@@ -192,7 +192,7 @@ class SetFile:
     camel: bool
 
     def place_of(self, eval_id: str) -> int:
-        """The number of a case, from 0. Raises UsageError."""
+        """Return the index of a case, from 0. Raises UsageError."""
         for number, case in enumerate(self.cases):
             if case.eval_id == eval_id:
                 return number
@@ -202,44 +202,48 @@ class SetFile:
         return self._node(place).value
 
     def shown(self, place: int) -> str:
-        """The text of a case, moved to the margin."""
+        """Return the text of a case, without its indentation."""
         source, margin = self._source(place), self._margin(place)
         lines = source.replace("\r\n", "\n").split("\n")
         return "\n".join([lines[0], *(line.removeprefix(margin) for line in lines[1:])])
 
     def with_value(self, place: int, value: Any) -> str:
-        """The file in which a case has become another one: only what differs is written anew."""
+        """Return the file with a new value for a case. Only what differs is reformatted."""
         flat = self.cases_at is not None and "\n" not in self.text
-        return self._with(place, self._writer().rewritten(self._node(place), value, flat=flat))
+        return self._with_case_text(place, self._writer().rewritten(self._node(place), value, flat=flat))
 
     def with_text(self, place: int, shown: str) -> str:
-        """The file with this text in place of a case's, from the margin on as `shown` gives it."""
-        return self.text if shown == self.shown(place) else self._with(place, self._moved_in(place, shown))
+        """Return the file with the text of a case replaced. `shown` is not indented."""
+        return (
+            self.text
+            if shown == self.shown(place)
+            else self._with_case_text(place, self._indented(place, shown))
+        )
 
     def with_added(self, case: Any, place: int | None = None) -> str:
-        """The file with another case, in its own style.
+        """Return the file with another case, in its own formatting.
 
         Args:
-            case: a value, or a text of JSON as `shown` gives it.
-            place: before which case; None for the end.
+            case: a value, or JSON text without indentation.
+            place: index of the case that it precedes; None to append it.
 
-        Raises UsageError where the file has no list of cases.
+        Raises UsageError if the file has no list of cases.
         """
         node = self._list()
         if not node.entries:
             value = json.loads(case) if isinstance(case, str) else case
-            return self._around(node.span, self._writer().rewritten(node, [value]))
+            return self._replaced_at(node.span, self._writer().rewritten(node, [value]))
         place = len(self.cases) if place is None else min(place, len(self.cases))
-        text = self._moved_in(0, case) if isinstance(case, str) else self._writer().piece(node, case).text
+        text = self._indented(0, case) if isinstance(case, str) else self._writer().piece(node, case).text
         pieces = [*self._pieces()]
         pieces.insert(place, Piece(text))
-        return self._around(node.span, self._writer().joined(node, pieces))
+        return self._replaced_at(node.span, self._writer().joined(node, pieces))
 
     def without(self, place: int) -> str:
-        """The file without a case. Raises UsageError where it has no list of cases."""
+        """Return the file without a case. Raises UsageError if it has no list of cases."""
         node, pieces = self._list(), [*self._pieces()]
         del pieces[place]
-        return self._around(node.span, self._writer().joined(node, pieces))
+        return self._replaced_at(node.span, self._writer().joined(node, pieces))
 
     def _list(self) -> Node:
         if self.cases_at is None:
@@ -265,31 +269,31 @@ class SetFile:
         return self.text[span.start : span.end]
 
     def _margin(self, place: int) -> str:
-        """What each line of a case but the first begins with; "" where one of them does not."""
+        """Return the common indentation of a case's lines after the first; "" if there is none."""
         lines = self._source(place).split("\n")[1:]
         last = lines[-1] if lines else ""
         margin = last[: len(last) - len(last.lstrip(" \t"))]
         return margin if all(line.startswith(margin) for line in lines if line.strip()) else ""
 
-    def _moved_in(self, place: int, shown: str) -> str:
+    def _indented(self, place: int, shown: str) -> str:
         newline = "\r\n" if self.style.newline == "\r\n" else "\n"
         return shown.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
 
-    def _with(self, place: int, case: str) -> str:
-        return self._around(self.cases[place].span, case)
+    def _with_case_text(self, place: int, case: str) -> str:
+        return self._replaced_at(self.cases[place].span, case)
 
-    def _around(self, span: Span, text: str) -> str:
+    def _replaced_at(self, span: Span, text: str) -> str:
         return self.text[: span.start] + text + self.text[span.end :]
 
     def _writer(self) -> Rewriter:
         return Rewriter(self.text, self.style)
 
 
-@lru_cache(maxsize=2)  # one after another asks for the same file, and a large one takes seconds
+@lru_cache(maxsize=2)  # several consecutive calls open the same file, and a large one takes seconds
 def open_set(content: Content) -> SetFile:
-    """A file in which cases can be edited. Raises UsageError for no JSON, and for other forms of sets."""
+    """Parse a file whose cases can be edited. Raises UsageError for invalid JSON and other formats."""
     text = content.text
-    form = _form(parse_json(Path(content.name), text.encode()))
+    form = _form_of_cases(parse_json(Path(content.name), text.encode()))
     whole = root(text)
     if form is None:
         raise UsageError(
@@ -307,8 +311,8 @@ def open_set(content: Content) -> SetFile:
     return SetFile(content, text, style_of(text), at, cases, form in (_CASES[1], _LISTS[1]))
 
 
-def _form(document: Any) -> str | None:
-    """Under which key the cases are; the key of the id for a case alone; of `_LISTS` for a list of cases."""
+def _form_of_cases(document: Any) -> str | None:
+    """Return the key of the list of cases, the key of a single case's id, or an entry of `_LISTS`."""
     if isinstance(document, dict):
         listed = (key for key in _CASES if isinstance(document.get(key), list))
         return next(listed, None) or next((key for key in _ID if key in document), None)
@@ -318,7 +322,7 @@ def _form(document: Any) -> str | None:
 
 
 def _eval_id(case: Any) -> str:
-    """The id of a case; "" where it has none that is a text."""
+    """Return the id of a case; "" if it has no text as its id."""
     found = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
     return found if isinstance(found, str) else ""
 
@@ -328,9 +332,9 @@ _MARGIN = re.compile(r"[ \t]*")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """An entry of a list or an object as it will be written.
+    """An entry of a list or an object in the new text.
 
-    `old`: its number among the entries that were there, whose spacing it keeps; None for one that is new.
+    `old` is its index among the previous entries, whose spacing it keeps; None for a new entry.
     """
 
     text: str
@@ -339,31 +343,31 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Rewriter:
-    """Writes new values over those of a text."""
+    """Write new values over those of a JSON text, and preserve everything else."""
 
     text: str
     style: Style
 
     def rewritten(self, node: Node, new: Any, *, flat: bool = False) -> str:
-        """The text of a value that has become another one.
+        """Return the text of a value that has changed from `node` to `new`.
 
         Args:
-            flat: whether what is around it stands in one line; what is written anew does so, too.
+            flat: True if the surrounding text is on one line; new text is then on one line, too.
         """
         if same(node.value, new):
             return self.source(node)
         if node.entries and isinstance(node.value, dict) and isinstance(new, Mapping) and new:
-            return self.joined(node, list(self._members(node, new)))
+            return self.joined(node, list(self._object_pieces(node, new)))
         if node.entries and isinstance(node.value, list) and isinstance(new, list) and new:
-            return self.joined(node, list(self._items(node, new)))
+            return self.joined(node, list(self._list_pieces(node, new)))
         return self._written(new, flat, self._margin(node.span.start))
 
     def joined(self, node: Node, pieces: Sequence[Piece]) -> str:
-        """An object or a list that holds these entries, each with the space that stood around it."""
+        """Return the text of an object or a list with these entries, with their original spacing."""
         opening, closing = self.text[node.span.start], self.text[node.span.end - 1]
         if not pieces:
             return opening + closing
-        before, after = self._spaces(node)
+        before, after = self._surrounding_spaces(node)
         parts = []
         for place, piece in enumerate(pieces):
             lead = before[0] if place == 0 else self._lead(piece, before)
@@ -374,37 +378,37 @@ class Rewriter:
         return opening + ",".join(parts) + closing
 
     def piece(self, node: Node, value: Any, key: str | None = None) -> Piece:
-        """A new entry of a list or an object that has some, laid out as they are."""
+        """Return a new entry for a list or an object, formatted like the existing ones."""
         assert node.entries
         head = "" if key is None else self.style.line(key) + self.style.colon
         margin = self._margin(node.entries[0].start)
         return Piece(head + self._written(value, self.is_flat(node), margin))
 
     def is_flat(self, node: Node) -> bool:
-        """Whether a value stands in one line."""
+        """Return True if a value is on one line."""
         return "\n" not in self.source(node)
 
     def source(self, node: Node) -> str:
         return self.text[node.span.start : node.span.end]
 
-    def _members(self, node: Node, new: Mapping[str, Any]) -> Iterator[Piece]:
-        """The entries of an object: those that stay in the order of the file, each followed by new ones."""
+    def _object_pieces(self, node: Node, new: Mapping[str, Any]) -> Iterator[Piece]:
+        """Yield the entries of an object: existing ones in file order, new ones after their predecessor."""
         assert node.entries is not None
         last = {member.key: number for number, member in enumerate(node.entries)}
-        following, flat = _following(new, last), self.is_flat(node)
+        following, flat = _new_keys_after(new, last), self.is_flat(node)
         for key in following.get(None, ()):
             yield self.piece(node, new[key], key)
         for number, member in enumerate(node.entries):
             if member.key is None or member.key not in new:
                 continue
-            # Of a key that is given twice, the last value is the one that is read.
+            # If a key is duplicated, parsers use the last value.
             changed = new[member.key] if last[member.key] == number else member.node.value
             yield self._kept(member, number, changed, flat=flat)
             for key in following.get(member.key, ()) if last[member.key] == number else ():
                 yield self.piece(node, new[key], key)
 
-    def _items(self, node: Node, new: Sequence[Any]) -> Iterator[Piece]:
-        """The entries of a list: what is the same stays, what stands in its place is rewritten."""
+    def _list_pieces(self, node: Node, new: Sequence[Any]) -> Iterator[Piece]:
+        """Yield the entries of a list: unchanged ones as they are, changed ones rewritten in place."""
         assert node.entries is not None
         old_forms, new_forms = (
             [_rewriting_form(value) for value in node.value],
@@ -418,7 +422,7 @@ class Rewriter:
                 number = old + step
                 if what == "equal" or (number < old_end and new_forms[at + step] not in known):
                     yield self._kept(node.entries[number], number, new[at + step], flat=flat)
-                elif new_forms[at + step] in known:  # it was moved
+                elif new_forms[at + step] in known:  # the entry has moved
                     yield Piece(known[new_forms[at + step]])
                 else:
                     yield self.piece(node, new[at + step])
@@ -427,8 +431,8 @@ class Rewriter:
         head = self.text[member.start : member.node.span.start]
         return Piece(head + self.rewritten(member.node, value, flat=flat), number)
 
-    def _spaces(self, node: Node) -> tuple[list[str], list[str]]:
-        """What stands before each entry and after it, up to the commas and brackets."""
+    def _surrounding_spaces(self, node: Node) -> tuple[list[str], list[str]]:
+        """Return the white space before and after each entry, up to commas and brackets."""
         assert node.entries
         before, after, place = [], [], node.span.start + 1
         for member in node.entries:
@@ -450,14 +454,14 @@ class Rewriter:
         return self.style.line(value) if flat else self.style.lines(value, margin)
 
     def _margin(self, start: int) -> str:
-        """The white space with which the line of a place begins."""
+        """Return the indentation of the line at a position."""
         match = _MARGIN.match(self.text, self.text.rfind("\n", 0, start) + 1)
         assert match is not None, "the pattern fits everywhere"
         return match[0]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same to who reads numbers as browsers do: 1 and 1.0 are, true is not 1."""
+    """Return True if two values are equal for a browser: 1 equals 1.0, but not true."""
     return _rewriting_form(one) == _rewriting_form(other)
 
 
@@ -478,8 +482,8 @@ def _plain(value: Any) -> Any:
         return [str(value)]
 
 
-def _following(new: Mapping[str, Any], known: Mapping[str | None, int]) -> dict[str | None, list[str]]:
-    """Keys that are there already → the new keys that come after each; None: those before all."""
+def _new_keys_after(new: Mapping[str, Any], known: Mapping[str | None, int]) -> dict[str | None, list[str]]:
+    """Map each existing key to the new keys that follow it; None to those before all existing keys."""
     found: dict[str | None, list[str]] = {}
     previous = None
     for key in new:

@@ -1,4 +1,4 @@
-"""Whether an agent can be talked to, by which protocol, and whether its calls are seen."""
+"""Doctor checks of agents: whether an agent responds, its protocol, and its tool visibility."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from agentest.support.http.client import Client
 from agentest.support.text import count, shortened
 
 _OPENING_S = 10.0
-_OWN_FORM = ("http", "websocket")
-"""Types that say themselves what their requests are: they can speak with what other types speak with, too."""
-_SEEN = {
+_CUSTOM_FORMAT_TYPES = ("http", "websocket")
+"""Types whose request format is configured, so that they can talk to endpoints of other types, too."""
+_VISIBILITY_TEXTS = {
     Sight.RETURNED: "not seen yet: a run shows whether the agent hands them over, so that mocks answer them",
     Sight.REPORTED: "seen: {who} of them",
     Sight.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
@@ -48,16 +48,16 @@ _SEEN = {
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """One agent, and what is planned with it."""
+    """One agent to check, with the part of the plan that uses it."""
 
     name: str
     config: AgentConfig
     plan: Plan
-    """With this agent alone."""
+    """The plan for this agent only."""
 
 
 def patients(request: Request, loaded: LoadedConfig, plan: Plan | None) -> list[Patient]:
-    """The agents to look at: the one that is asked for, else all of the configuration. Raises ConfigError."""
+    """Return the agents to check: the requested one, else all of the configuration. Raises ConfigError."""
     names, known = agents_under_test(loaded.config, request.options.agent)
     wanted = names if request.options.agent else (*names, *(name for name in known if name not in names))
     return [Patient(name, known[name], _plan_of(name, known[name], plan)) for name in wanted]
@@ -71,40 +71,40 @@ def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
 async def check_agent(
     patient: Patient, request: Request, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
 ) -> None:
-    """Start what is to be started, look at the agent, and end what was started.
+    """Start the agent if necessary, check it, and stop whatever was started.
 
-    `say` receives what is waited for when it takes long.
+    `say` receives a message about each long wait.
     """
     calls = _check_calls(patient)
     notes: list[str] = []
     own = own_servers(loaded.config, {patient.name: patient.config}, loaded.redact)
-    wanted = Prepared(request, loaded, _startable(patient), (), own_servers=own)
+    wanted = Prepared(request, loaded, _startable_plan(patient), (), own_servers=own)
     async with anyio.create_task_group() as tasks:
         async with AsyncExitStack() as stack:
             try:
                 prepared = stack.enter_context(with_ports(wanted))
                 started = await start_servers(prepared, stack, tasks, notes.append, say=say)
-                with anyio.move_on_after(_OPENING_S):  # as a run does: what has to be imported is
+                with anyio.move_on_after(_OPENING_S):  # imports what a run would import
                     await connected_agents(prepared, started.client, stack, notes.append)
-                http = _over_http(prepared.plan.agents[patient.name])
+                http = _http_agent(prepared.plan.agents[patient.name])
                 if http and (problem := await tls_problem(http.address, started.client)):
                     raise UsageError(f"{http.address}: {problem}")
-                tell(good(_named("agent", patient), _answers(patient, notes)))
+                tell(good(_subject("agent", patient), _response_text(patient, notes)))
                 if http:
-                    tell(await _check_protocol(_named("protocol", patient), http, started.client))
-            except UsageError as error:  # a task group would wrap it
-                tell(bad(_named("agent", patient), str(error)))
+                    tell(await _check_protocol(_subject("protocol", patient), http, started.client))
+            except UsageError as error:  # a task group would wrap the error
+                tell(bad(_subject("agent", patient), str(error)))
         tasks.cancel_scope.cancel()
     tell(calls)
 
 
-def _over_http(agent: AgentConfig) -> HttpAgent | None:
-    """The agent, where it is asked over the network."""
+def _http_agent(agent: AgentConfig) -> HttpAgent | None:
+    """Return the agent if it is called over the network."""
     return agent if isinstance(agent, HttpAgent) and agent.app is None else None
 
 
-def _startable(patient: Patient) -> Plan:
-    """The plan, without scenarios where their mocks would keep anything from starting: that is told apart."""
+def _startable_plan(patient: Patient) -> Plan:
+    """Return the plan, without scenarios if their mocks prevent a start; that is reported separately."""
     try:
         check_mocks(patient.plan)
     except UsageError:
@@ -112,12 +112,12 @@ def _startable(patient: Patient) -> Plan:
     return patient.plan
 
 
-def _named(what: str, patient: Patient) -> str:
+def _subject(what: str, patient: Patient) -> str:
     return f"{what} {patient.name}" if patient.name != "agent" else what
 
 
-def _answers(patient: Patient, notes: Sequence[str]) -> str:
-    agent = _over_http(patient.config)
+def _response_text(patient: Patient, notes: Sequence[str]) -> str:
+    agent = _http_agent(patient.config)
     if agent is None:
         return f"{patient.config.address}, type {patient.config.type}"
     ready = agent.server.ready if agent.server else ""
@@ -131,45 +131,53 @@ async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
     found = await look_around(look, agent.type)
     here = next((one for one in found if is_at(one, look.url)), None)
     if here is not None:
-        return _of_what_is_here(name, agent, here, await look.post_nothing())
+        return _check_of_found_protocol(name, agent, here, await look.post_nothing())
     elsewhere = next((one for one in found if one.settings["type"] == agent.type), next(iter(found), None))
-    return _of_nothing_here(name, agent, await look.post_nothing(), elsewhere)
+    return _check_of_unknown_protocol(name, agent, await look.post_nothing(), elsewhere)
 
 
-def _of_what_is_here(name: str, agent: HttpAgent, here: Finding, seen: Seen | None) -> Check:
+def _check_of_found_protocol(name: str, agent: HttpAgent, here: Finding, seen: Seen | None) -> Check:
     found = str(here.settings["type"])
     because = shortened(here.because)
     if problem := _refusal(seen, agent):
         return bad(name, f"{found}: {because}; but {problem[0]}", problem[1])
     if found == agent.type:
         return good(name, f"{agent.type}, as configured: {because}")
-    if agent.type in _OWN_FORM:
+    if agent.type in _CUSTOM_FORMAT_TYPES:
         return left_open(name, f"{agent.type}, as configured; it speaks {found}, too: {because}")
     told = f"it speaks {found}, and the configuration says {agent.type}: {because}"
-    return bad(name, told, _write(here))
+    return bad(name, told, _advice_to_write(here))
 
 
-def _of_nothing_here(name: str, agent: HttpAgent, seen: Seen | None, elsewhere: Finding | None) -> Check:
+def _check_of_unknown_protocol(
+    name: str, agent: HttpAgent, seen: Seen | None, elsewhere: Finding | None
+) -> Check:
     if missed := misses(seen, agent.type):
         return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
     if refusal := _refusal(seen, agent):
         return bad(name, f"{agent.type} is configured, and {refusal[0]}", refusal[1])
     status = f"it answers an empty request {f'with status {seen.status}' if seen else 'in no way'}"
-    if seen is not None and (problem := _problem(agent, seen)):
+    if seen is not None and (problem := _endpoint_problem(agent, seen)):
         return bad(name, f"{agent.type} is configured, and {status}", f"{problem[0].upper()}{problem[1:]}")
-    is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _OWN_FORM
+    is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _CUSTOM_FORMAT_TYPES
     if is_place_wrong:
-        advice = _write(elsewhere) if elsewhere else f"Nothing is there. {_PATH}"
+        advice = _advice_to_write(elsewhere) if elsewhere else f"Nothing is there. {_PATH_ADVICE}"
         return bad(name, f"{agent.type} is configured, and {status}", advice)
     also = f" Elsewhere at this server: {as_settings(elsewhere.settings)}" if elsewhere else ""
-    return left_open(name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN + also)
+    return left_open(
+        name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN_ADVICE + also
+    )
 
 
 def _refusal(seen: Seen | None, agent: HttpAgent) -> tuple[str, str] | None:
-    """What an empty request was refused for that every request will be refused for, and what to do."""
+    """Return why every request would be refused like the empty one, and what to do; None if not."""
     if seen is None:
         return None
-    if wants_a_model(seen) and agent.type not in _OWN_FORM and "model" not in getattr(agent, "body", {}):
+    if (
+        wants_a_model(seen)
+        and agent.type not in _CUSTOM_FORMAT_TYPES
+        and "model" not in getattr(agent, "body", {})
+    ):
         return "it asks for the name of a model", "Write: body: {model: …}"
     if seen.status in (401, 403):
         return f"it answers an empty request with status {seen.status}", hint(seen.status, "").capitalize()
@@ -183,52 +191,54 @@ def _refusal(seen: Seen | None, agent: HttpAgent) -> tuple[str, str] | None:
     return None
 
 
-def _problem(agent: HttpAgent, seen: Seen) -> str:
-    """Why requests of the agent's type will find no answer there; "" where that cannot be told."""
+def _endpoint_problem(agent: HttpAgent, seen: Seen) -> str:
+    """Return why the endpoint cannot answer requests of the agent's type; "" if that is unknown."""
     if is_login(seen):
         return f"{LOGIN}."
-    missing = () if agent.type in _OWN_FORM else missing_fields(seen.json)
+    missing = () if agent.type in _CUSTOM_FORMAT_TYPES else missing_fields(seen.json)
     return f"{of_fields(missing)}." if missing else ""
 
 
-_SIGHT = "Scenarios that judge what is said need no more. docs/agents.md says how calls can be seen."
-_NOT_SEEN_YET = (
+_VISIBILITY_ADVICE = (
+    "Scenarios that judge what is said need no more. docs/agents.md says how calls can be seen."
+)
+_EITHER_SIDE_ADVICE = (
     "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
     "real tool that runs in place of a mock stops the run."
 )
-_PATH = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."
-_RUN = "A run will tell: agentest run --scenario TEXT runs one scenario."
+_PATH_ADVICE = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."
+_RUN_ADVICE = "A run will tell: agentest run --scenario TEXT runs one scenario."
 
 
-def _write(finding: Finding) -> str:
+def _advice_to_write(finding: Finding) -> str:
     return f"Write: agent: {{{as_settings(finding.settings)}}}"
 
 
 def _check_calls(patient: Patient) -> Check:
-    agent, name = patient.config, _named("tool calls", patient)
+    agent, name = patient.config, _subject("tool calls", patient)
     sight = sight_of(agent)
     try:
         check_mocks(patient.plan)
     except UsageError as error:
         return bad(name, str(error))
-    told = _SEEN[sight].format(who=" and ".join(_tellers(agent)))
+    told = _VISIBILITY_TEXTS[sight].format(who=" and ".join(_visibility_sources(agent)))
     if sight is Sight.RETURNED:
-        return left_open(name, told, _NOT_SEEN_YET if _is_on_either_side(agent) else "")
+        return left_open(name, told, _EITHER_SIDE_ADVICE if _allows_either_side(agent) else "")
     if sight is not Sight.UNSEEN:
         return good(name, told)
     judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
     if judged:
         ways = ways_to_see(patient.name, agent)
         return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
-    return left_open(name, told, _SIGHT)
+    return left_open(name, told, _VISIBILITY_ADVICE)
 
 
-def _is_on_either_side(agent: AgentConfig) -> bool:
-    """Whether the agent's protocol also lets it make its calls itself."""
+def _allows_either_side(agent: AgentConfig) -> bool:
+    """Return True if the protocol lets either side run the agent's tool calls."""
     return agent.type in EITHER_SIDE
 
 
-def _tellers(agent: AgentConfig) -> Iterator[str]:
+def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
     if agent.natural_sight is Sight.REPORTED:
         yield "its protocol tells"
     if agent.mock_servers:

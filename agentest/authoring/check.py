@@ -1,4 +1,4 @@
-"""One thing that was looked at, and what came of it."""
+"""A check of the doctor and its outcome."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from enum import Enum
 
 
 class Mark(Enum):
-    """What came of it."""
+    """The outcome of a check."""
 
     GOOD = "good"
     BAD = "bad"
-    """A run would not begin, or would be errored for it."""
+    """A run would not start, or would be errored."""
     OPEN = "open"
-    """It was not looked at, or cannot be told."""
+    """The check was skipped or is inconclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line of what the doctor says."""
+    """One line of the doctor's output."""
 
     mark: Mark
     name: str
-    """What was looked at, in one or two words."""
+    """The subject, in one or two words."""
     text: str
-    """What was found."""
+    """The finding."""
     advice: str = ""
-    """What to do next, in rows; "" where there is nothing to do."""
+    """The next step, in rows; "" if there is nothing to do."""
 
 
 Tell = Callable[[Check], None]
-"""Receives each check as soon as it is made."""
+"""Receives each check as soon as it is complete."""
 
 
 def good(name: str, text: str, advice: str = "") -> Check:

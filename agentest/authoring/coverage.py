@@ -1,4 +1,4 @@
-"""What scenarios, cases of evaluation sets and results cover."""
+"""Measure which tasks, paths, levels, and tools scenarios, evaluation cases, and results cover."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASK, PATH = "task:", "path:"
 _WORST_FIRST = (Status.FAILED, Status.ERRORED, None, Status.SKIPPED, Status.PASSED)
 
 Key = tuple[str, str] | str
-"""By what a scenario is known in plans and results: a case by its set's id and its own, others by name."""
+"""Identifies a scenario in plans and results: a case by its set's id and its own, others by name."""
 
 
 class Level(StrEnum):
@@ -36,7 +36,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A scenario or a case and where it belongs."""
+    """A scenario or case, and its position in the matrix."""
 
     name: str
     where: str
@@ -44,14 +44,14 @@ class Placed:
     tasks: tuple[str, ...]
     paths: tuple[str, ...]
     status: Status | None
-    """The worst of its results; None where the results hold none of it."""
+    """The worst status of its results; None without results."""
     levels: tuple[Level, ...] = (Level.UNIT,)
     own_path: str = ""
-    """A path that it shares with nobody, for a case that names none: its id."""
+    """For a case that names no path: its id, which serves as a path of its own."""
 
     @property
     def opens_rows(self) -> bool:
-        """Whether its tasks belong to the matrix: a case with a path of its own alone opens no row there."""
+        """Return True if its task is a row of the matrix: a path of its own is not enough."""
         return bool(self.paths or not self.own_path)
 
     @property
@@ -60,7 +60,7 @@ class Placed:
 
 
 def worst(statuses: Iterable[Status | None]) -> Status | None:
-    """The worst of at least one status; unknown is worse than passed."""
+    """Return the worst of at least one status; unknown is worse than passed."""
     return min(statuses, key=_WORST_FIRST.index)
 
 
@@ -69,23 +69,22 @@ def key_of(name: str, case: CaseId | None) -> Key:
 
 
 def placed(unit: Unit, status: Status | None) -> Placed:
-    """A planned scenario. Raises UsageError for a tag without a name."""
+    """Place a planned scenario. Raises UsageError for a tag without a name."""
     scenario = unit.scenario
-    level = _level(is_case=scenario.case is not None, scripted=scenario.scripted)
+    level = _default_level(is_case=scenario.case is not None, scripted=scenario.scripted)
     where = f"{unit.file}:{scenario.line}"
     return _placed(scenario.name, where, scenario.tags, scenario.case, level, status)
 
 
 def placed_case(entry: StoredEntry, case: CaseId, status: Status | None) -> Placed:
-    """A case that only results tell of. Raises UsageError for a tag without a name."""
+    """Place a case that occurs only in results. Raises UsageError for a tag without a name."""
     scenario = entry.scenario
     scripted = all(held.ended_by not in REASONS_TO_STOP for held in entry.conversations)
-    level = _level(is_case=True, scripted=scripted)
+    level = _default_level(is_case=True, scripted=scripted)
     return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
 
 
-def _level(*, is_case: bool, scripted: bool) -> Level:
-    """What a test is whose tags say nothing."""
+def _default_level(*, is_case: bool, scripted: bool) -> Level:
     if not scripted:
         return Level.SCENARIO
     return Level.INTEGRATION if is_case else Level.UNIT
@@ -94,14 +93,14 @@ def _level(*, is_case: bool, scripted: bool) -> Level:
 def _placed(
     name: str, where: str, tags: tuple[str, ...], case: CaseId | None, level: Level, status: Status | None
 ) -> Placed:
-    task, path, own = _by_id(case) if case else ("", "", "")
+    task, path, own = _position_by_id(case) if case else ("", "", "")
     tasks, paths = _named(tags, TASK, where) or _one(task), _named(tags, PATH, where) or _one(path)
     levels = tuple(each for each in Level if each in tags) or (level,)
     return Placed(name, where, tasks, paths, status, levels, "" if paths else own)
 
 
-def _by_id(case: CaseId) -> tuple[str, str, str]:
-    """Task, path and own path of a case: by an id that reads `task/path/…`, else its set is the task."""
+def _position_by_id(case: CaseId) -> tuple[str, str, str]:
+    """Return task, path, and own path of a case: from an id like `task/path/…`, else its set is the task."""
     task, _, rest = (part.strip() for part in case.eval_id.partition("/"))
     path = rest.partition("/")[0].strip()
     return (task, path, "") if task and path else (case.eval_set_id, "", case.eval_id)
@@ -120,14 +119,14 @@ def _named(tags: Iterable[str], prefix: str, where: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CoveredShare:
-    """How many of how many. `of` is at least 1."""
+    """A count out of a total. `of` is at least 1."""
 
     covered: int
     of: int
 
     @property
     def percent(self) -> int:
-        """Rounded down, so that 100 means all."""
+        """Return the percentage, rounded down, so that 100 means all."""
         return 100 * self.covered // self.of
 
     def below(self, percent: float) -> bool:
@@ -136,7 +135,7 @@ class CoveredShare:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How often a tool was called, and how many of the calls failed."""
+    """The number of calls of a tool, and how many failed."""
 
     name: str
     called: int = 0
@@ -145,20 +144,20 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Everything that was measured. Tasks, paths, scenarios and tools in the order in which they came."""
+    """The complete coverage. Tasks, paths, scenarios, and tools are in order of appearance."""
 
     scenarios: tuple[Placed, ...]
     skipped: int
-    """How many scenarios are not run, and so cover nothing."""
+    """Number of skipped scenarios, which cover nothing."""
     tools: tuple[ToolUse, ...]
     results: tuple[str, ...]
-    """Where the results were read; () where there are none."""
+    """The files of the results; () if there are none."""
     conversations: int
-    """In the results."""
+    """Number of conversations in the results."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those of the matrix: a case with a path of its own opens no row in it."""
+        """Return the rows of the matrix. A case with only a path of its own opens no row."""
         return tuple(dict.fromkeys(task for s in self.scenarios if s.opens_rows for task in s.tasks))
 
     @property
@@ -167,7 +166,7 @@ class Coverage:
 
     @property
     def cells(self) -> dict[tuple[str, str], tuple[Placed, ...]]:
-        """The scenarios of every task and path; () for a gap."""
+        """Return the scenarios of every task and path; () for a gap."""
         cells: dict[tuple[str, str], list[Placed]] = {(t, p): [] for t in self.tasks for p in self.paths}
         for scenario in self.scenarios:
             for cell in product(scenario.tasks, scenario.paths):
@@ -176,7 +175,7 @@ class Coverage:
 
     @property
     def gaps(self) -> dict[str, tuple[str, ...]]:
-        """Task → the paths for which it has no scenario; tasks without a gap are left out."""
+        """Map each task to the paths for which it has no scenario. Tasks without gaps are left out."""
         empty = [cell for cell, scenarios in self.cells.items() if not scenarios]
         return {
             t: tuple(path for task, path in empty if task == t) for t in dict.fromkeys(t for t, _ in empty)
@@ -184,7 +183,7 @@ class Coverage:
 
     @property
     def levels(self) -> dict[tuple[str, str], dict[Level, tuple[Placed, ...]]]:
-        """Of every task and path that has any: the unit, integration and scenario tests, () for none."""
+        """Map each covered task and path to its unit, integration, and scenario tests; () for none."""
         found: dict[tuple[str, str], dict[Level, tuple[Placed, ...]]] = {}
         for scenario in self.scenarios:
             for cell in product(scenario.tasks, scenario.all_paths):
@@ -196,12 +195,12 @@ class Coverage:
 
     @property
     def outside(self) -> tuple[Placed, ...]:
-        """The scenarios that are in no cell: without a task, or without a path."""
+        """Return the scenarios outside the matrix: without a task or without a path."""
         return tuple(s for s in self.scenarios if not (s.tasks and s.all_paths))
 
     @property
     def cells_share(self) -> CoveredShare | None:
-        """Cells that have a scenario; None where no scenario is placed."""
+        """Return the share of cells with a scenario; None if no scenario is placed."""
         cells = self.cells
         return (
             CoveredShare(sum(bool(scenarios) for scenarios in cells.values()), len(cells)) if cells else None
@@ -209,7 +208,7 @@ class Coverage:
 
     @property
     def tools_share(self) -> CoveredShare | None:
-        """Tools that were called; None without results or tools."""
+        """Return the share of tools that were called; None without results or tools."""
         if not (self.results and self.tools):
             return None
         return CoveredShare(sum(tool.called > 0 for tool in self.tools), len(self.tools))
@@ -223,13 +222,13 @@ def measure(
     only_units: bool,
     agent: str | None = None,
 ) -> Coverage:
-    """Measure planned scenarios and cases, and what results hold.
+    """Measure planned scenarios and cases, and results.
 
-    Cases that only the results tell of are placed as well. Of a scenario that several runs have, the last
-    run's status counts; calls are counted in all of them.
+    Cases that occur only in the results are placed, too. If several runs have a scenario, the last run's
+    status counts; calls are counted in all runs.
 
     Args:
-        results: runs by the path from which they were read.
+        results: runs by the path of their results.
         only_units: ignore results of other scenarios than these.
         agent: ignore results of other agents.
 
@@ -246,19 +245,18 @@ def measure(
         ]
         for run in in_order
     ]
-    statuses = _latest(counted)
+    statuses = _latest_statuses(counted)
     scenarios = [placed(unit, statuses.get(key)) for (key, _), unit in planned.items()]
     return Coverage(
-        (*scenarios, *_cases_of_results(counted, known, statuses)),
+        (*scenarios, *_placed_result_cases(counted, known, statuses)),
         skipped,
-        _tools(units, _calls(counted)),
+        _tools(units, _all_calls(counted)),
         tuple(results),
         sum(len(entry.conversations) for held in counted for entry in held),
     )
 
 
-def _calls(counted: Sequence[Sequence[StoredEntry]]) -> list[ToolCall]:
-    """All tool calls of the conversations."""
+def _all_calls(counted: Sequence[Sequence[StoredEntry]]) -> list[ToolCall]:
     return [
         call
         for held in counted
@@ -273,11 +271,11 @@ def _key(entry: StoredEntry) -> Key:
     return key_of(entry.scenario.name, adk.case if adk else None)
 
 
-def _latest(runs: Iterable[Sequence[StoredEntry]]) -> dict[Key, Status | None]:
-    """The status of each scenario: what the last run that has it says, the worst of all agents'.
+def _latest_statuses(runs: Iterable[Sequence[StoredEntry]]) -> dict[Key, Status | None]:
+    """Return the status of each scenario: the worst of all agents in the last run that has it.
 
     Args:
-        runs: the oldest first.
+        runs: oldest first.
     """
     latest: dict[tuple[Key, str], Status | None] = {}
     for held in runs:
@@ -295,10 +293,9 @@ def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status |
     return found
 
 
-def _cases_of_results(
+def _placed_result_cases(
     runs: Iterable[Sequence[StoredEntry]], planned: Container[Key], statuses: Mapping[Key, Status | None]
 ) -> Iterator[Placed]:
-    """Cases of evaluation sets that only the results tell of."""
     last = {_key(entry): entry for held in runs for entry in held}
     for key, entry in last.items():
         if entry.scenario.adk and key not in planned:
@@ -316,7 +313,7 @@ def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUse, .
 
 
 def _failed(call: ToolCall) -> bool:
-    """Whether the agent saw the call fail: an exception, wrong arguments, an answer with an `error`."""
+    """Return True if the agent saw the call fail: an exception, invalid arguments, or an `error`."""
     error = call.result.get("error") if isinstance(call.result, Mapping) else None
     invalid = call.invalid_arguments and not arguments_untold(call)
     return bool(call.error or invalid or error)

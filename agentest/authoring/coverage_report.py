@@ -1,4 +1,4 @@
-"""Coverage as text for people, as JSON and as Markdown."""
+"""Report coverage as text, JSON, or Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentest.support.text import count
 
 _SHOWN = 5
 _CELL, _GAP = 5, 3
-"""Columns of a cell like `✓ 1/1`, and between cells."""
+"""Width of a cell such as `✓ 1/1`, and of the space between cells."""
 _ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️", None: "❔"}
 _IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$\n\r"})
 _LEVELS = "Unit, integration and scenario tests"
@@ -28,10 +28,10 @@ _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
 
 
 def print_text(coverage: Coverage, console: Console) -> None:
-    """Tables and lists for people."""
+    """Print tables and lists."""
     printer = Printer(console)
     printer.write([line(0, ("Tasks × paths", "bold"), ("  from the tags task:… and path:…", "dim")), BLANK])
-    for paths in _beside(coverage, console) if coverage.cells else ():
+    for paths in _path_groups(coverage, console) if coverage.cells else ():
         printer.write_table(_matrix(coverage, paths, printer))
         printer.write([BLANK])
     printer.write([*_matrix_lines(coverage, printer), BLANK])
@@ -45,8 +45,8 @@ def print_text(coverage: Coverage, console: Console) -> None:
     printer.write(_tool_lines(coverage))
 
 
-def _beside(coverage: Coverage, console: Console) -> Iterator[tuple[str, ...]]:
-    """The paths, as many together as have room on a terminal beside the tasks."""
+def _path_groups(coverage: Coverage, console: Console) -> Iterator[tuple[str, ...]]:
+    """Yield groups of paths that fit on the terminal next to the tasks."""
     wraps = console.is_terminal and not console.soft_wrap
     room = console.width - max(map(cell_len, coverage.tasks)) if wraps else None
     together: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[Line]:
         for task, paths in coverage.gaps.items():
             yield Line(("  ", task, ": "), ((", ".join(paths),),))
     if coverage.outside and share:
-        yield line(0, (f"{_in_no_cell(coverage)}: they need a task: and a path: tag", "bold"))
+        yield line(0, (f"{_outside_text(coverage)}: they need a task: and a path: tag", "bold"))
         for scenario in coverage.outside[:_SHOWN]:
             yield Line(("  ",), (((scenario.where, "cyan"),), (scenario.name,)), cut=True)
         if len(coverage.outside) > _SHOWN:
@@ -144,7 +144,7 @@ def _share(share: CoveredShare, noun: str, verb: str, verbs: str) -> tuple[Part,
     return (f"{share.covered} of {count(share.of, noun)} {did} ", (f"({share.percent} %)", f"bold {style}"))
 
 
-def _in_no_cell(coverage: Coverage) -> str:
+def _outside_text(coverage: Coverage) -> str:
     return f"{count(len(coverage.outside), 'scenario')} in no cell"
 
 
@@ -189,7 +189,7 @@ def _tool_lines(coverage: Coverage) -> Iterator[Line]:
 
 
 def as_json(coverage: Coverage) -> str:
-    """One document: the matrix, its gaps, the tools, the shares in percent."""
+    """Return a JSON document: the matrix, its gaps, the tools, and shares in percent."""
     cells = coverage.cells.items()
     document: dict[str, Any] = {
         "tasks": coverage.tasks,
@@ -229,7 +229,7 @@ def _share_json(share: CoveredShare | None) -> dict[str, Any] | None:
 
 
 def as_markdown(coverage: Coverage) -> str:
-    """Tables for a pull request."""
+    """Return Markdown tables for a pull request."""
     rows = [*_matrix_markdown(coverage), "", *_levels_markdown(coverage), *_tools_markdown(coverage)]
     return "\n".join(rows) + "\n"
 
@@ -250,7 +250,7 @@ def _matrix_markdown(coverage: Coverage) -> Iterator[str]:
         ),
     )
     if coverage.outside:
-        yield f"\n{_in_no_cell(coverage)}."
+        yield f"\n{_outside_text(coverage)}."
     if coverage.skipped:
         yield f"\n{_skipped(coverage)}."
 

@@ -1,4 +1,4 @@
-"""Looks at everything that a run needs, in the order in which a run needs it."""
+"""`agentest doctor`: check everything that a run needs, in the order in which the run needs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentest.support.text import count
 
 
 class Findings:
-    """What was told so far, without secrets."""
+    """Collects findings, and removes secrets from them."""
 
     def __init__(self, tell: Tell, environ: MutableMapping[str, str]) -> None:
         self.bad = 0
@@ -44,14 +44,14 @@ async def examine(
     say: Callable[[str], object] = lambda _: None,
     expected: Callable[[Prepared], str] = lambda _: "",
 ) -> int:
-    """Look, and tell of each thing as soon as it is known. Returns how many are bad.
+    """Run all checks, report each as soon as it is complete, and return the number of failures.
 
-    Servers of agents are started and ended; of models that are configured each answers one question, unless
-    the request is offline.
+    Agents' servers are started and stopped. Each configured model answers one question, unless the request is
+    offline.
 
     Args:
-        say: receives what is waited for when it takes long.
-        expected: what a run may take by an earlier one, in words; "" where that is not known.
+        say: receives a message about each long wait.
+        expected: expected usage of a run, estimated from an earlier one, in words; "" if unknown.
     """
     findings = Findings(tell, environ)
     loaded = check_config(request, environ, findings)
@@ -87,7 +87,7 @@ _GB = 1_000_000_000
 
 
 def check_config(request: Request, environ: MutableMapping[str, str], tell: Tell) -> LoadedConfig | None:
-    """The configuration; None where there is none that can be used."""
+    """Load and check the configuration; return None if it is missing or invalid."""
     try:
         loaded = configure(request, environ)
     except UsageError as error:
@@ -98,20 +98,20 @@ def check_config(request: Request, environ: MutableMapping[str, str], tell: Tell
 
 
 def check_scenarios(request: Request, loaded: LoadedConfig, tell: Tell) -> Plan | None:
-    """The plan of all scenarios that could be loaded; None where nothing can be planned."""
+    """Plan all scenarios that can be loaded; return None if no plan is possible."""
     try:
         found = discover_scenarios(request, loaded)
         plan = make_plan(loaded.config, found, request.options, request.root)
     except UsageError as error:
         tell(bad("scenarios", str(error)))
         return None
-    for check in _scenarios(found, loaded.config, request.root):
+    for check in _scenario_checks(found, loaded.config, request.root):
         tell(check)
     return plan
 
 
-def _scenarios(found: Discovered, config: Config, root: Path) -> list[Check]:
-    checks = [bad("scenarios", _problem(*each, root)) for each in found.problems]
+def _scenario_checks(found: Discovered, config: Config, root: Path) -> list[Check]:
+    checks = [bad("scenarios", _problem_text(*each, root)) for each in found.problems]
     usable = [scenario for scenario in found.scenarios if not scenario.refused]
     files = len({scenario.file for scenario in usable})
     if usable:
@@ -123,15 +123,15 @@ def _scenarios(found: Discovered, config: Config, root: Path) -> list[Check]:
     return checks
 
 
-def _problem(file: str, line: int, message: str, root: Path) -> str:
-    """Where and why; of a traceback the last row says it."""
+def _problem_text(file: str, line: int, message: str, root: Path) -> str:
+    """Format location and reason; of a traceback, the last row has the reason."""
     first, *_, last = [row for row in message.splitlines() if row.strip()] * 2
     why = first if first == last else f"{first}: {last.strip()}"
     return f"{shown_path(file, root)}:{line}: {why}"
 
 
 def check_output(config: Config, root: Path) -> Check:
-    """Whether reports can be written. Nothing is left behind."""
+    """Check that reports can be written. Leaves no files behind."""
     folder = root / config.output_dir
     there = next(each for each in (folder, *folder.parents) if each.exists())
     shown = shown_path(folder, root)
@@ -148,7 +148,7 @@ def check_output(config: Config, root: Path) -> Check:
 
 
 def check_ignored(config: Config, root: Path) -> Check | None:
-    """Whether what runs write stays out of the repository; None where there is none, or it does."""
+    """Check that git ignores the files of runs; return None if it does, or without a repository."""
     if not (root / ".git").exists() or Path(config.output_dir).is_absolute():
         return None
     try:

@@ -1,4 +1,4 @@
-"""What an address speaks, as a configuration: asked of the probes of all protocols."""
+"""Detect the protocol of an endpoint with the probes of all protocols, and describe it as a configuration."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ from agentest.support.text import shortened
 
 _CONNECT_S = 5.0
 _PATH = "is the path right?"
-_NAMED_MODEL = ("chat_completions", "responses", "anthropic_messages")
+_MODEL_NAME_TYPES = ("chat_completions", "responses", "anthropic_messages")
 """Types whose requests name a model."""
-_ROOTED = ("adk", "langgraph")
-"""Types whose endpoint is the root of a server, whatever path of it was named."""
+_ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
+"""Types whose endpoint is the root of a server, even if the given URL has a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """An agent at an address, as it was found."""
+    """A detected agent."""
 
     settings: Mapping[str, Any]
-    """What stands under `agent`."""
+    """The settings under `agent`."""
     remarks: tuple[str, ...]
-    """What is to be known of it, each in a sentence."""
+    """Remarks, one sentence each."""
     is_known: bool
-    """Whether one of the protocols was recognised."""
+    """True if one of the protocols was recognized."""
     is_complete: bool
-    """Whether a run can follow: nothing else is to be written."""
+    """True if the configuration is complete, so that a run can follow."""
 
 
 def described(url: str) -> Described:
-    """What answers at an address. Raises UsageError for a bad one, and where nobody answers."""
+    """Detect the agent at a URL. Raises UsageError for an invalid URL, and if nothing answers."""
     _check(url)
-    return in_event_loop(_look_at, url)
+    return in_event_loop(_detect, url)
 
 
 def _check(url: str) -> None:
     try:
-        check_url(_over_http(url))
+        check_url(_as_http_url(url))
     except ValueError as error:
         raise UsageError(f"--endpoint {error}. Expected an address like http://localhost:8000") from None
     if url_secrets(url):
@@ -77,31 +77,36 @@ def _check(url: str) -> None:
         )
 
 
-def _over_http(url: str) -> str:
+def _as_http_url(url: str) -> str:
     return re.sub(r"^ws(?=s?://)", "http", url)
 
 
-async def _look_at(url: str) -> Described:
+async def _detect(url: str) -> Described:
     async with open_client(AddressGuard()) as client:
         await _check_listening(url, client)
-        look = Look(url=_over_http(url), client=client)
+        look = Look(url=_as_http_url(url), client=client)
         if problem := await tls_problem(look.url, client):
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
         found = await look_around(look)
         here = next((one for one in found if is_at(one, look.url)), None)
-        seen = await look.post_nothing()  # asked already: the answer is known
+        seen = await look.post_nothing()  # asked before, so the answer is cached
         elsewhere = next(iter(found), None)
-        if here is None and (elsewhere is None or _is_of_another(seen, elsewhere, look.url)):
-            return _unknown(url, seen, elsewhere)
+        if here is None and (elsewhere is None or _is_other_agent(seen, elsewhere, look.url)):
+            return _describe_unknown(url, seen, elsewhere)
         chosen = here or elsewhere
         assert chosen is not None
-        return await _known(chosen, look, seen)
+        return await _describe_known(chosen, look, seen)
 
 
-def _is_of_another(seen: Seen | None, elsewhere: Finding, url: str) -> bool:
-    """Whether an agent is at the path itself that is another than the one found elsewhere at its server."""
+def _is_other_agent(seen: Seen | None, elsewhere: Finding, url: str) -> bool:
+    """Return True if the path has another agent than the one found at a different path of its server."""
     kind = str(elsewhere.settings["type"])
-    if urlsplit(url).path in ("", "/") or kind in _ROOTED or seen is None or seen.status in (404, 405):
+    if (
+        urlsplit(url).path in ("", "/")
+        or kind in _ROOT_ENDPOINT_TYPES
+        or seen is None
+        or seen.status in (404, 405)
+    ):
         return False
     return recognised(seen) != kind
 
@@ -122,44 +127,43 @@ async def _check_listening(url: str, client: Client) -> None:
     )
 
 
-async def _known(finding: Finding, look: Look, seen: Seen | None) -> Described:
+async def _describe_known(finding: Finding, look: Look, seen: Seen | None) -> Described:
     settings, remarks = dict(finding.settings), [f"Found: {shortened(finding.because)}."]
-    asked = urlsplit(look.url).path
-    if asked not in ("", "/") and not is_at(finding, look.url):
-        remarks.append(f"It is at {settings['endpoint']}; nothing was found at {asked}.")
-    if settings["type"] in _NAMED_MODEL:
+    requested_path = urlsplit(look.url).path
+    if requested_path not in ("", "/") and not is_at(finding, look.url):
+        remarks.append(f"It is at {settings['endpoint']}; nothing was found at {requested_path}.")
+    if settings["type"] in _MODEL_NAME_TYPES:
         listed = await look.get("/v1/models")
         if model := first_model(listed.json if listed is not None else None):
             settings["body"] = {"model": model}
             remarks.append("The model is the first of those that its /v1/models lists.")
     if settings["type"] == "websocket":
         remarks.append("Messages are sent as plain text: where yours are JSON, write `body` and `reply`.")
-    wants = tuple(_wants(seen, settings)) if is_at(finding, look.url) else ()
+    wants = tuple(_missing_settings(seen, settings)) if is_at(finding, look.url) else ()
     return Described(settings=settings, remarks=(*remarks, *wants), is_known=True, is_complete=not wants)
 
 
-def _wants(seen: Seen | None, settings: Mapping[str, Any]) -> Iterator[str]:
-    """What requests to an endpoint still lack, each in a sentence."""
+def _missing_settings(seen: Seen | None, settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what requests to an endpoint still lack, one sentence each."""
     if seen is None:
         return
     if seen.status in (401, 403):
         yield f"It answered {seen.status}: send credentials with `headers`."
     for name in missing_headers(seen.json):
         yield f"It asks for the header `{name}`: write it under `headers`."
-    if wants_a_model(seen) and settings["type"] in _NAMED_MODEL and "body" not in settings:
+    if wants_a_model(seen) and settings["type"] in _MODEL_NAME_TYPES and "body" not in settings:
         yield "It asks for the name of a model: write it as `body: {model: …}`."
 
 
-def _unknown(url: str, seen: Seen | None, elsewhere: Finding | None) -> Described:
-    """Something answers, in no form that is known for certain."""
-    guess = _guessed(url, seen)
+def _describe_unknown(url: str, seen: Seen | None, elsewhere: Finding | None) -> Described:
+    guess = _guess_settings(url, seen)
     if guess is not None:
         settings, remark = guess
-        wants = tuple(_wants(seen, settings))
+        wants = tuple(_missing_settings(seen, settings))
         return Described(settings=settings, remarks=(remark, *wants), is_known=True, is_complete=not wants)
     other = f"Elsewhere at this server: {as_settings(elsewhere.settings)}." if elsewhere else ""
     remarks = (
-        f"What this address speaks was not recognised: {_said(seen)}",
+        f"What this address speaks was not recognised: {_response_text(seen)}",
         other,
         "An API of its own is `type: http`, with `body` and `reply`; docs/agents.md has all types.",
     )
@@ -170,10 +174,10 @@ def _unknown(url: str, seen: Seen | None, elsewhere: Finding | None) -> Describe
     )
 
 
-def _guessed(url: str, seen: Seen | None) -> tuple[dict[str, Any], str] | None:
-    """Settings by weaker signs, and the sign in a sentence."""
+def _guess_settings(url: str, seen: Seen | None) -> tuple[dict[str, Any], str] | None:
+    """Guess settings from weaker signs; return them with the sign in a sentence."""
     named = usual_at(url)
-    if seen is not None and named in _NAMED_MODEL and wants_a_model(seen):
+    if seen is not None and named in _MODEL_NAME_TYPES and wants_a_model(seen):
         return {"type": named, "endpoint": url}, f"Taken for {NAMES[named]}, by its path."
     if misses(seen, DEFAULT_TYPE):
         remark = "Taken for chat completions: it missed the `messages` in an empty request."
@@ -186,8 +190,8 @@ def _guessed(url: str, seen: Seen | None) -> tuple[dict[str, Any], str] | None:
     return None
 
 
-def _said(seen: Seen | None) -> str:
-    """What came of an empty request, as the end of a sentence."""
+def _response_text(seen: Seen | None) -> str:
+    """Describe the response to an empty request, as the end of a sentence."""
     if seen is None:
         return "it did not answer an empty request in time, or not in HTTP."
     if is_login(seen):

@@ -1,4 +1,4 @@
-"""Whether a server of HTTPS can be talked to: what a connection alone does not tell."""
+"""Signs in an endpoint's behavior: TLS problems, login redirects, and missing request fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE_S = 5.0
 
 
 async def tls_problem(url: str, client: Client, headers: Headers = ()) -> str:
-    """Why no request gets through to a URL of HTTPS; "" where one does, or the scheme is another."""
+    """Return why HTTPS requests to a URL fail; "" if they succeed, or for another scheme."""
     if not url.startswith("https://"):
         return ""
     try:
@@ -29,16 +29,16 @@ LOGIN = (
 )
 _REFUSED = (400, 422)
 _FIELDS = {"chat_completions": b"messages", "responses": b"input", "anthropic_messages": b"messages"}
-"""Type → the field without which its requests are nothing."""
+"""Type → the field that its requests require."""
 
 
 def is_login(seen: Seen) -> bool:
-    """Whether an answer leads to where users log in."""
+    """Return True if a response redirects to a login page."""
     return leads_to_login(seen) or is_login_page(seen.body)
 
 
 def misses(seen: Seen | None, kind: str) -> str:
-    """The field that an endpoint may have missed in an empty request, if it is one of a type; else ""."""
+    """Return the required field of this type that the endpoint complained about; "" if there is none."""
     field = _FIELDS.get(kind)
     if seen is None or seen.status not in _REFUSED or field is None or field not in seen.body:
         return ""

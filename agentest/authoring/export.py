@@ -1,4 +1,4 @@
-"""`agentest export` from a results.json to a file."""
+"""`agentest export`: write conversations of a results.json as an evaluation set or a scenario file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BESIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A file's content, what is in it in words, and what the user should know about it."""
+    """The content of an exported file, its description, and notes for the user."""
 
     content: bytes
     summary: str
@@ -40,14 +40,14 @@ def export(
     expect: Expecting = "calls",
     root: Path = Path(),
 ) -> Exported:
-    """Turn finished conversations of a results.json into an evaluation set or a scenario file.
+    """Convert finished conversations of a results.json to an evaluation set or a scenario file.
 
     Args:
-        scenarios, ids: only conversations of scenarios with such a text in the name, only with these ids.
+        scenarios, ids: filters: parts of scenario names, and ids of conversations.
         output: where the content will be written; names the evaluation set.
-        camel_case: write an evaluation set as ADK-TS spells it.
-        expect: what must happen again: the same calls, or what the scenario file says.
-        root: the folder from which results name scenario files.
+        camel_case: write the keys of an evaluation set in camelCase, as ADK-TS does.
+        expect: what to expect: the same calls, or what the scenario file expects.
+        root: the folder to which scenario files in results are relative.
 
     Raises UsageError.
     """
@@ -56,7 +56,7 @@ def export(
     earlier = read_earlier(path)
     selection = select(earlier, scenarios, ids)
     if expect == "scenario":
-        selection = _as_scenarios_say(earlier, selection, form, root)
+        selection = _with_scenario_expectations(earlier, selection, form, root)
     if form == "evalset":
         made = _evaluation_set(earlier, selection, output, camel_case)
     else:
@@ -68,8 +68,8 @@ def export(
     return made
 
 
-def _as_scenarios_say(earlier: Earlier, selection: Selection, form: Form, root: Path) -> Selection:
-    """The conversations, held to what the files of their scenarios say."""
+def _with_scenario_expectations(earlier: Earlier, selection: Selection, form: Form, root: Path) -> Selection:
+    """Replace the expectations of conversations with those of their scenario files."""
     from agentest.authoring.export_expectations import find, held_to
 
     found = find(selection.held, root, earlier.started)
@@ -80,7 +80,7 @@ def _as_scenarios_say(earlier: Earlier, selection: Selection, form: Form, root: 
 
 
 def write(exported: Exported, output: Path, *, force: bool) -> None:
-    """Write the file. Raises UsageError where it is there already and `force` does not say otherwise."""
+    """Write the file. Raises UsageError if it exists, unless `force` is set."""
     from agentest.support.files import write_atomically
 
     if output.exists() and not force:
@@ -101,13 +101,13 @@ def _evaluation_set(
         made = evaluation_set(selection.held, _set_id(output), earlier.started)
         content = eval_set_json(made, camel_case=camel_case)
     except (ValueError, RecursionError) as error:
-        raise _no_form(earlier, error) from None
-    notes = (*selection.notes, *_about_sessions(selection), *[CAMEL_CASE] * camel_case)
+        raise _unwritable_error(earlier, error) from None
+    notes = (*selection.notes, *_session_notes(selection), *[CAMEL_CASE] * camel_case)
     return Exported(content, _count(len(selection.held), "case"), notes)
 
 
-def _about_sessions(selection: Selection) -> Iterator[str]:
-    """A note on the states that cases began with: a session needs more than is known of it."""
+def _session_notes(selection: Selection) -> Iterator[str]:
+    """Yield a note about initial states that cannot be exported, because a session needs more data."""
     for each in selection.held:
         if each.conversation.initial_state:
             keys = ", ".join(each.conversation.initial_state)
@@ -118,7 +118,7 @@ def _about_sessions(selection: Selection) -> Iterator[str]:
 
 
 def _set_id(output: Path | None) -> str:
-    """The file's name without its ending, as ADK names its own files."""
+    """Return the file name without its suffix, as ADK names its files."""
     return output.name.split(".")[0] or _SET_ID if output else _SET_ID
 
 
@@ -136,12 +136,12 @@ def _script(earlier: Earlier, selection: Selection) -> Exported:
     try:
         content = script(held).encode()
     except (ValueError, RecursionError) as error:
-        raise _no_form(earlier, error) from None
+        raise _unwritable_error(earlier, error) from None
     return Exported(content, _count(len(held), "scenario"), (*selection.notes, *notes))
 
 
-def _no_form(earlier: Earlier, error: Exception) -> UsageError:
-    """For what no run writes into its results: numbers that are not finite, halves of characters."""
+def _unwritable_error(earlier: Earlier, error: Exception) -> UsageError:
+    """Return the error for values that no run writes: infinite numbers and unpaired surrogates."""
     return UsageError(
         f"{earlier.path} holds a value that cannot be exported: {error}; leave its conversation out, "
         "with --scenario or --conversation"

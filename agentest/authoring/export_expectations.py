@@ -1,4 +1,4 @@
-"""What scenario files say must happen in conversations that are exported: read anew, as they are now."""
+"""Find the expectations of exported conversations in their scenario files and sets, and write them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OTHERS = "they are not about one conversation, or a judge's"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSays:
-    """What must hold after one message of a script."""
+    """Expectations after one message of a script."""
 
     trajectory: tuple[Trajectory, ...] = ()
     expect: Expect | None = None
@@ -37,10 +37,10 @@ class TurnSays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Says:
-    """What a scenario, or a case, says itself, as far as a conversation that is exported can be held to it.
+    """The expectations of a scenario or case that can apply to an exported conversation.
 
     Attributes:
-        turns: of each message of a script.
+        turns: expectations after each message of a script.
         left_out: options that cannot be exported → why.
     """
 
@@ -55,18 +55,18 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What files say of scenarios, by file and name, and what the user should know of it."""
+    """Expectations by file and scenario name, and notes for the user."""
 
     says: Mapping[tuple[str, str], Says]
     notes: tuple[str, ...]
 
 
 def find(held: Iterable[Held], root: Path, started: float) -> Found:
-    """What the scenario files of a run say, which are imported, and its evaluation sets.
+    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
 
     Args:
-        root: from which results name their files.
-        started: when the run began, in seconds since 1970.
+        root: the folder to which files in results are relative.
+        started: start of the run, in seconds since 1970.
     """
     wanted = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in held)
     files = _Files(root, started)
@@ -81,7 +81,7 @@ def find(held: Iterable[Held], root: Path, started: float) -> Found:
 
 
 class _Files:
-    """The files of a run, each read once. `notes`: those that are others by now."""
+    """The files of a run, each read once. `notes` lists files that have changed since."""
 
     def __init__(self, root: Path, started: float) -> None:
         self._root = root
@@ -101,7 +101,7 @@ class _Files:
             if scenario.name == name and scenario.refused:
                 raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
             if scenario.name == name:
-                return _of_scenario(scenario)
+                return _says_of_scenario(scenario)
         raise UsageError(f"{file} has no scenario of that name any more")
 
     def case(self, file: str, eval_id: str) -> Says:
@@ -110,7 +110,7 @@ class _Files:
             self._cases[file] = {case.eval_id: case.agentest for case in cases}
         if eval_id not in self._cases[file]:
             raise UsageError(f"{file} has no case {eval_id!r} any more")
-        return _of_case(self._cases[file][eval_id] or OwnKeys())
+        return _says_of_case(self._cases[file][eval_id] or OwnKeys())
 
     def _path(self, file: str) -> Path:
         path = self._root / file
@@ -121,13 +121,13 @@ class _Files:
         return path
 
 
-def _of_scenario(scenario: Scenario) -> Says:
+def _says_of_scenario(scenario: Scenario) -> Says:
     reasons = {"final_state": _UNCHANGING, "check": _UNCHANGING}
     return Says(
         trajectory=scenario.trajectory,
         expect=scenario.expect,
         final_session_state=scenario.final_session_state,
-        thresholds=_kept(scenario.thresholds),
+        thresholds=_trajectory_thresholds(scenario.thresholds),
         turns=tuple(TurnSays(trajectory=turn.trajectory, expect=turn.expect) for turn in scenario.turns),
         date=scenario.date,
         left_out={
@@ -137,30 +137,29 @@ def _of_scenario(scenario: Scenario) -> Says:
     )
 
 
-def _of_case(own: OwnKeys) -> Says:
+def _says_of_case(own: OwnKeys) -> Says:
     said = own.expectations
     unchanging = {"final_state": _UNCHANGING} if said.final_state else {}
     return Says(
         trajectory=said.trajectory,
         expect=said.expect,
-        thresholds=_kept(said.thresholds),
+        thresholds=_trajectory_thresholds(said.thresholds),
         date=said.date,
         left_out={**unchanging, **_other_thresholds(said.thresholds)},
     )
 
 
-def _kept(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Those without which the trajectories would decide otherwise."""
+def _trajectory_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
     return {name: least for name, least in thresholds.items() if name in TRAJECTORY_METRICS}
 
 
 def _other_thresholds(thresholds: Mapping[str, float]) -> dict[str, str]:
-    others = ", ".join(name for name in thresholds if name not in _kept(thresholds))
+    others = ", ".join(name for name in thresholds if name not in _trajectory_thresholds(thresholds))
     return {f"thresholds ({others})": _OTHERS} if others else {}
 
 
 class Writing:
-    """What is written of a scenario; what has no form is left out, and noted."""
+    """Collects what is written of a scenario. Values that cannot be written are left out, with a note."""
 
     def __init__(self, name: str, says: Says) -> None:
         self.name = name
@@ -171,7 +170,7 @@ class Writing:
         self.notes.append(f"{self.name}: {text}")
 
     def part(self, key: str, value: _T, write: Callable[[_T], Any]) -> Any:
-        """What is written of the value; None where it has no form."""
+        """Return the written form of a value; None if there is none."""
         try:
             return write(value)
         except ValueError as error:
@@ -179,7 +178,7 @@ class Writing:
             return None
 
     def parts(self, key: str, values: Sequence[_T], write: Callable[[_T], Any]) -> tuple[_T, ...]:
-        """Those of the values that can be written."""
+        """Return the written form of all values that have one."""
         found = [self.part(f"{key}[{n}]", value, write) is not None for n, value in enumerate(values)]
         return tuple(value for value, ok in zip(values, found, strict=True) if ok)
 
@@ -187,7 +186,7 @@ class Writing:
 def held_to(
     held: Sequence[Held], found: Found, form: Literal["evalset", "scenario"]
 ) -> tuple[tuple[Held, ...], list[str]]:
-    """The conversations with what must happen in them, as far as it can be written; and notes."""
+    """Return the conversations with their expectations, as far as they can be written, and notes."""
     notes: list[str] = []
     told = []
     for each in held:
@@ -195,7 +194,7 @@ def held_to(
         if says is None:
             told.append(each)
             continue
-        writing = Writing(each.scenario, _within(says, len(each.conversation.turns)))
+        writing = Writing(each.scenario, _limited_to_turns(says, len(each.conversation.turns)))
         if form == "scenario":
             each = replace(each, words=as_source(writing))
         else:
@@ -207,8 +206,8 @@ def held_to(
     return tuple(told), notes
 
 
-def _within(says: Says, turns: int) -> Says:
-    """What can be said of a conversation with so many turns: a simulated one may have had others."""
+def _limited_to_turns(says: Says, turns: int) -> Says:
+    """Limit the expectations to the conversation's number of turns: a simulated one may have had others."""
     kept = tuple(one for one in says.expect if one.in_turn is None or -turns <= one.in_turn < turns)
     if len(kept) == len(says.expect):
         return says
@@ -217,7 +216,7 @@ def _within(says: Says, turns: int) -> Says:
 
 
 def as_source(writing: Writing) -> Words | None:
-    """The words of a scenario as source; None where it says nothing that can be written."""
+    """Return a scenario's expectations as source code; None if nothing can be written."""
     says = writing.says
     turns = tuple(
         dict(_sources(each.trajectory, each.expect, writing, f"turns[{n}]."))
@@ -239,7 +238,7 @@ def as_source(writing: Writing) -> Words | None:
 
 
 def as_keys(writing: Writing) -> OwnKeys | None:
-    """The words of a scenario as the key `agentest` of a case; None as above."""
+    """Return a scenario's expectations as a case's key `agentest`; None if nothing can be written."""
     says = writing.says
     for n, turn in enumerate(says.turns):
         if turn.trajectory or turn.expect:
@@ -251,15 +250,15 @@ def as_keys(writing: Writing) -> OwnKeys | None:
     if not (trajectory or expect):
         return None
     return OwnKeys(
-        trajectory=_alone(trajectory),
-        expect=_alone(expect),
+        trajectory=_single_or_list(trajectory),
+        expect=_single_or_list(expect),
         thresholds=dict(says.thresholds) or None,
         date=says.date,
     )
 
 
-def _alone(values: Sequence[Any]) -> Any:
-    """The one value, or the list of several; None where there is none."""
+def _single_or_list(values: Sequence[Any]) -> Any:
+    """Return a single value as it is, several as a list; None if there is none."""
     return (values[0] if len(values) == 1 else list(values)) if values else None
 
 

@@ -1,4 +1,4 @@
-"""Which conversations of a results.json are exported."""
+"""Select conversations of a results.json for export, and convert them to an evaluation set."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from agentest.support.errors import UsageError
 from agentest.support.spelling import did_you_mean
 from agentest.support.text import count
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A conversation of an earlier run and what it is known by there."""
+    """A conversation of an earlier run, with the names that identify it."""
 
     scenario: str
     agent: str
     conversation: Conversation
     passed: bool
     criteria: int = 0
-    """How many criteria it was judged by."""
+    """Number of criteria by which it was judged."""
     name: str = ""
-    """What the exported scenario is called; "": after the one that was run, which may well be there still."""
+    """Name of the exported scenario; "" derives it from the original, which may still exist."""
     file: str = ""
-    """In which the scenario, or the evaluation set, stood; from the folder of the configuration."""
+    """The scenario file or evaluation set, relative to the folder of the configuration."""
     eval_id: str = ""
-    """Of a case of an evaluation set."""
+    """For a case of an evaluation set."""
     words: Words | None = None
-    """What must happen, where that is not the same calls."""
+    """The expectations, if they differ from the same calls."""
     own: OwnKeys | None = None
-    """The same for a case of an evaluation set."""
+    """The expectations for a case of an evaluation set."""
 
     @property
     def exported_name(self) -> str:
@@ -53,24 +53,24 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What a results.json holds."""
+    """The content of a results.json."""
 
     path: Path
     started: float
-    """Seconds since 1970, UTC; 0 where the file gives no time."""
+    """Start in seconds since 1970; 0 if unknown."""
     held: tuple[Held, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The conversations to export, and what the user should know about them."""
+    """The conversations to export, and notes for the user."""
 
     held: tuple[Held, ...]
     notes: tuple[str, ...]
 
 
 def read_earlier(path: Path) -> Earlier:
-    """The conversations of a results.json. Raises UsageError."""
+    """Read the conversations of a results.json. Raises UsageError."""
     run = read_results(path)
     held = tuple(
         Held(
@@ -85,11 +85,11 @@ def read_earlier(path: Path) -> Earlier:
         for entry in entries(run)
         for stored in entry.conversations
     )
-    return Earlier(path, _seconds(run.head.started_at), held)
+    return Earlier(path, _seconds_since_epoch(run.head.started_at), held)
 
 
-def _seconds(time: str) -> float:
-    """Seconds since 1970; 0 where the text is no time."""
+def _seconds_since_epoch(time: str) -> float:
+    """Convert a time to seconds since 1970; 0 if the text is not a time."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -97,13 +97,13 @@ def _seconds(time: str) -> float:
 
 
 def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
-    """The finished conversations that the filters choose.
+    """Return the finished conversations that match the filters.
 
     Args:
-        scenarios: parts of scenarios' names, in any letter case; () for all.
+        scenarios: parts of scenario names, in any letter case; () for all.
         ids: ids of conversations; () for all.
 
-    Raises UsageError for a filter that fits nothing, and where nothing is left.
+    Raises UsageError for a filter without a match, and if nothing is left.
     """
     if not earlier.held:
         raise UsageError(f"{earlier.path} holds no conversation; run the scenarios first: agentest run")
@@ -119,20 +119,21 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
     finished = [held for held in chosen if missing(held.conversation) is None]
     if not finished:
         raise UsageError(
-            f"{earlier.path}: no conversation is left to export\n" + "\n".join(_left_out(chosen, len(chosen)))
+            f"{earlier.path}: no conversation is left to export\n"
+            + "\n".join(_left_out_notes(chosen, len(chosen)))
         )
-    notes = (*_left_out(chosen, _SHOWN), *_not_passed(finished), *_about_criteria(finished))
-    return Selection(tuple(finished), (*notes, *_about_user_calls(finished)))
+    notes = (*_left_out_notes(chosen, _MAX_SHOWN), *_not_passed_notes(finished), *_criteria_notes(finished))
+    return Selection(tuple(finished), (*notes, *_user_call_notes(finished)))
 
 
-def _about_criteria(finished: Sequence[Held]) -> Iterator[str]:
-    """A note for each scenario with criteria: what is exported runs without a model, which they need."""
+def _criteria_notes(finished: Sequence[Held]) -> Iterator[str]:
+    """Yield a note for each scenario with criteria, because exported scenarios run without a model."""
     for name, criteria in {held.scenario: held.criteria for held in finished if held.criteria}.items():
         yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
 
 
-def _about_user_calls(finished: Sequence[Held]) -> Iterator[str]:
-    """A note for each scenario whose user had tools: a script calls none, and what they did is left out."""
+def _user_call_notes(finished: Sequence[Held]) -> Iterator[str]:
+    """Yield a note for each scenario whose user had tools, because a script calls none."""
     calls: Counter[str] = Counter()
     for held in finished:
         calls[held.scenario] += len(held.conversation.user_calls)
@@ -159,7 +160,7 @@ def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str
             )
 
 
-def _left_out(chosen: Sequence[Held], limit: int) -> list[str]:
+def _left_out_notes(chosen: Sequence[Held], limit: int) -> list[str]:
     notes = [
         f"left out {held.conversation.conversation_id}, {why}"
         for held in chosen
@@ -168,14 +169,14 @@ def _left_out(chosen: Sequence[Held], limit: int) -> list[str]:
     return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
 
 
-def _not_passed(finished: Sequence[Held]) -> list[str]:
+def _not_passed_notes(finished: Sequence[Held]) -> list[str]:
     ids = [held.conversation.conversation_id for held in finished if not held.passed]
     if not ids:
         return []
-    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    more = f" and {len(ids) - _MAX_SHOWN} more" if len(ids) > _MAX_SHOWN else ""
     return [
         "these did not pass in their run; make sure that they show what the agent should do: "
-        + ", ".join(ids[:_SHOWN])
+        + ", ".join(ids[:_MAX_SHOWN])
         + more
     ]
 
@@ -184,9 +185,9 @@ _INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
 
 
 def evaluation_set(held: Sequence[Held], eval_set_id: str, created: float) -> EvalSet:
-    """A case for every conversation, known by its id, with an invocation for every turn.
+    """Convert each conversation to a case with its id, and each turn to an invocation.
 
-    Cases have no `session_input`: where an agent keeps its sessions is not known from what it said.
+    Cases have no `session_input`, because the results do not show how the agent stores its sessions.
     """
     return EvalSet(eval_set_id, tuple(_case(each, created) for each in held), creation_timestamp=created)
 

@@ -1,4 +1,4 @@
-"""What is written: templates of this package, with what is known filled in."""
+"""Fill in the templates of the files that `agentest init` writes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ reporters: [console, json]
 
 
 def template(name: str) -> str:
-    """The text of a template."""
+    """Return the text of a template."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def demo_config(port: int) -> str:
-    """The configuration of the demo's agent, which listens at a port of this machine."""
+    """Return a configuration for the demo agent at a local port."""
     origin = f"http://127.0.0.1:{port}"
     server = {"command": f"python demo_agent.py --port {port}", "ready": f"{origin}/health"}
     agent = {"name": "demo", "endpoint": f"{origin}/v1/chat/completions", "server": server}
@@ -48,17 +48,17 @@ def demo_config(port: int) -> str:
 
 
 def found_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
-    """The configuration of an agent that was looked at.
+    """Return a configuration for a detected agent.
 
     Args:
-        settings: what stands under `agent`; others may have written it, and no `${VAR}` of theirs counts.
-        remarks: what is to be known of it, each in a sentence.
+        settings: the settings under `agent`. They may come from a server, so `${VAR}` in them is escaped.
+        remarks: remarks about the agent, one sentence each.
     """
     return _config(_without_variables(settings), remarks, _CREDENTIALS + _SERVER)
 
 
 def placeholder_config() -> str:
-    """A configuration of which the address is still to be written."""
+    """Return a configuration with a placeholder URL."""
     remarks = (
         "Write where your agent listens. Where it does not speak chat completions it needs a `type`: with",
         "the agent running, `agentest doctor` looks at what answers there, and says which.",
@@ -67,14 +67,14 @@ def placeholder_config() -> str:
 
 
 def github_workflow(folder: PurePosixPath) -> str:
-    """The workflow of a project that is in a folder of its repository, `.` for the repository itself."""
-    where = f"defaults:\n      run:\n        working-directory: {_scalar(str(folder))}"
+    """Return a GitHub workflow for a project in this folder of its repository; `.` is the root."""
+    where = f"defaults:\n      run:\n        working-directory: {_yaml_scalar(str(folder))}"
     return _placed(template("github.yml"), "    # WORKING-DIRECTORY\n", f"    {where}\n", folder)
 
 
 def gitlab_job(folder: PurePosixPath) -> str:
-    """The same for GitLab."""
-    where = f"    - {_scalar(f'cd {shlex.quote(str(folder))}')}\n"
+    """Return a GitLab job for a project in this folder of its repository."""
+    where = f"    - {_yaml_scalar(f'cd {shlex.quote(str(folder))}')}\n"
     return _placed(template("gitlab.yml"), "    # WORKING-DIRECTORY\n", where, folder)
 
 
@@ -85,19 +85,18 @@ def _placed(text: str, mark: str, where: str, folder: PurePosixPath) -> str:
 
 
 def _config(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str) -> str:
-    """A configuration with comments. Remarks stand above the agent, a comment each."""
+    """Return a configuration with comments. Each remark is a comment above the agent."""
     comments = "".join(f"# {clean(remark)}\n" for remark in remarks)
     settings = yaml.safe_dump({"agent": dict(agent)}, sort_keys=False, allow_unicode=True, width=1000)
     return f"{_HEAD}{comments}{settings}{hints}{_REST}"
 
 
 def _without_variables(value: Any) -> Any:
-    """The value with `${VAR}` as a text: what a server says of itself must not read the environment."""
+    """Escape `${VAR}` in a value: a server's description must not read the environment."""
     if isinstance(value, Mapping):
         return {key: _without_variables(each) for key, each in value.items()}
     return value.replace("${", "$${") if isinstance(value, str) else value
 
 
-def _scalar(text: str) -> str:
-    """A text as one YAML value on a line."""
+def _yaml_scalar(text: str) -> str:
     return yaml.safe_dump(text, width=1000).splitlines()[0]

@@ -1,4 +1,4 @@
-"""The mocks of one tool as Python source: a value, a sequence, or a function over its arguments."""
+"""Write the mock of one tool as Python source: a value, a sequence, or a function of its arguments."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from agentest.scenarios.python_literals import Item, Node, Text, bracketed, fits
 from agentest.support.text import count, shortened
 
 NOT_RECORDED, IN_TURN, FROM_FILE = "_not_recorded", "_in_turn", "_answer_in"
-"""Helpers of the module that is written, where they are needed."""
+"""Helpers of the generated module, included as needed."""
 _LONGEST_ANSWER = 8_000
-"""Characters of JSON; a longer answer is a file beside the module."""
+"""Maximum number of characters of JSON in the source. A longer answer is written to a file."""
 _BODY = 4
 _DOC_CHARS = 72
 
 
 class Files(Protocol):
-    """Takes the answers that are too long for a module."""
+    """Stores answers that are too long for a module."""
 
     def keep(self, tool: str, text: str) -> str:
-        """Keep JSON text; its name from now on."""
+        """Store JSON text, and return its name."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mock:
-    """What stands for a tool in the module."""
+    """The mock of a tool in the module."""
 
     function: tuple[str, ...] = ()
-    """The rows of its function; none: it has none."""
+    """The lines of its function; empty if it needs none."""
     value: Node
-    """What stands in the dict of tools."""
+    """Its value in the dict of tools."""
     names: frozenset[str]
-    """What it needs: names of `typing` and `agentest`, helpers."""
+    """Names that it uses: of `typing`, `agentest`, and helpers."""
 
 
 def mock_of(tool: Tool, name: str, files: Files) -> Mock:
-    """The mock of a tool; `name` is that of its function, if it gets one."""
+    """Return the mock of a tool. If it needs a function, `name` is the function's name."""
     writer = _Writer(tool, name, files)
     if tool.same is not None and tool.parameters is None:
         return writer.value((tool.same,))
@@ -58,7 +58,7 @@ class _Writer:
         self._names: set[str] = set()
 
     def value(self, answers: Sequence[Answer]) -> Mock:
-        """A value, or a sequence where there are several, or one is an error."""
+        """Return a single value, or a sequence for several answers or an error."""
         nodes = [self._step(answer) for answer in answers]
         if len(nodes) == 1 and not answers[0].error:
             return self._mock(nodes[0])
@@ -66,7 +66,7 @@ class _Writer:
         return self._mock(bracketed("sequence(", map(Item, nodes), ")"))
 
     def function(self) -> Mock:
-        """A function; typed where the arguments' names and values allow it."""
+        """Return a function, typed if the names and values of the arguments allow it."""
         known = parameters(self._tool)
         if known is None and self._tool.same is not None:
             return self.value((self._tool.same,))
@@ -93,18 +93,17 @@ class _Writer:
         if turns:
             self._names.add("MockContext")
             sources.insert(0 if known is not None else 1, "ctx: MockContext")
-        result = self._result()
+        result = self._result_type()
         return rows(Item(bracketed(f"def {self._name}(", map(Item, sources), f") -> {result}:")))
 
-    def _result(self) -> str:
-        """The type of the answers."""
+    def _result_type(self) -> str:
         answers = [answer for case in self._tool.cases for answer in case.answers]
         values = [answer.value for answer in answers if not answer.error]
         plain = all(len(case.answers) == 1 for case in self._tool.cases)
         if not values and plain:
             self._names.add("NoReturn")
             return "NoReturn"
-        if values and plain and not any(map(_is_long, values)):
+        if values and plain and not any(map(_needs_file, values)):
             for kind, name in ((str, "str"), (dict, "dict[str, Any]"), (list, "list[Any]")):
                 if all(isinstance(value, kind) for value in values):
                     self._names |= {"Any"} if "Any" in name else set()
@@ -128,7 +127,7 @@ class _Writer:
     def _body(self, known: Sequence[Parameter] | None) -> Iterator[str]:
         same = self._tool.same
         if same is not None:
-            yield from self._answered((same,), _BODY)
+            yield from self._answer_rows((same,), _BODY)
             return
         if known is None:
             yield from self._by_args()
@@ -147,9 +146,9 @@ class _Writer:
     def _by_match(self, known: Sequence[Parameter]) -> Iterator[str]:
         subject = self._subject(known)
         yield from rows(Item(", ".join(subject), "match "), _BODY, ":")
-        for case in sorted(self._tool.cases, key=_true_first):
+        for case in sorted(self._tool.cases, key=_bool_sort_key):
             yield self._case_row(case, known)
-            yield from self._answered(case.answers, 3 * _BODY, self._label(case))
+            yield from self._answer_rows(case.answers, 3 * _BODY, self._case_label(case))
 
     def _case_row(self, case: Case, known: Sequence[Parameter]) -> str:
         args = case.args or {}
@@ -162,7 +161,7 @@ class _Writer:
             names = ", ".join(literal(name) for name in sorted(self._tool.hidden))
             choice = f"{{key: value for key, value in args.items() if key not in ({names},)}}"
             yield f"{' ' * _BODY}args = {choice}"
-        alike = _alike(self._tool.cases)
+        alike = _has_equal_calls(self._tool.cases)
         for case in self._tool.cases:
             args = dict(case.args or {})
             if alike:
@@ -174,13 +173,12 @@ class _Writer:
                 )
             else:
                 yield from rows(Item(node(args), "if args == "), _BODY, ":")
-            yield from self._answered(case.answers, 2 * _BODY, self._label(case))
+            yield from self._answer_rows(case.answers, 2 * _BODY, self._case_label(case))
 
-    def _label(self, case: Case) -> str:
-        """What tells the place in this case from those of others."""
+    def _case_label(self, case: Case) -> str:
         return f"{self._name} {self._tool.cases.index(case) + 1}"
 
-    def _answered(self, answers: Sequence[Answer], indent: int, label: str = "") -> Iterator[str]:
+    def _answer_rows(self, answers: Sequence[Answer], indent: int, label: str = "") -> Iterator[str]:
         if len(answers) > 1:
             self._names.add(IN_TURN)
             items = [Item("ctx"), Item(Text(label)), *(Item(self._step(each)) for each in answers)]
@@ -194,7 +192,7 @@ class _Writer:
         return self._failure(answer) if answer.error else self._node(answer.value)
 
     def _failure(self, answer: Answer) -> Node:
-        """What is raised."""
+        """Return the expression that raises the error."""
         if answer.status is None:
             return bracketed("RuntimeError(", [Item(Text(answer.error or ""))], ")")
         self._names.add("HttpResponse")
@@ -202,15 +200,15 @@ class _Writer:
         return bracketed("HttpResponse(", items, ")")
 
     def _node(self, value: Any) -> Node:
-        if not _is_long(value):
+        if not _needs_file(value):
             return node(value)
         self._names.add(FROM_FILE)
         file = self._files.keep(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
         return f"{FROM_FILE}({literal(file)})"
 
 
-def _is_long(value: Any) -> bool:
-    """Whether a value is kept in a file: it is long, or nested too deeply for Python's source."""
+def _needs_file(value: Any) -> bool:
+    """Return True if a value must be stored in a file: it is long, or nested too deeply for Python."""
     if len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER:
         return True
     try:
@@ -235,13 +233,13 @@ def _pattern_key(case: Case, known: Sequence[Parameter]) -> Iterator[str]:
         yield json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _true_first(case: Case) -> bool:
-    """`case 1` takes True, which `case True` does not of 1."""
+def _bool_sort_key(case: Case) -> bool:
+    """Sort key: `case True` must precede `case 1`, which also matches True."""
     return not any(isinstance(value, bool) for value in (case.args or {}).values())
 
 
-def _alike(cases: Sequence[Case]) -> bool:
-    """Whether Python takes two calls for one: True is 1 there."""
+def _has_equal_calls(cases: Sequence[Case]) -> bool:
+    """Return True if Python considers two calls equal, because True equals 1."""
     args = [dict(case.args or {}) for case in cases]
     return any(one == other for i, one in enumerate(args) for other in args[:i])
 
@@ -252,7 +250,7 @@ def _in_docstring(text: str) -> str:
 
 
 def call_shown(name: str, args: Mapping[str, Any] | None) -> str:
-    """A call in a row, for comments."""
+    """Return a call on one line, for comments."""
     if args is None:
         return f"{name}(…)"
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"

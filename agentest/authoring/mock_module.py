@@ -1,4 +1,4 @@
-"""A module of mocks: the source, and the files with answers that are too long for it."""
+"""Write a module of mocks: its source, and the files with answers that are too long for it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _SOURCE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """What is written."""
+    """The files to write."""
 
     source: str
     files: dict[str, str] = field(default_factory=dict)
@@ -63,27 +63,27 @@ class Module:
 
 
 def module_of(tools: Sequence[Tool], stem: str) -> Module:
-    """The module of these mocks.
+    """Return the module with these mocks.
 
     Args:
-        stem: its name, without `.py`: long answers are kept in a folder that is called after it.
+        stem: file name without `.py`, which is also the name of the folder of long answers.
     """
     files = _Files(f"{stem}_answers")
     names = _function_names(tools)
     mocks = [mock_of(tool, name, files) for tool, name in zip(tools, names, strict=True)]
     used = _with_needs({name for mock in mocks for name in mock.names})
     parts = [
-        [_about(stem)],
+        [_module_docstring(stem)],
         *_imports(used),
         *(list(mock.function) for mock in mocks if mock.function),
         *([_SOURCE[name]] for name in _HELPERS if name in used),
         list(_dict(tools, mocks)),
     ]
-    return Module(source=_joined(parts), files=files.kept)
+    return Module(source=_join_parts(parts), files=files.kept)
 
 
-def _joined(parts: Sequence[Sequence[str]]) -> str:
-    """The parts, two empty rows around functions, one between the others."""
+def _join_parts(parts: Sequence[Sequence[str]]) -> str:
+    """Join the parts with two blank lines around functions and one elsewhere."""
     text = ""
     for i, part in enumerate(parts):
         source = "\n".join(part)
@@ -92,7 +92,7 @@ def _joined(parts: Sequence[Sequence[str]]) -> str:
     return text + "\n"
 
 
-def _about(stem: str) -> str:
+def _module_docstring(stem: str) -> str:
     return (
         '"""Mocks that answer as the real tools did when `agentest record-tools` recorded them.\n\n'
         "The file is yours: rename, shorten and change what is here. In a scenario:\n\n"
@@ -129,7 +129,7 @@ def _dict(tools: Sequence[Tool], mocks: Sequence[Mock]) -> Iterator[str]:
 
 
 def _function_names(tools: Sequence[Tool]) -> list[str]:
-    """A name for the function of each tool, like the tool's where Python allows it."""
+    """Return a function name for each tool, similar to the tool's name."""
     names: list[str] = []
     for tool in tools:
         base = re.sub(r"\W+", "_", tool.name, flags=re.ASCII).strip("_") or "tool"
@@ -144,7 +144,7 @@ def _function_names(tools: Sequence[Tool]) -> list[str]:
 
 
 class _Files:
-    """Answers that are too long for the module, by path."""
+    """Long answers by path."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -166,12 +166,12 @@ _SCENARIO_ENDING = ".sim.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """The files to write."""
+    """The paths to write to."""
 
     module: Path
     scenario: Path | None = None
     force: bool = False
-    """Whether files that are there already are replaced."""
+    """If True, existing files are replaced."""
 
     @property
     def stem(self) -> str:
@@ -179,7 +179,7 @@ class Targets:
 
     @property
     def tool_list(self) -> Path:
-        """Where the list of an MCP server's tools is kept, unless the configuration says."""
+        """Return the default path of the list of an MCP server's tools."""
         return self.module.with_suffix(".mcp.json")
 
 
@@ -191,12 +191,12 @@ def targets(
     *,
     force: bool | None,
 ) -> Targets:
-    """What will be written. Raises UsageError where that is not possible: real tools need not run for it.
+    """Choose the files to write. Raises UsageError before the real tools are called, if that is not possible.
 
     Args:
-        output: the module; None: beside the scenario file, else in `folder`.
-        shown: a path as the user would write it.
-        force: whether files that are there may be replaced; None: the command has no options to say so.
+        output: path of the module; None for next to the scenario file, else in `folder`.
+        shown: formats a path as the user would write it.
+        force: True if existing files may be replaced; None if the command has no such option.
     """
     module = output or (scenario.parent if scenario else folder) / DEFAULT
     _check_names(module, scenario, shown)

@@ -1,4 +1,4 @@
-"""The parameters of a mock: as the real tool declares them, else as its calls show them."""
+"""Derive the parameters of a mock from the real tool's declaration, else from its recorded calls."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from agentest.authoring.recorded_calls import Tool
 from agentest.scenarios.python_literals import literal
 
-_TAKEN = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
-"""Names that mean something else in a mock."""
+_RESERVED_NAMES = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
+"""Names that have another meaning in a mock."""
 _IN_PYTHON = {
     "string": "str",
     "integer": "int",
@@ -22,7 +22,7 @@ _IN_PYTHON = {
     "null": "None",
 }
 _BY_KIND: tuple[tuple[type, str], ...] = (
-    (bool, "bool"),  # before int, which it is, too
+    (bool, "bool"),  # before int, because a bool is an int
     (str, "str"),
     (int, "int"),
     (float, "float"),
@@ -40,7 +40,7 @@ class Parameter:
     name: str
     type: str
     default: str | None = None
-    """As Python source; None: it must be given."""
+    """Default value as Python source; None for a required parameter."""
 
     @property
     def source(self) -> str:
@@ -48,9 +48,9 @@ class Parameter:
 
 
 def parameters(tool: Tool) -> tuple[Parameter, ...] | None:
-    """The parameters, those that must be given first; None: the tool's arguments cannot be written so.
+    """Return the parameters, required ones first; None if the arguments cannot be Python parameters.
 
-    They take whatever was seen: where a call does not fit what the tool declares, the calls count.
+    The types accept every recorded call, even if it contradicts the declaration.
     """
     properties = _properties(tool.parameters)
     seen = dict.fromkeys(key for args in tool.arguments for key in args)
@@ -67,9 +67,9 @@ def parameters(tool: Tool) -> tuple[Parameter, ...] | None:
 
 
 def is_parameter(name: str) -> bool:
-    """Whether a mock may have a parameter of this name, and get it by name."""
+    """Return True if a mock can have a parameter of this name, and receive it by name."""
     plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-    return plain and not name.startswith("_") and name not in _TAKEN
+    return plain and not name.startswith("_") and name not in _RESERVED_NAMES
 
 
 def _properties(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
@@ -84,19 +84,19 @@ def _parameter(name: str, tool: Tool, declared: Mapping[str, Any] | None) -> Par
     missing = len(values) < len(tool.arguments)
     required = (tool.parameters or {}).get("required") or ()
     if missing and any(value is None for value in values):
-        return None  # nothing and null would be one to it
-    types = _declared(declared) if declared is not None else []
-    types = _with_seen(types, values) if "Any" not in types else ["Any"]
+        return None  # absent and null would be indistinguishable
+    types = _declared_types(declared) if declared is not None else []
+    types = _with_recorded_types(types, values) if "Any" not in types else ["Any"]
     if not missing and (declared is None or name in required):
         return Parameter(name=name, type=_union(types))
     default = _default(declared)
-    if default is not None and not (missing and _several(tool)):
+    if default is not None and not (missing and _depends_on_arguments(tool)):
         return Parameter(name=name, type=_union(types), default=default)
     return Parameter(name=name, type=_union([*types, "None"]), default="None")
 
 
-def _several(tool: Tool) -> bool:
-    """Whether answers depend on arguments: then one that is not given must not look like one that is."""
+def _depends_on_arguments(tool: Tool) -> bool:
+    """Return True if answers depend on arguments: an absent argument must then differ from every value."""
     return len(tool.cases) > 1
 
 
@@ -107,14 +107,14 @@ def _default(declared: Mapping[str, Any] | None) -> str | None:
     return repr(value) if isinstance(value, _PLAIN) else None
 
 
-def _declared(schema: Mapping[str, Any]) -> list[str]:
-    """The types that a schema allows; Any where that is not plain."""
+def _declared_types(schema: Mapping[str, Any]) -> list[str]:
+    """Return the types that a schema allows; Any if the schema is complex."""
     choices = schema.get("enum")
     if isinstance(choices, list) and 0 < len(choices) <= _MOST_CHOICES and _all_texts(choices):
         return [f"Literal[{', '.join(map(literal, choices))}]"]
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list):
-            found = [t for each in schema[key] if isinstance(each, Mapping) for t in _declared(each)]
+            found = [t for each in schema[key] if isinstance(each, Mapping) for t in _declared_types(each)]
             return found or ["Any"]
     told = schema.get("type")
     names = told if isinstance(told, list) else [told]
@@ -128,30 +128,29 @@ def _all_texts(values: Iterable[Any]) -> bool:
 
 
 def _array(items: Any) -> str:
-    inner = _declared(items) if isinstance(items, Mapping) else ["Any"]
+    inner = _declared_types(items) if isinstance(items, Mapping) else ["Any"]
     return f"list[{_union(inner)}]"
 
 
-def _with_seen(types: list[str], values: Iterable[Any]) -> list[str]:
-    """The types, and those of what was seen and is none of them."""
+def _with_recorded_types(types: list[str], values: Iterable[Any]) -> list[str]:
+    """Add the types of recorded values that the given types do not cover."""
     known = list(types)
     for value in values:
-        if not any(_takes(each, value) for each in known):
+        if not any(_accepts(each, value) for each in known):
             known.append(_type_of(value))
-    return _as_one(known)
+    return _without_covered_types(known)
 
 
-def _takes(name: str, value: Any) -> bool:
+def _accepts(name: str, value: Any) -> bool:
     if name.startswith("Literal["):
         return isinstance(value, str) and literal(value) in name
     seen = _type_of(value)
     if name.startswith("list["):
-        return seen == "list[Any]" and (name == seen or all(_takes(name[5:-1], each) for each in value))
+        return seen == "list[Any]" and (name == seen or all(_accepts(name[5:-1], each) for each in value))
     return name == seen or (name == "float" and seen == "int")
 
 
-def _as_one(types: list[str]) -> list[str]:
-    """Without what another one takes as well."""
+def _without_covered_types(types: list[str]) -> list[str]:
     return [name for name in types if not (name == "int" and "float" in types)]
 
 
@@ -169,7 +168,7 @@ def _union(types: Iterable[str]) -> str:
 
 
 def names_used(known: Iterable[Parameter]) -> Iterator[str]:
-    """What the parameters' types need from `typing`."""
+    """Yield the names from `typing` that the parameters' types need."""
     for each in known:
         for name in ("Any", "Literal"):
             if name in each.type:

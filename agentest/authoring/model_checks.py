@@ -1,4 +1,4 @@
-"""Whether the models can be asked, in which form they answer, and what it costs."""
+"""Doctor checks of models: whether they respond in the required format, and what a run would cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agentest.support.errors import ConfigError, ModelError
 from agentest.support.text import count, shortened
 
 Specs = Mapping[str, ModelSpec | None]
-"""Role → its model; None: offline."""
+"""Role → its model; None if offline."""
 _SCOPE = "doctor"
 ROLES = ("user", "judge")
 _QUESTION = "This is a test of the connection. Answer that you are reachable: true."
@@ -46,8 +46,10 @@ class Reachable(BaseModel):
 
 
 def resolved(loaded: LoadedConfig, request: Request, environ: MutableMapping[str, str], tell: Tell) -> Specs:
-    """The models of the roles, with what is to be said of their keys. A role is missing whose model cannot be
-    asked."""
+    """Resolve the models of all roles, and report on their keys.
+
+    A role is missing from the result if its model cannot be called.
+    """
     override = request.options.model or environ.get(MODEL_VARIABLE) or None
     config = loaded.config
     specs: dict[str, ModelSpec | None] = {}
@@ -66,12 +68,12 @@ def resolved(loaded: LoadedConfig, request: Request, environ: MutableMapping[str
         tell(bad(what, problem))
     for spec in dict.fromkeys(each.name for each in specs.values() if each):
         named = next(each for each in specs.values() if each and each.name == spec)
-        tell(good("key", f"{spec}: {_key(named, environ)}"))
+        tell(good("key", f"{spec}: {_key_source(named, environ)}"))
     return specs
 
 
-def _key(spec: ModelSpec, environ: Mapping[str, str]) -> str:
-    """Where its key is from. The key itself is never shown."""
+def _key_source(spec: ModelSpec, environ: Mapping[str, str]) -> str:
+    """Return where the model's key comes from. The key itself is never shown."""
     prefix = spec.name.partition("/")[0]
     found = (name for name in key_variables(prefix) if (environ.get(name) or "").strip() == spec.api_key)
     if spec.api_key:
@@ -81,7 +83,7 @@ def _key(spec: ModelSpec, environ: Mapping[str, str]) -> str:
 
 
 async def check_models(specs: Specs, tell: Tell) -> None:
-    """Ask each model one tiny question. Roles of the same model are asked once."""
+    """Send each model one tiny question; a model with several roles gets one question."""
     if len(specs) == len(ROLES) and not any(specs.values()):
         tell(left_open("model", "none is configured: users follow rules, no judge is asked", _NO_MODEL))
         return
@@ -94,10 +96,10 @@ async def check_models(specs: Specs, tell: Tell) -> None:
         same = next((roles for each, roles in by_spec.values() if (each.model, each.base_url) == where), None)
         by_spec.setdefault(id(spec), (spec, [role])) if same is None else same.append(role)
     for spec, roles in by_spec.values():
-        tell(await _asked(spec, roles))
+        tell(await _check_model(spec, roles))
 
 
-async def _asked(spec: ModelSpec, roles: Sequence[str]) -> Check:
+async def _check_model(spec: ModelSpec, roles: Sequence[str]) -> Check:
     terms = ModelTerms(concurrency=1)
     patient = replace(
         spec,
@@ -113,13 +115,13 @@ async def _asked(spec: ModelSpec, roles: Sequence[str]) -> Check:
             await models.judge.ask(messages, Reachable, CallKey("judge", _SCOPE))
             level = models.judge.level
     except (ModelError, ConfigError) as error:
-        cost = _spent(terms.ledger.of(_SCOPE))
+        cost = _usage_text(terms.ledger.of(_SCOPE))
         return bad("model", f"{who} gave no answer{cost}", shortened(str(error), 600))
     form = _LEVELS[level] if level is not None else ""
-    return good("model", f"{who} answers {form}{_spent(terms.ledger.of(_SCOPE))}")
+    return good("model", f"{who} answers {form}{_usage_text(terms.ledger.of(_SCOPE))}")
 
 
-def _spent(used: Mapping[str, ModelUsage]) -> str:
+def _usage_text(used: Mapping[str, ModelUsage]) -> str:
     total = sum(used.values(), ModelUsage())
     told = [count(total.calls, "call")]
     if total.tokens.total_tokens:
@@ -134,22 +136,22 @@ _OF_JUDGE = {
     Batch.TURN: Usage(2_700, 700),
     Batch.CONVERSATION: Usage(3_800, 2_500),
 }
-"""Tokens of a call, as docs/metrics.md has those of prompts: of a conversation of four turns."""
+"""Tokens per call: those of the prompts in docs/metrics.md, for a conversation of four turns."""
 
 
 def check_price(plan: Plan, config: Config, specs: Specs, expected: str = "") -> Check:
-    """The calls that a run can make at most, and what they would cost.
+    """Report the maximum number of model calls of a run, and their cost.
 
     Args:
-        expected: what a run may take by an earlier one, in words; "" where that is not known.
+        expected: expected usage of a run, estimated from an earlier one, in words; "" if unknown.
     """
-    most = _at_most(plan, config, specs)
+    most = _max_price_check(plan, config, specs)
     if not expected or not any(specs.values()):
         return most
     return good("price", expected, f"{most.text[0].upper()}{most.text[1:]}. {_LIMIT}")
 
 
-def _at_most(plan: Plan, config: Config, specs: Specs) -> Check:
+def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
     user, judge = specs.get("user"), specs.get("judge")
     if not (user or judge):
         return good("price", "nothing: no model is asked")
@@ -183,7 +185,7 @@ _LESS = f"Mostly it is less: conversations end early. {_LIMIT}"
 
 
 def _cost(spec: ModelSpec | None, calls: int, each: Usage) -> float | None:
-    """What so many calls cost; None where that is not known."""
+    """Return the cost of the calls; None if the price is unknown."""
     if spec is None or not calls:
         return 0.0
     price = price_of(spec.name) if spec.priced else None

@@ -1,4 +1,4 @@
-"""What `agentest init` does: which files a project needs, and which of them are to be written."""
+"""`agentest init`: decide which files a project needs, and write those that are missing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from agentest.support.errors import UsageError
 from agentest.support.files import path_from
 
 IGNORED = (".agentest/", ".env")
-"""What does not belong into a repository: what runs write, and keys."""
+"""Entries for .gitignore: files that runs write, and keys."""
+CiName = Literal["github", "gitlab"]
+CONFIG = "agentest.config.yaml"
+DEMO_AGENT = "demo_agent.py"
+FIRST = "scenarios/first.sim.py"
 
 
 class Deed(Enum):
-    """What became of a file. The value is the word for it."""
+    """What happened to a file. The value is the word for it in messages."""
 
     WROTE = "wrote"
     ADDED = "added to"
@@ -32,86 +36,17 @@ class Deed(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filed:
-    """One file, and what became of it."""
+    """A file, and what happened to it."""
 
     path: Path
     deed: Deed
     about: str
-    """What it is, or why it stays: a few words."""
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it. Raises UsageError."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
-    except OSError as error:
-        raise _not_written(path, error) from None
-
-
-def write_new(path: Path, text: str, about: str) -> Filed:
-    """Write a file, with its folder, unless something is there already. Raises UsageError."""
-    if path.parent.exists() or not path.parent.is_symlink():
-        make_folder(path.parent)
-    try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
-        return Filed(path=path, deed=Deed.STAYS, about="it was there")
-    except OSError as error:
-        raise _not_written(path, error) from None
-    return Filed(path=path, deed=Deed.WROTE, about=about)
-
-
-def ignore(folder: Path) -> Filed:
-    """Have git ignore what does not belong into a repository; what is ignored already is not added again.
-
-    Raises UsageError.
-    """
-    path = folder / ".gitignore"
-    try:
-        known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
-        missing = [entry for entry in IGNORED if not _is_ignored(entry, known or "")]
-        if missing:
-            _append(path, known, missing)
-    except OSError as error:
-        raise _not_written(path, error) from None
-    if not missing:
-        return Filed(path=path, deed=Deed.STAYS, about=f"it has {' and '.join(IGNORED)}")
-    deed = Deed.WROTE if known is None else Deed.ADDED
-    return Filed(path=path, deed=deed, about=" and ".join(missing))
-
-
-def _is_ignored(entry: str, text: str) -> bool:
-    lines = {line.strip().lstrip("/").rstrip("/*") for line in text.splitlines()}
-    return entry.rstrip("/") in lines
-
-
-def _append(path: Path, known: str | None, entries: list[str]) -> None:
-    """Add lines at the end, which may lack its line break, with the line breaks that the file has."""
-    end = "\r\n" if known and "\r\n" in known else "\n"
-    before = end if known and not known.endswith("\n") else ""
-    with path.open("ab") as file:
-        file.write((before + "".join(entry + end for entry in entries)).encode())
-
-
-def _not_written(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"{path} cannot be written: {error.strerror or error}. What was written before it stays; "
-        "see to its permissions, or name another DIR, and run agentest init again"
-    )
-
-
-CiName = Literal["github", "gitlab"]
-CONFIG = "agentest.config.yaml"
-DEMO_AGENT = "demo_agent.py"
-FIRST = "scenarios/first.sim.py"
+    """A few words about the file's purpose, or why it was left unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is to be written."""
+    """The files to write."""
 
     folder: Path
     endpoint: str | None = None
@@ -120,7 +55,7 @@ class Wish:
 
 
 class Step(Enum):
-    """What the user does next."""
+    """The user's next step."""
 
     WRITE = "write what `agent` is"
     LOOK = "look whether a configuration that was there is well"
@@ -129,18 +64,18 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """What became of it."""
+    """The result of `begin`."""
 
     files: tuple[Filed, ...]
     notes: tuple[str, ...] = ()
-    """What the user should know, each in a sentence."""
+    """Notes for the user, one sentence each."""
     step: Step = Step.RUN
     is_known: bool = True
-    """Whether what answers at the endpoint was recognised."""
+    """True if the agent at the endpoint was recognized."""
 
 
 def begin(wish: Wish) -> Begun:
-    """Write what is missing. Raises UsageError, and then nothing has been written, or what it says."""
+    """Write the missing files. Raises UsageError before anything is written, or as its message says."""
     if wish.demo and wish.endpoint:
         raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
     folder = wish.folder.absolute()
@@ -153,12 +88,12 @@ def begin(wish: Wish) -> Begun:
     return Begun(
         files=files,
         notes=tuple(_notes(wish, there, agent, files)),
-        step=_step(wish, there, agent),
+        step=_next_step(wish, there, agent),
         is_known=agent is None or agent.is_known,
     )
 
 
-def _step(wish: Wish, there: Path | None, agent: Described | None) -> Step:
+def _next_step(wish: Wish, there: Path | None, agent: Described | None) -> Step:
     if agent:
         return Step.RUN if agent.is_complete and not there else Step.WRITE
     if there and not wish.demo:
@@ -167,7 +102,7 @@ def _step(wish: Wish, there: Path | None, agent: Described | None) -> Step:
 
 
 def _check_demo(there: Path | None) -> None:
-    """Raise UsageError where the demo's scenarios would run against an agent of the user's."""
+    """Raise UsageError if the demo's scenarios would run against the user's agent."""
     if there and DEMO_AGENT not in there.read_text(encoding="utf-8", errors="replace"):
         raise UsageError(
             f"{there} is there already, and the demo has a configuration of its own: name another folder, "
@@ -219,25 +154,25 @@ def _about_config(wish: Wish, agent: Described | None) -> str:
 def _ci(ci: CiName | None, folder: Path) -> Iterator[Filed]:
     if ci is None:
         return
-    root = _repository(folder)
+    root = _repository_root(folder)
     place = PurePosixPath(folder.relative_to(root).as_posix())
     if ci == "github":
         path, text = root / ".github/workflows/agentest.yml", file_templates.github_workflow(place)
     else:
-        taken = (root / ".gitlab-ci.yml").exists() and not _is_ours(root / ".gitlab-ci.yml")
+        taken = (root / ".gitlab-ci.yml").exists() and not _is_written_by_agentest(root / ".gitlab-ci.yml")
         path = root / (".gitlab/agentest.gitlab-ci.yml" if taken else ".gitlab-ci.yml")
         text = file_templates.gitlab_job(place)
     yield write_new(path, text, "runs the scenarios for every change")
 
 
-def _is_ours(path: Path) -> bool:
+def _is_written_by_agentest(path: Path) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8", errors="replace").startswith(
         "# Written by `agentest"
     )
 
 
-def _repository(folder: Path) -> Path:
-    """The root of the repository that a folder is in; the folder itself where it is in none."""
+def _repository_root(folder: Path) -> Path:
+    """Return the root of the folder's repository; the folder itself if there is none."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 
@@ -252,18 +187,81 @@ def _notes(
         yield f"For this agent, write in {there.name}: agent: {{{as_settings(agent.settings)}}}"
     included = next((f for f in files if f.path.parent.name == ".gitlab" and f.deed is Deed.WROTE), None)
     if included:
-        path = path_from(_repository(wish.folder.absolute()), included.path)
+        path = path_from(_repository_root(wish.folder.absolute()), included.path)
         yield f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}"
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder with its parents. Raises UsageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def write_new(path: Path, text: str, about: str) -> Filed:
+    """Write a file and create its folder, unless the file exists. Raises UsageError."""
+    if path.parent.exists() or not path.parent.is_symlink():
+        make_folder(path.parent)
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        return Filed(path=path, deed=Deed.STAYS, about="it was there")
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    return Filed(path=path, deed=Deed.WROTE, about=about)
+
+
+def ignore(folder: Path) -> Filed:
+    """Add missing entries to .gitignore.
+
+    Raises UsageError.
+    """
+    path = folder / ".gitignore"
+    try:
+        known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
+        missing = [entry for entry in IGNORED if not _is_ignored(entry, known or "")]
+        if missing:
+            _append_lines(path, known, missing)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    if not missing:
+        return Filed(path=path, deed=Deed.STAYS, about=f"it has {' and '.join(IGNORED)}")
+    deed = Deed.WROTE if known is None else Deed.ADDED
+    return Filed(path=path, deed=deed, about=" and ".join(missing))
+
+
+def _is_ignored(entry: str, text: str) -> bool:
+    lines = {line.strip().lstrip("/").rstrip("/*") for line in text.splitlines()}
+    return entry.rstrip("/") in lines
+
+
+def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
+    """Append lines with the file's line endings, after completing its last line."""
+    end = "\r\n" if known and "\r\n" in known else "\n"
+    before = end if known and not known.endswith("\n") else ""
+    with path.open("ab") as file:
+        file.write((before + "".join(entry + end for entry in entries)).encode())
+
+
+def _cannot_write(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}. What was written before it stays; "
+        "see to its permissions, or name another DIR, and run agentest init again"
+    )
+
+
 _FIRST, _MANY = 10_000, 10_000
-"""Below the ports that systems hand out to connections."""
+"""Below the ports that systems assign to outgoing connections."""
 
 
 def port_for(folder: Path) -> int:
-    """A port that is free now, and mostly the same for the same folder.
+    """Return a free port, which is usually the same for the same folder.
 
-    Two demos on one machine get two ports: at one, each would take the other's agent for its own.
+    Two demos on one machine get different ports, so that neither mistakes the other's agent for its own.
     """
     start = crc32(str(folder.resolve()).encode("utf-8", "surrogateescape"))
     ports = (_FIRST + (start + step) % _MANY for step in range(_MANY))

@@ -1,4 +1,4 @@
-"""From the calls of conversations to what is known of each tool: which arguments had which answers."""
+"""Group the tool calls of conversations by tool, and find which arguments had which answers."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from agentest.domain.transcript import UNANSWERED, ToolCall
 from agentest.support.redaction import HIDDEN, looks_secret
 from agentest.support.text import count
 
-_PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
-"""Types of the parts of MCP's content."""
+_MCP_CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
+"""Types of content parts in MCP."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_OF_PAGES = ("page", "next", "cursor", "continuation")
-"""Beginnings of tokens that open no door: they lead to the next page."""
+_PAGE_TOKEN_PREFIXES = ("page", "next", "cursor", "continuation")
+"""Prefixes of pagination tokens, which are not secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a tool answered once."""
+    """One answer of a tool."""
 
     value: Any
     form: str
-    """As text, for which 1, 1.0 and True are not the same."""
+    """Text form of the answer, in which 1, 1.0, and True differ."""
     error: str | None = None
-    """What it failed with."""
+    """The error message if the call failed."""
     status: int | None = None
-    """With which status of HTTP it failed; then `value` is the body, else there is none."""
+    """The HTTP status of a failed call, whose `value` is the body. A failed call without one has no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """The same call, and what it was answered in turn; the last answer for ever."""
+    """Identical calls, with their answers in order. The last answer repeats forever."""
 
     args: Mapping[str, Any] | None
-    """None: nobody told them."""
+    """None if the arguments are unknown."""
     answers: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """What is known of one tool."""
+    """Everything known about one tool."""
 
     name: str
     calls: int
     cases: tuple[Case, ...]
     hidden: frozenset[str]
-    """Arguments whose values are secrets: they tell no two calls apart."""
+    """Arguments whose values are secrets, so that they cannot distinguish calls."""
     arguments: tuple[Mapping[str, Any], ...]
-    """Those of all calls."""
+    """The arguments of all calls."""
     description: str = ""
     parameters: Mapping[str, Any] | None = None
-    """The JSON Schema of the arguments, as the real tool declares it; None: nobody told."""
+    """The JSON Schema of the arguments, as declared by the real tool; None if unknown."""
 
     @property
     def same(self) -> Answer | None:
-        """The answer, where every call had the same."""
+        """Return the answer if every call had the same one."""
         forms = {answer.form: answer for case in self.cases for answer in case.answers}
         return next(iter(forms.values())) if len(forms) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """How a tool describes itself."""
+    """A tool's description of itself."""
 
     description: str = ""
     parameters: Mapping[str, Any] | None = None
@@ -77,7 +77,7 @@ _UNKNOWN = Declared()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """What was recorded, and what the user should know of it."""
+    """The recorded tools, and notes for the user."""
 
     tools: tuple[Tool, ...]
     notes: tuple[str, ...]
@@ -89,30 +89,34 @@ def gather(
     declared: Mapping[str, Declared] | None = None,
     statuses: Iterable[Sequence[int | None]] = (),
 ) -> Gathered:
-    """The tools, by name, that real ones answered in these conversations, without secrets.
+    """Return the tools that real implementations answered, by name, without secrets.
 
     Args:
-        declared: how tools describe themselves, by name.
-        statuses: of the calls of each conversation the status of HTTP, where they have one.
+        declared: declarations of tools, by name.
+        statuses: for each conversation, the HTTP status of each call that has one.
     """
     held = [tuple(calls) for calls in conversations]
-    known = _by_call(held, statuses)
-    usable = [tuple(call for call in calls if _why_not(call) is None) for calls in held]
+    known = _statuses_by_call(held, statuses)
+    usable = [tuple(call for call in calls if _why_unusable(call) is None) for calls in held]
     names = sorted({call.name for calls in usable for call in calls})
     made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN), known) for name in names]
     tools = tuple(tool for tool, _ in made)
-    notes = (*_left_out(held), *(note for _, of_tool in made for note in of_tool))
+    notes = (*_left_out_notes(held), *(note for _, of_tool in made for note in of_tool))
     return Gathered(tools=tools, notes=notes)
 
 
-def _by_call(held: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]) -> dict[int, int]:
-    """The status of each call that has one, by the identity of the call: two equal calls may have two."""
+def _statuses_by_call(
+    held: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]
+) -> dict[int, int]:
+    """Map the identity of each call to its status, because two equal calls can have different ones."""
     pairs = zip(held, statuses, strict=False)
-    return {id(c): s for calls, told in pairs for c, s in zip(calls, told, strict=False) if s}
+    return {
+        id(c): s for calls, call_statuses in pairs for c, s in zip(calls, call_statuses, strict=False) if s
+    }
 
 
-def _why_not(call: ToolCall) -> str | None:
-    """Why a call tells nothing of a real tool; None: it does."""
+def _why_unusable(call: ToolCall) -> str | None:
+    """Return why a call says nothing about a real tool; None if it does."""
     if call.mocked:
         return "a mock answered"
     if not call.name.strip():
@@ -130,10 +134,10 @@ def _why_not(call: ToolCall) -> str | None:
     return None
 
 
-def _left_out(held: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
+def _left_out_notes(held: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
     reasons: dict[tuple[str, str], int] = {}
     for call in (call for calls in held for call in calls):
-        if why := _why_not(call):
+        if why := _why_unusable(call):
             reasons[call.name, why] = reasons.get((call.name, why), 0) + 1
     for (name, why), number in reasons.items():
         yield f"left out {count(number, 'call')} of {name!r}: {why}"
@@ -150,9 +154,9 @@ def _tool(
     every = [call for each in calls for call in each]
     clean = [_without_secrets(call.args, redact) for call in every if call.args is not None]
     hidden = frozenset(key for args, hid in clean for key in hid)
-    told = len(clean) == len(every)
+    has_arguments = len(clean) == len(every)
     answered = [[(call, _answer(call, redact, statuses.get(id(call)))) for call in each] for each in calls]
-    cases, disputed = _cases(answered, redact, hidden, told=told)
+    cases, disputed = _group_cases(answered, redact, hidden, has_arguments=has_arguments)
     tool = Tool(
         name=name,
         calls=len(every),
@@ -179,13 +183,13 @@ def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
     if any("\\ufffd" in answer.form for case in tool.cases for answer in case.answers):
         yield f"{tool.name}: an answer was no text; where its bytes have no character stands \ufffd"
-    dates = sorted(_dates(tool))
+    dates = sorted(_date_arguments(tool))
     if dates:
         yield (
             f"{tool.name}: dates like {dates[0]} tell its calls apart; where the agent works them out from "
             "today, others come tomorrow: write `_` in their place"
         )
-    untold = sum(call.result is None and not call.error and _only_told(call) for call in calls)
+    untold = sum(call.result is None and not call.error and _is_only_reported(call) for call in calls)
     if untold:
         yield (
             f"{tool.name}: of {count(untold, 'call')} no answer was told, or null: there its mock answers "
@@ -193,89 +197,89 @@ def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str
         )
 
 
-def _dates(tool: Tool) -> Iterator[str]:
-    """Dates in arguments on which the answer depends."""
+def _date_arguments(tool: Tool) -> Iterator[str]:
+    """Yield date arguments on which the answer depends."""
     for case in tool.cases if tool.same is None and len(tool.cases) > 1 else ():
         for value in (case.args or {}).values():
             if isinstance(value, str) and _DATE.match(value):
                 yield value
 
 
-def _only_told(call: ToolCall) -> bool:
+def _is_only_reported(call: ToolCall) -> bool:
     return call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
-def _cases(
+def _group_cases(
     held: Sequence[Sequence[tuple[ToolCall, Answer]]],
     redact: Callable[[str], str],
     hidden: frozenset[str],
     *,
-    told: bool,
+    has_arguments: bool,
 ) -> tuple[tuple[Case, ...], int]:
-    """The cases in the order of their first calls, and of how many the conversations disagree."""
+    """Return the cases in the order of their first calls, and the number of contradictory ones."""
     known: dict[str, tuple[Mapping[str, Any] | None, list[list[Answer]]]] = {}
     for calls in held:
         mine: dict[str, list[Answer]] = {}
         for call, answer in calls:
-            args = _compared(call.args, redact, hidden) if told else None
+            args = _comparable(call.args, redact, hidden) if has_arguments else None
             key = call_key(args)
             answers = known.setdefault(key, (args, []))[1]
             if key not in mine:
                 mine[key] = []
                 answers.append(mine[key])
             mine[key].append(answer)
-    merged = [(args, *_merged(answers)) for args, answers in known.values()]
+    merged = [(args, *_merge_answers(answers)) for args, answers in known.values()]
     return (
         tuple(Case(args=args, answers=answers) for args, answers, _ in merged),
         sum(differ for _, _, differ in merged),
     )
 
 
-def _compared(args: Any, redact: Callable[[str], str], hidden: frozenset[str]) -> dict[str, Any]:
+def _comparable(args: Any, redact: Callable[[str], str], hidden: frozenset[str]) -> dict[str, Any]:
     clean, _ = _without_secrets(args, redact)
     return {key: value for key, value in clean.items() if key not in hidden}
 
 
-def _merged(told: Sequence[Sequence[Answer]]) -> tuple[tuple[Answer, ...], bool]:
-    """The answers in turn of one call, as conversations had them: the longest that begins like all others.
+def _merge_answers(answer_lists: Sequence[Sequence[Answer]]) -> tuple[tuple[Answer, ...], bool]:
+    """Merge the answers of one call in several conversations into the longest sequence that all others start.
 
-    Where they disagree, those of the first, and that they do.
+    If they contradict each other, return those of the first conversation and True.
     """
-    shortened = [_once(answers) for answers in told]
+    shortened = [_without_repeated_end(answers) for answers in answer_lists]
     longest = max(shortened, key=len)
-    if all(_begins(longest, answers) for answers in told):
+    if all(_is_start_of(longest, answers) for answers in answer_lists):
         return tuple(longest), False
     return tuple(shortened[0]), True
 
 
-def _once(answers: Sequence[Answer]) -> list[Answer]:
-    """Without repetitions at the end, as a sequence repeats its last answer."""
+def _without_repeated_end(answers: Sequence[Answer]) -> list[Answer]:
+    """Remove repetitions at the end, because a sequence repeats its last answer."""
     kept = list(answers)
     while len(kept) > 1 and kept[-1].form == kept[-2].form:
         del kept[-1]
     return kept
 
 
-def _begins(longest: Sequence[Answer], answers: Sequence[Answer]) -> bool:
+def _is_start_of(longest: Sequence[Answer], answers: Sequence[Answer]) -> bool:
     last = len(longest) - 1
     return all(answer.form == longest[min(i, last)].form for i, answer in enumerate(answers))
 
 
 def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) -> Answer:
-    value = hidden_in(_as_mocked(call), redact)
+    value = hidden_in(_mock_form(call), redact)
     if call.error is None:
         return Answer(value=value, form=json.dumps([value]))
     if status is not None:
         form = json.dumps([value, call.error, status])
         return Answer(value=value, form=form, error=redact(call.error), status=status)
     result = call.result
-    told = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
-    error = redact(told if isinstance(told, str) and told else call.error)
+    message = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
+    error = redact(message if isinstance(message, str) and message else call.error)
     return Answer(value=None, form=json.dumps([None, error]), error=error)
 
 
-def _as_mocked(call: ToolCall) -> Any:
-    """The answer as a mock gives it: content of MCP that is more than one text is MCP's own form."""
+def _mock_form(call: ToolCall) -> Any:
+    """Return the answer in a mock's form: MCP content other than a single text stays in MCP's form."""
     result = call.result
     if call.seen_by is not SeenBy.MOCK_SERVER or not isinstance(result, list) or not result:
         return result
@@ -283,11 +287,11 @@ def _as_mocked(call: ToolCall) -> Any:
 
 
 def _is_part(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("type") in _PARTS and len(value) > 1
+    return isinstance(value, Mapping) and value.get("type") in _MCP_CONTENT_TYPES and len(value) > 1
 
 
 def call_key(args: Mapping[str, Any] | None) -> str:
-    """The same text for the same arguments: in JSON 1 is 1.0, and true is neither."""
+    """Return the same text for the same arguments: as in JSON, 1 equals 1.0, but not true."""
     return json.dumps(_normal(args), sort_keys=True)
 
 
@@ -302,15 +306,15 @@ def _normal(value: Any) -> Any:
 def _without_secrets(
     args: Mapping[str, Any], redact: Callable[[str], str]
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """Arguments without secrets, and the names of those that held one."""
+    """Return the arguments without secrets, and the names of those that contained one."""
     clean = {key: hidden_in({key: value}, redact)[key] for key, value in args.items()}
     return clean, frozenset(key for key in args if clean[key] != args[key])
 
 
 def hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
-    """A JSON value without secrets: known ones, those of their form, and what stands under a name of one."""
+    """Remove secrets from a JSON value: known ones, texts that look like one, and values of secret keys."""
     texts, names = "\n".join(_texts(value)), set(_secret_names(value))
-    # Of a long value, mostly without any, each text by itself would take many times as long.
+    # A long value rarely has secrets, and checking each of its texts would take many times as long.
     return value if not names and redact(texts) == texts else _hidden_in(value, redact)
 
 
@@ -345,5 +349,5 @@ def _hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _is_secret(key: str, value: Any) -> bool:
-    named = looks_secret(key) and not key.lower().startswith(_OF_PAGES)
+    named = looks_secret(key) and not key.lower().startswith(_PAGE_TOKEN_PREFIXES)
     return named and isinstance(value, str) and bool(value)

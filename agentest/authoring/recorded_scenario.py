@@ -1,4 +1,4 @@
-"""The first scenario of recorded tools: the user says the same, and the agent must call the same tools."""
+"""Write a first scenario for recorded tools: the same user messages must lead to calls of the same tools."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ABOUT = '"""Recorded by `agentest record-tools`: what was said, and which tools
 def scenario_of(
     turns: Sequence[Turn], tools: Sequence[Tool], stem: str | None, redact: Callable[[str], str]
 ) -> str:
-    """The source of a `*.sim.py`.
+    """Return the source of a `*.sim.py`.
 
-    An argument is expected where its value was said by the user or answered by an earlier call: the others
-    are in the agent's own words, or worked out from the day.
+    An argument is expected if its value occurs in a user message or in an earlier answer. Other arguments may
+    be the agent's own words, or depend on the date.
 
     Args:
-        tools: those that were recorded; other calls are not expected.
-        stem: the module with the mocks, without `.py`; None: mocks do not reach the agent's tools.
+        tools: the recorded tools; other calls are not expected.
+        stem: module of the mocks, without `.py`; None if mocks do not reach the agent's tools.
     """
     said = [redact(turn.user_message) for turn in turns]
     expected = list(_expected(turns, {tool.name: tool for tool in tools}, redact))
@@ -54,7 +54,7 @@ def _trajectory(expected: Sequence[Node]) -> Node:
 def _expected(
     turns: Sequence[Turn], tools: Mapping[str, Tool], redact: Callable[[str], str]
 ) -> Iterator[Node]:
-    """Each different call once: agents repeat calls as they like."""
+    """Yield each distinct call once, because agents may repeat calls."""
     known: list[str] = []
     seen: set[str] = set()
     for turn in turns:
@@ -80,7 +80,7 @@ def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) ->
 
 
 def _is_known(value: Any, texts: Sequence[str]) -> bool:
-    """Whether a word or a number stands in one of the texts."""
+    """Return True if a word or number occurs in one of the texts."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         return False
     word = re.compile(rf"(?<!\w){re.escape(str(value))}(?!\w)", re.I)

@@ -1,4 +1,4 @@
-"""A conversation that a person held, saved: as a script, a case, or the beginning of a simulated scenario."""
+"""Save a conversation that a person had: as a script, a case, or a draft of a simulated scenario."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ _SCENARIO_SUFFIX = ".sim.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a person wants saved, and where."""
+    """What to save, and where."""
 
     kind: Kind
     path: str
-    """From the folder of the configuration."""
+    """Path relative to the folder of the configuration."""
     name: str
-    """Of the scenario, or the id of the case."""
+    """Name of the scenario, or id of the case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """What is saved.
+    """A conversation to save.
 
     Attributes:
         began: in seconds since 1970.
-        notes: what the person should know of it.
+        notes: notes for the person.
     """
 
     conversation: Conversation
@@ -76,26 +76,26 @@ class Talk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToWrite:
-    """A file as it will be."""
+    """A file before it is written."""
 
     path: Path
     content: bytes
     shown: str
-    """What is new in it."""
+    """The new part of the file."""
     notes: tuple[str, ...]
-    """What the person should know."""
+    """Notes for the person."""
     version: str | None = None
-    """Of what is there now; None: nothing is."""
+    """Version of the existing file; None if there is none."""
 
 
 def to_write(
     talk: Talk, wish: Wish, root: Path, config: Config | None, taken: Mapping[str, str] = NOTHING
 ) -> ToWrite:
-    """What would be written. Raises UsageError for what cannot be saved, or not there.
+    """Prepare the file. Raises UsageError if the conversation cannot be saved, or not at this path.
 
     Args:
-        config: says where scenarios are found; None: of a case, which needs none.
-        taken: name of a scenario that is there → where.
+        config: configures where scenarios are found; None for a case, which does not need it.
+        taken: existing scenario names → their locations.
     """
     if not talk.conversation.turns:
         raise UsageError("there is no turn to save yet: the agent has not replied to anything")
@@ -110,10 +110,10 @@ def to_write(
 
 
 def write(planned: ToWrite, version: str | None) -> None:
-    """Write the file, unless something else is there than was shown. Raises UsageError and ChangedOnDisk.
+    """Write the file, unless it has changed since the preview. Raises UsageError and ChangedOnDisk.
 
     Args:
-        version: the one that the person was shown.
+        version: the version that the person previewed.
     """
     try:
         set_files.write(Content(planned.path, planned.path.name, planned.content), version)
@@ -122,7 +122,7 @@ def write(planned: ToWrite, version: str | None) -> None:
 
 
 def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:
-    path = _place(wish.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
+    path = _target_file(wish.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
     parts = path.relative_to(root.resolve()).parts
     if not matches_any(parts, patterns(config.include)) or matches_any(parts, patterns(config.exclude)):
         raise UsageError(
@@ -133,15 +133,13 @@ def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:
         raise UsageError(f"{wish.path} is there already, and is not overwritten: choose another name")
     if nameless(talk.conversation):
         raise UsageError("the agent called a tool without a name, which no mock can answer")
-    held = _held(talk, wish.name.strip())
+    held = _with_initial_state(talk, wish.name.strip())
     source = script([held]) if wish.kind == "script" else starting_point(held, talk.scenario)
-    return ToWrite(
-        path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_about_mocks(talk))
-    )
+    return ToWrite(path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_mock_notes(talk)))
 
 
-def _held(talk: Talk, name: str) -> Held:
-    """The conversation with the state that its scenario gave it, where the agent does not tell it."""
+def _with_initial_state(talk: Talk, name: str) -> Held:
+    """Return the conversation, with the scenario's initial state if the agent does not report its own."""
     session = talk.scenario.session
     state = session.state if session else None
     conversation = talk.conversation
@@ -157,7 +155,7 @@ def _encoded(source: str) -> bytes:
         raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
 
 
-def _about_mocks(talk: Talk) -> Iterator[str]:
+def _mock_notes(talk: Talk) -> Iterator[str]:
     calls = talk.conversation.tool_calls
     own = len(calls) - len(answered_by_us(calls))
     if own:
@@ -168,13 +166,13 @@ def _about_mocks(talk: Talk) -> Iterator[str]:
 
 
 def _case(talk: Talk, wish: Wish, root: Path) -> ToWrite:
-    path = _place(wish.path, root, SUFFIXES, None)
+    path = _target_file(wish.path, root, SUFFIXES, None)
     conversation = replace(talk.conversation, conversation_id=wish.name.strip())
     held = Held(talk.scenario.name, talk.agent, conversation, passed=True)
     try:
         made = evaluation_set([held], set_name(path), talk.began)
         made = replace(made, eval_cases=(_with_session(made.eval_cases[0], talk),))
-        return _in_set(path, wish, made) if path.exists() else _new_set(path, made)
+        return _added_to_set(path, wish, made) if path.exists() else _new_set(path, made)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
 
@@ -184,8 +182,8 @@ def _new_set(path: Path, made: EvalSet) -> ToWrite:
     return ToWrite(path=path, content=written, shown=written.decode(), notes=())
 
 
-def _in_set(path: Path, wish: Wish, made: EvalSet) -> ToWrite:
-    """The set that is there, in its own form, with the case behind its cases. Raises UsageError."""
+def _added_to_set(path: Path, wish: Wish, made: EvalSet) -> ToWrite:
+    """Add the case to the existing set, in the set's format. Raises UsageError."""
     there = open_set(set_files.read(path, wish.path))
     if any(case.eval_id == wish.name.strip() for case in there.cases):
         raise UsageError(f"{wish.path} has a case {wish.name.strip()!r} already: choose another id")
@@ -198,7 +196,7 @@ def _in_set(path: Path, wish: Wish, made: EvalSet) -> ToWrite:
 
 
 def _with_session(case: EvalCase, talk: Talk) -> EvalCase:
-    """The case, with the session that the scenario began with."""
+    """Add the scenario's initial session to the case."""
     session = talk.scenario.session
     if session is None or not session.state:
         return case
@@ -207,8 +205,8 @@ def _with_session(case: EvalCase, talk: Talk) -> EvalCase:
     return replace(case, session_input=SessionInput(app, user, state=dict(session.state)))
 
 
-def _place(given: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
-    """The file that is meant, below the root wherever links lead. Raises UsageError."""
+def _target_file(given: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
+    """Return the file, which must be below the root, even through links. Raises UsageError."""
     if not given.strip():
         raise UsageError("name the file to save in")
     if problem := name_problem(given):
@@ -232,10 +230,9 @@ GOAL = "TODO: what the user wants, and when they have it."
 
 
 def starting_point(held: Held, scenario: Scenario) -> str:
-    """The source of a `*.sim.py` with one scenario, whose user a model plays.
+    """Return the source of a `*.sim.py` with one scenario with a simulated user.
 
-    Its tools answer as they were seen to answer, its user wants and knows what the scenario says that the
-    conversation went through.
+    Its tools answer as they were observed. Its user has the goal and knowledge of the original scenario.
     """
     calls = held.conversation.tool_calls
     asked = answered_by_us(calls)
@@ -258,11 +255,11 @@ def starting_point(held: Held, scenario: Scenario) -> str:
     ]
     made = Brackets("scenario(", tuple(items), ")")
     used = imports([made], NAMES, "agentest")
-    return "\n\n".join([_ABOUT, used, "\n".join([*_remarks(held, scenario), opened(made)])]) + "\n"
+    return "\n\n".join([_ABOUT, used, "\n".join([*_open_decisions(held, scenario), opened(made)])]) + "\n"
 
 
-def _remarks(held: Held, scenario: Scenario) -> Iterator[str]:
-    """What a person has to decide, each a line of a comment."""
+def _open_decisions(held: Held, scenario: Scenario) -> Iterator[str]:
+    """Yield the decisions that are left to the person, one comment line each."""
     turns = held.conversation.turns
     if turns:
         yield f"# The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
@@ -283,11 +280,11 @@ DID_NOT_PASS = "it did not pass in its run: make sure that it shows what the age
 
 
 def kept_talk(scenario: Json, agent: str, conversation: Json, began: float) -> Talk:
-    """What is saved of a conversation. Raises UsageError where it did not finish, or lacks something.
+    """Return the conversation to save. Raises UsageError if it is unfinished or incomplete.
 
     Args:
-        scenario, conversation: as results.json has them.
-        began: the run, in seconds since 1970.
+        scenario, conversation: as in results.json.
+        began: start of the run, in seconds since 1970.
     """
     stored = CODECS.read(StoredConversation, conversation)
     held = usable(stored)

@@ -1,1 +1,1 @@
-"""Calibration: how far a judge agrees with people who have labelled the same conversations."""
+"""Calibration: measure how well a judge agrees with people who have labeled the same conversations."""

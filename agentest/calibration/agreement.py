@@ -1,4 +1,4 @@
-"""What people say against what the judge says: figures by metric, and the differences."""
+"""Agreement between people and a judge: figures per metric, kappa with its interval, and the differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentest.domain.results import Unscored
 from agentest.support.statistics.intervals import Interval, wilson
 
 FEW = 20
-"""Of fewer labels hardly anything can be said."""
+"""With fewer labels, the figures say hardly anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Judged:
 
 
 Answer = Judged | Unscored
-"""What came of asking the judge."""
+"""The judge's answer, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A question that both have answered."""
+    """A question that people and judge have answered."""
 
     question: Question
     people: Value
     judge: Judged
     note: str = ""
-    """What a person wrote beside the label."""
+    """A person's note on the label."""
 
     @property
     def false_alarm(self) -> bool:
@@ -61,12 +61,12 @@ class Pair:
 
     @property
     def slight(self) -> bool:
-        """Whether they differ by one number, and both see a fault, or none."""
+        """Return True if the values differ by one, and both or neither see a fault."""
         return self.seriousness <= (0, 1) and isinstance(self.people, int)
 
     @property
     def seriousness(self) -> tuple[int, int]:
-        """The larger, the worse: a missed fault, a false alarm, then what is far apart."""
+        """Sort key: missed faults first, then false alarms, then large differences."""
         both = self.people, self.judge.value
         apart = abs(both[0] - both[1]) if isinstance(both[0], int) and isinstance(both[1], int) else 0
         return 2 * self.miss + self.false_alarm, apart
@@ -74,7 +74,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many of so many."""
+    """A count out of a total."""
 
     times: int
     of: int
@@ -90,21 +90,22 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """How far the judge of one metric agrees with people.
+    """The agreement of a metric's judge with people.
 
     Attributes:
-        n: labelled questions that the judge answered and about which people agree.
-        agreement: of all, those where both see a fault or both see none.
-        false_alarms: of those in which people see no fault, those in which the judge does.
-        misses: of those in which people see a fault, those in which the judge does not.
-        exact: of all, those where both say the very same.
-        within_one: for numbers: those that differ by one at most.
-        kappa: Cohen's, of fault or none, with an interval by a bootstrap of conversations; None: not defined.
+        n: number of labeled questions that the judge answered and on which people agree.
+        agreement: of all, those where both or neither see a fault.
+        false_alarms: of those where people see no fault, those where the judge does.
+        misses: of those where people see a fault, those where the judge does not.
+        exact: of all, those with the same value.
+        within_one: for numbers: those that differ by at most one.
+        kappa: Cohen's kappa of fault or no fault, with an interval by a bootstrap of conversations; None if
+            not defined.
         weighted: for numbers: kappa with quadratic weights.
-        confusion: (people, judge) → how often; the values in words.
-        unscored: questions that the judge could not answer. They are no agreement.
-        undecided: questions about which as many people say one thing as another.
-        between_people: kappa of the people among each other, and of how many pairs of labels.
+        confusion: (people, judge) → count; the values in words.
+        unscored: questions that the judge could not answer. They do not count as agreement.
+        undecided: questions on which people are evenly divided.
+        between_people: kappa between people, and the number of pairs of labels behind it.
     """
 
     metric: str
@@ -126,7 +127,7 @@ class Figures:
 
 @dataclass(slots=True)
 class Consensus:
-    """What people say of each question, and where they cannot be summed up."""
+    """One value per question from several people's labels, and the questions without a majority."""
 
     values: dict[Question, Value] = field(default_factory=dict)
     undecided: list[Question] = field(default_factory=list)
@@ -134,10 +135,10 @@ class Consensus:
 
 
 def consensus_of(labels: Labels) -> Consensus:
-    """One value for each question: of several people's, what most say."""
+    """Return the majority's value for each question."""
     found = Consensus()
     for question, by in labels.by_question().items():
-        value = _majority([label.value for label in by.values()])
+        value = _majority_value([label.value for label in by.values()])
         if value is None:
             found.undecided.append(question)
             continue
@@ -146,10 +147,10 @@ def consensus_of(labels: Labels) -> Consensus:
     return found
 
 
-def _majority(values: Sequence[Value]) -> Value | None:
-    """Whether there is a fault by majority, then what most of those say; of numbers the lower median.
+def _majority_value(values: Sequence[Value]) -> Value | None:
+    """Decide by majority whether there is a fault, then for the most frequent value or the lower median.
 
-    None where as many see a fault as see none: nobody knows who is right.
+    Returns None if as many people see a fault as do not.
     """
     faults = [value for value in values if is_fault(value)]
     if 2 * len(faults) == len(values):
@@ -164,14 +165,14 @@ def _majority(values: Sequence[Value]) -> Value | None:
 def figures_of(
     metric: str, labels: Labels, consensus: Consensus, answers: Mapping[Question, Answer]
 ) -> Figures:
-    """The figures of one metric.
+    """Compute the figures of one metric.
 
     Args:
-        answers: those of the judge.
+        answers: the judge's answers.
     """
     pairs = [pair for pair in pairs_of(consensus, answers) if pair.question.metric == metric]
     well, badly = [p for p in pairs if not is_fault(p.people)], [p for p in pairs if is_fault(p.people)]
-    clusters = list(_by_conversation(pairs).values())
+    clusters = list(_group_by_conversation(pairs).values())
     numbers = metric != CRITERIA and BUILTIN[metric].kind is Kind.SCALE
     mine = [question for question in consensus.values if question.metric == metric]
     return Figures(
@@ -183,9 +184,9 @@ def figures_of(
         misses=Share(sum(p.miss for p in badly), len(badly)),
         exact=Share(sum(not p.differ for p in pairs), len(pairs)),
         within_one=Share(sum(p.seriousness[1] <= 1 for p in pairs), len(pairs)) if numbers else None,
-        kappa=kappa_of_counts(counted(_faults(pairs))),
-        kappa_interval=kappa_interval([_faults(cluster) for cluster in clusters]),
-        weighted=weighted_kappa(list(_numbers(pairs))) if numbers else None,
+        kappa=kappa_of_counts(counted(_fault_pairs(pairs))),
+        kappa_interval=kappa_interval([_fault_pairs(cluster) for cluster in clusters]),
+        weighted=weighted_kappa(list(_number_pairs(pairs))) if numbers else None,
         confusion=Counter((shown_value(p.people), shown_value(p.judge.value)) for p in pairs),
         unscored=sum(isinstance(answers.get(question), Unscored) for question in mine),
         undecided=sum(question.metric == metric for question in consensus.undecided),
@@ -194,7 +195,7 @@ def figures_of(
 
 
 def pairs_of(consensus: Consensus, answers: Mapping[Question, Answer]) -> list[Pair]:
-    """The questions that people and judge have answered."""
+    """Pair the values of people and judge for each question that both have answered."""
     return [
         Pair(question=question, people=value, judge=judged, note=consensus.notes.get(question, ""))
         for question, value in consensus.values.items()
@@ -203,21 +204,21 @@ def pairs_of(consensus: Consensus, answers: Mapping[Question, Answer]) -> list[P
 
 
 def differences(pairs: Iterable[Pair]) -> list[Pair]:
-    """The questions about which judge and people differ, the most serious first."""
+    """Return the questions on which judge and people differ, the most serious first."""
     return sorted((pair for pair in pairs if pair.differ), key=lambda p: p.seriousness, reverse=True)
 
 
-def _faults(pairs: Sequence[Pair]) -> list[tuple[bool, bool]]:
+def _fault_pairs(pairs: Sequence[Pair]) -> list[tuple[bool, bool]]:
     return [(is_fault(pair.people), is_fault(pair.judge.value)) for pair in pairs]
 
 
-def _numbers(pairs: Sequence[Pair]) -> Iterable[tuple[int, int]]:
+def _number_pairs(pairs: Sequence[Pair]) -> Iterable[tuple[int, int]]:
     for pair in pairs:
         if isinstance(pair.people, int) and isinstance(pair.judge.value, int):
             yield pair.people, pair.judge.value
 
 
-def _by_conversation(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
+def _group_by_conversation(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {}
     for pair in pairs:
         found.setdefault(pair.question.conversation, []).append(pair)
@@ -225,46 +226,48 @@ def _by_conversation(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
 
 
 def _between_people(metric: str, labels: Labels) -> tuple[float | None, int]:
-    """Kappa of fault or none over all pairs of people who have answered the same question."""
+    """Compute kappa of fault or no fault over all pairs of people who answered the same question."""
     both = [
         (is_fault(first.value), is_fault(second.value))
         for question, by in labels.by_question().items()
         if question.metric == metric
-        for first, second in combinations(_in_order(by), 2)
+        for first, second in combinations(_sorted_labels(by), 2)
     ]
     return kappa_of_counts(counted(both)), len(both)
 
 
-def _in_order(by: Mapping[str, Label]) -> list[Label]:
-    """By name, so that a pair of people always stands the same way round."""
+def _sorted_labels(by: Mapping[str, Label]) -> list[Label]:
+    """Sort labels by person, so that the order within a pair is stable."""
     return [by[name] for name in sorted(by)]
 
 
 def labelled_metrics(labels: Labels, wanted: Container[str]) -> list[str]:
-    """The wanted metrics that have labels, be people divided about all of them; in the order of the table,
-    criteria last."""
+    """Return the wanted metrics that have labels, in the order of the table, criteria last.
+
+    Metrics count even if people are divided on all of their questions.
+    """
     labelled = {label.question.metric for label in labels.labels}
     return [metric for metric in (*BUILTIN, CRITERIA) if metric in labelled and metric in wanted]
 
 
 def where(question: Question, conversations: Mapping[str, LabelledConversation]) -> str:
-    """Which conversation and turn a question is about, as people find it."""
+    """Describe the conversation and turn of a question for people."""
     conversation = conversations[question.conversation]
     turn = "" if question.turn is None else f", turn {question.turn}"
     return f"{conversation.source or conversation.id}{turn}"
 
 
 Table = tuple[int, int, int, int]
-"""How often both say yes, only the first, only the second, neither."""
+"""Counts of: both yes, only the first, only the second, neither."""
 
 _RESAMPLES = 2000
 _SEED = 20_260_101
 
 
 def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
-    """Cohen's kappa of numbers with quadratic weights: to be off by two counts four times as much as by one.
+    """Compute Cohen's kappa of numbers with quadratic weights: a difference of two weighs four times one.
 
-    None where it is not defined: both raters only ever give one and the same number.
+    Returns None if it is not defined, because both raters give only one and the same number.
     """
     n = len(pairs)
     if n == 0:
@@ -276,14 +279,14 @@ def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
 
 
 def kappa_of_counts(counts: Sequence[float]) -> float | None:
-    """Cohen's kappa of two raters who say yes or no; None where it is not defined.
+    """Compute Cohen's kappa of two yes-or-no raters; None if it is not defined.
 
     Args:
         counts: a Table, or shares in its order.
     """
     both, first, second, neither = counts
     n = both + first + second + neither
-    # As whole numbers: a rounding error must not pass for a little chance.
+    # Compare as whole numbers, so that a rounding error is not taken for a small expected disagreement.
     by_chance = (both + first) * (both + second) + (neither + first) * (neither + second)
     if n * n == by_chance:
         return None
@@ -299,13 +302,12 @@ def counted(pairs: Iterable[tuple[bool, bool]]) -> Table:
 def kappa_interval(
     clusters: Sequence[Sequence[tuple[bool, bool]]], *, resamples: int = _RESAMPLES, seed: int = _SEED
 ) -> Interval | None:
-    """Return the 95 % interval of Cohen's kappa, or None where kappa is not defined.
+    """Return the 95 % interval of Cohen's kappa, or None if kappa is not defined.
 
-    A bootstrap draws whole clusters, because the turns of one conversation go together. Where little varies,
-    that is too narrow, so the interval also includes kappa if one kind of pair were as much more frequent as
-    Wilson's interval allows for a kind that was never seen. It contains kappa and never has zero width.
-
-    The result is the same for the same data.
+    The bootstrap draws whole clusters, because the turns of one conversation are correlated. If the data
+    hardly vary, that interval is too narrow, so the result also includes kappa for tables in which one kind
+    of pair is more frequent by as much as Wilson's interval allows for a kind that was never observed. The
+    interval contains kappa, never has zero width, and is the same for the same data.
     """
     tables = [counted(cluster) for cluster in clusters if cluster]
     if not tables:
@@ -314,12 +316,16 @@ def kappa_interval(
     kappa = kappa_of_counts(whole)
     if kappa is None:
         return None
-    found = [kappa, *_with_unseen(whole, len(tables)), *_bootstrap(tables, resamples, Random(seed))]
+    found = [
+        kappa,
+        *_kappas_with_unseen_kind(whole, len(tables)),
+        *_bootstrap(tables, resamples, Random(seed)),
+    ]
     return Interval(max(-1.0, min(found)), min(1.0, max(found)))
 
 
-def _with_unseen(table: Table, clusters: int) -> Iterator[float]:
-    """Kappa if one kind of pair were more frequent, each kind in turn."""
+def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:
+    """Yield kappa with one kind of pair more frequent, for each kind."""
     unseen = wilson(0, clusters)
     assert unseen
     n = sum(table)
@@ -332,7 +338,7 @@ def _with_unseen(table: Table, clusters: int) -> Iterator[float]:
 
 
 def _bootstrap(tables: Sequence[Table], resamples: int, random: Random) -> tuple[float, ...]:
-    """Both ends of the middle 95 % of kappa over random draws; nothing where none of them defines it."""
+    """Return both ends of the middle 95 % of kappa over random draws; () if no draw defines it."""
     drawn = (_sum(random.choices(tables, k=len(tables))) for _ in range(resamples))
     found = sorted(value for table in drawn if (value := kappa_of_counts(table)) is not None)
     if not found:
@@ -346,7 +352,7 @@ def _sum(tables: Sequence[Table]) -> Table:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """By linear interpolation between neighbours."""
+    """Return a quantile, interpolated linearly."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

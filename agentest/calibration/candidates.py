@@ -1,4 +1,4 @@
-"""Conversations to label: from results, journals, evaluation sets, and labels files."""
+"""Collect conversations to label from results, journals, evaluation sets, and labels files."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from agentest.support.text import count
 
 @dataclass(frozen=True, slots=True)
 class Scenarios:
-    """What results do not hold of their scenarios, their goals above all."""
+    """The scenarios of a project, for details that results do not contain, such as goals."""
 
     units: Mapping[tuple[str, str], Unit] = field(default_factory=dict)
     """By scenario and agent."""
     redact: Callable[[str], str] = str
-    """Takes secrets out of a text."""
+    """Removes secrets from a text."""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """Conversations, each once, and what the user should know about those that were left out."""
+    """Conversations without duplicates, and notes about those that were left out."""
 
     conversations: dict[str, LabelledConversation] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     judged: dict[str, StoredConversation] = field(default_factory=dict)
-    """What a run's judge said of them. It is for nobody who has not labelled them."""
+    """The run's judgment of each conversation. Show it only to people who have labeled the conversation."""
 
     def add(self, conversation: LabelledConversation) -> None:
         self.conversations.setdefault(conversation.id, conversation)
 
 
 def scenarios_of(request: Request) -> Scenarios:
-    """The scenarios of a project; none where there is no configuration. Raises UsageError."""
+    """Load the scenarios of a project; none if there is no configuration. Raises UsageError."""
     if not is_configured(request):
         return Scenarios()
     prepared = prepare(request, may_be_empty=True)
@@ -59,18 +59,18 @@ def scenarios_of(request: Request) -> Scenarios:
 
 
 def gather(path: Path, scenarios: Scenarios) -> Gathered:
-    """The conversations of a file, of whichever kind it is. Raises UsageError."""
+    """Read the conversations of a file of any supported kind. Raises UsageError."""
     content = _content(path)
     if is_labels(content):
         return Gathered(read_labels(path).conversations)
     if is_journal(content) or _is_results(content):
-        return _of_results(path, scenarios)
+        return _from_results(path, scenarios)
     if path.suffix == ".py":
         raise UsageError(
             f"{path} is a Python file, which holds no replies; label the results it was made of, or export "
             "them with --to evalset"
         )
-    return _of_eval_set(path, scenarios.redact)
+    return _from_eval_set(path, scenarios.redact)
 
 
 def _content(path: Path) -> bytes:
@@ -88,22 +88,22 @@ def _is_results(content: bytes) -> bool:
     return isinstance(document, dict) and "schemaVersion" in document
 
 
-def _of_results(path: Path, scenarios: Scenarios) -> Gathered:
+def _from_results(path: Path, scenarios: Scenarios) -> Gathered:
     found, unknown = Gathered(), []
     for entry in entries(read_results(path)):
         name = entry.scenario.name
         unit = scenarios.units.get((name, entry.scenario.agent))
         conversations = [(usable(stored), stored) for stored in entry.conversations]
         found.notes += filter(None, (_why_left_out(each) for each, _ in conversations))
-        kept = [each for each in conversations if not _why_left_out(each[0])]
-        if kept and unit is None:
+        usable_conversations = [each for each in conversations if not _why_left_out(each[0])]
+        if usable_conversations and unit is None:
             unknown.append(name)
-        for conversation, stored in kept:
-            shown = _of_run(conversation, unit, name, path.name, scenarios.redact)
+        for conversation, stored in usable_conversations:
+            shown = _from_run(conversation, unit, name, path.name, scenarios.redact)
             found.add(shown)
             found.judged.setdefault(shown.id, stored)
     if unknown:
-        found.notes.append(_unknown(unknown))
+        found.notes.append(_unknown_scenarios_note(unknown))
     return found
 
 
@@ -113,7 +113,7 @@ def _why_left_out(conversation: Conversation) -> str | None:
     return None if conversation.turns else f"left out {conversation.conversation_id}: it has no turn"
 
 
-def _unknown(names: Sequence[str]) -> str:
+def _unknown_scenarios_note(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
         f"no scenario file defines {shown}: what the user wanted and knew is not known; "
@@ -121,12 +121,12 @@ def _unknown(names: Sequence[str]) -> str:
     )
 
 
-def _of_run(
+def _from_run(
     conversation: Conversation, unit: Unit | None, scenario: str, file: str, redact: Callable[[str], str]
 ) -> LabelledConversation:
     turns, complete = conversation.turns, conversation.failure is None
     background = (
-        _hidden(background_of(unit.scenario, known_agent(unit, redact), turns), redact)
+        _redacted(background_of(unit.scenario, known_agent(unit, redact), turns), redact)
         if unit
         else Background(started_at=turns[0].started_at or "")
     )
@@ -142,8 +142,8 @@ def _of_run(
     )
 
 
-def _hidden(background: Background, redact: Callable[[str], str]) -> Background:
-    """The background without secrets in the scenario's texts, which stand in no results."""
+def _redacted(background: Background, redact: Callable[[str], str]) -> Background:
+    """Remove secrets from the scenario's texts, which are not in results."""
     return replace(
         background,
         goal=redact(background.goal),
@@ -153,10 +153,10 @@ def _hidden(background: Background, redact: Callable[[str], str]) -> Background:
     )
 
 
-def _of_eval_set(path: Path, redact: Callable[[str], str]) -> Gathered:
+def _from_eval_set(path: Path, redact: Callable[[str], str]) -> Gathered:
     found, without = Gathered(), 0
     for case in read_eval_set(path).eval_set.eval_cases:
-        conversations = list(_of_case(case, path.name, redact))
+        conversations = list(_from_case(case, path.name, redact))
         without += not conversations
         for conversation in conversations:
             found.add(conversation)
@@ -165,8 +165,8 @@ def _of_eval_set(path: Path, redact: Callable[[str], str]) -> Gathered:
     return found
 
 
-def _of_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:
-    """The recorded conversation of a case, where it has one with replies."""
+def _from_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:
+    """Yield the recorded conversation of a case, if it has one with replies."""
     invocations = case.conversation or ()
     if not invocations or any(invocation.final_response is None for invocation in invocations):
         return

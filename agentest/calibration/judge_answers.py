@@ -1,4 +1,4 @@
-"""The judge's answers to the questions that people have answered, asked as a run asks them."""
+"""Get the judge's answers to the questions that people have answered, as a run would."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from agentest.support.errors import ConfigError
 from agentest.support.terminal import tell
 
 SCOPE = "calibrate"
-"""What the model's calls are counted and recorded under."""
+"""Scope under which model calls are counted and recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked in one go: of a turn, of a conversation as a whole, or of all of it."""
+    """One request: about a turn, a conversation as a whole, or a whole conversation with its turns."""
 
     conversation: LabelledConversation
     turn: int | None
@@ -53,9 +53,9 @@ class Asked:
 
     @property
     def calls(self) -> int:
-        """How many calls a sample takes."""
-        wanted = list(self.questions.values())
-        return len(parts_of(wanted, len(self.conversation.turns))) if self.all_turns else 1
+        """Return the number of calls per sample."""
+        judge_questions = list(self.questions.values())
+        return len(parts_of(judge_questions, len(self.conversation.turns))) if self.all_turns else 1
 
 
 async def answers_to(
@@ -64,11 +64,11 @@ async def answers_to(
     judge: Judge,
     metrics: Iterable[str],
 ) -> dict[Question, Answer]:
-    """What the judge says to each question. Never raises for what the model does.
+    """Return the judge's answer to each question. Failures of the model become Unscored.
 
     Args:
-        metrics: what a run asks about. Where several questions are asked in one call, these are asked with
-            those that have labels: what stands beside a question may change its answer.
+        metrics: the metrics that a run judges. If one call asks several questions, they are asked along with
+            the labeled ones, because they can influence each other's answers.
     """
     asked = list(to_ask(questions, conversations, judge.batch, metrics))
     if not asked:
@@ -84,7 +84,7 @@ def to_ask(
     batch: Batch,
     metrics: Iterable[str],
 ) -> Iterator[Asked]:
-    """What is asked, grouped as the configuration wants it."""
+    """Yield the requests, grouped as configured."""
     labelled: dict[str, set[Question]] = {}
     for question in questions:
         labelled.setdefault(question.conversation, set()).add(question)
@@ -100,20 +100,20 @@ def _grouped(
     conversation: LabelledConversation, asked: Sequence[Question], labelled: set[Question], batch: Batch
 ) -> Iterator[Asked]:
     if batch is Batch.CONVERSATION:
-        questions = _for_judge(asked, conversation)
+        questions = _judge_questions(asked, conversation)
         yield Asked(conversation=conversation, turn=None, questions=questions, all_turns=True)
         return
     if batch is Batch.OFF:
         for question in (q for q in asked if q in labelled):
-            questions = _for_judge([question], conversation)
+            questions = _judge_questions([question], conversation)
             yield Asked(conversation=conversation, turn=question.turn, questions=questions)
         return
     for turn in dict.fromkeys(q.turn for q in asked if q in labelled):
-        questions = _for_judge([q for q in asked if q.turn == turn], conversation)
+        questions = _judge_questions([q for q in asked if q.turn == turn], conversation)
         yield Asked(conversation=conversation, turn=turn, questions=questions)
 
 
-def _for_judge(
+def _judge_questions(
     questions: Iterable[Question], conversation: LabelledConversation
 ) -> dict[Question, JudgeQuestion]:
     return {question: _judge_question(question, conversation) for question in questions}
@@ -129,25 +129,25 @@ def _judge_question(question: Question, conversation: LabelledConversation) -> J
 async def _ask(asked: Asked, judge: Judge) -> dict[Question, Answer]:
     conversation, turns = asked.conversation, asked.conversation.turns
     key = CallKey("judge", SCOPE, _number(conversation.id), asked.turn)
-    wanted = list(asked.questions.values())
+    judge_questions = list(asked.questions.values())
     if asked.all_turns:
 
         def context(part: Part) -> str:
             return part_context(conversation.background, turns[: part.asked.stop], part.asked)
 
-        found = await judge.ask_of_all_turns(wanted, len(turns), context, key)
+        found = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
     elif asked.turn is None:
-        found = await judge.ask(wanted, conversation_context(conversation.background, turns), key)
+        found = await judge.ask(judge_questions, conversation_context(conversation.background, turns), key)
     else:
         shown = turn_context(conversation.background, turns[: asked.turn + 1])
-        found = await judge.ask(wanted, shown, key)
+        found = await judge.ask(judge_questions, shown, key)
     return {
         question: _answer(question, found[each], len(turns)) for question, each in asked.questions.items()
     }
 
 
 def _number(conversation: str) -> int:
-    """The same whatever else is in the file, so that a recording can be used when labels were added."""
+    """Return a number that depends on the id alone, so that recordings stay valid as labels are added."""
     return int(hashlib.sha256(conversation.encode()).hexdigest()[:8], 16)
 
 
@@ -164,7 +164,7 @@ def _answer(question: Question, found: Answers, turns: int) -> Answer:
 
 
 def value_of(metric: str, score: Score) -> Value:
-    """What a person would have to say to agree with a score."""
+    """Return the value with which a person would agree with a score."""
     if metric == GOAL:
         return str(score.outcome or (GoalOutcome.REACHED if score.value else GoalOutcome.NOT_REACHED))
     if isinstance(score.value, str):
@@ -173,25 +173,25 @@ def value_of(metric: str, score: Score) -> Value:
 
 
 _NOBODY = "http://127.0.0.1"
-"""Stands where a configuration needs an agent: none is talked to."""
+"""Stands in for an agent in a configuration that needs one. It is never contacted."""
 
 
 def prepared_judge(request: Request, model: str | None) -> Prepared:
-    """The judge, ready to be asked. Raises ConfigError where there is none.
+    """Prepare the judge. Raises ConfigError if there is none.
 
     Args:
-        model: the one to ask in place of the configured one.
+        model: the model to use instead of the configured one.
     """
-    loaded = _loaded(request, model)
+    loaded = _load_config(request, model)
     config = loaded.config
-    # A second opinion would hide what the judge itself answers.
+    # A second opinion would hide the judge's own answer.
     judge = config.judge.model_copy(update={"confirm": None})
     if model:
         judge = judge.model_copy(update={"model": model, "provider": None})
-    # Nobody plays a user here: with the judge's settings, no other model is looked for.
+    # No user is simulated: with the judge's settings, no other model is needed.
     user = UserSettings.model_validate({name: getattr(judge, name) for name in ModelSettings.model_fields})
     config = config.model_copy(update={"judge": judge, "user": user})
-    # The calls are counted and recorded under one name.
+    # Count and record the calls under one name.
     unit = _unit()
     plan = Plan(entries=(unit,), agents={}, comparison=False, units=(unit,))
     prepared = prepared_for(request, replace(loaded, config=config), plan)
@@ -203,8 +203,8 @@ def prepared_judge(request: Request, model: str | None) -> Prepared:
     return prepared
 
 
-def _loaded(request: Request, model: str | None) -> LoadedConfig:
-    """The configuration; where a judge is named, there need not be one. Raises ConfigError."""
+def _load_config(request: Request, model: str | None) -> LoadedConfig:
+    """Load the configuration, which is optional if a judge is named. Raises ConfigError."""
     if is_configured(request):
         return configure(request)
     if not model:
@@ -230,24 +230,26 @@ def _unit() -> Unit:
 
 
 def run_metrics(prepared: Prepared) -> tuple[str, ...]:
-    """The built-in metrics that runs ask about."""
+    """Return the built-in metrics that runs judge."""
     named = prepared.loaded.config.metrics
     return tuple(name for name in BUILTIN if named is None or name in named)
 
 
-def _hidden(conversation: LabelledConversation, prepared: Prepared) -> LabelledConversation:
-    """The conversation as judges of runs are told of its agent: without secrets, whoever wrote the file."""
+def _redacted(conversation: LabelledConversation, prepared: Prepared) -> LabelledConversation:
+    """Remove secrets as a run does for its judges, whoever wrote the file."""
     redact, background = prepared.loaded.redact, conversation.background
-    told = replace(background, instructions=redact(background.instructions), tools=redact(background.tools))
-    return replace(conversation, background=told)
+    redacted_background = replace(
+        background, instructions=redact(background.instructions), tools=redact(background.tools)
+    )
+    return replace(conversation, background=redacted_background)
 
 
 async def ask_judge(
     prepared: Prepared, labels: Labels, questions: list[Question]
 ) -> tuple[dict[Question, Answer], ModelUsage]:
-    """The judge's answers, and what they took. Raises UsageError, and KeyboardInterrupt at a first signal.
+    """Return the judge's answers and usage. Raises UsageError, and KeyboardInterrupt at a first signal.
 
-    What was recorded until then is kept; a second signal ends the process at once.
+    Recordings up to then are preserved. A second signal ends the process at once.
     """
 
     def note(text: str) -> None:
@@ -263,13 +265,13 @@ async def ask_judge(
     )
     asking = anyio.CancelScope()
     with handled_signals(asking.cancel, str) as signals, asking:
-        answers, usage = await _asked(session, labels, questions)
+        answers, usage = await _ask_all(session, labels, questions)
     if signals:
         raise KeyboardInterrupt
     return answers, usage
 
 
-async def _asked(
+async def _ask_all(
     session: Session, labels: Labels, questions: list[Question]
 ) -> tuple[dict[Question, Answer], ModelUsage]:
     prepared, settings = session.prepared, session.settings
@@ -279,6 +281,6 @@ async def _asked(
         models, ledger = await open_models(session, recordings, stack)
         assert models.judge
         judge = Judge(models.judge, settings.samples, settings.batch)
-        shown = {id: _hidden(each, prepared) for id, each in labels.conversations.items()}
+        shown = {id: _redacted(each, prepared) for id, each in labels.conversations.items()}
         answers = await answers_to(questions, shown, judge, run_metrics(prepared))
     return answers, ledger.of(SCOPE).get("judge", ModelUsage())

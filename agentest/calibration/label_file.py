@@ -1,4 +1,4 @@
-"""Reading the labels file: JSON lines, of conversations and of what people say of them."""
+"""Read and append to the labels file: JSON lines of conversations and of people's labels."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "
 _LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
 _SHOWN_CHARS = 200
 _QUOTED = re.compile(r"\s*[0-9]{1,6}\s*")
-"""A turn's number in a text."""
+"""A turn's number as text."""
 
 
 def is_labels(content: bytes) -> bool:
-    """Whether a file is one of labels, by its first line that says something."""
+    """Return True if the first non-blank line shows that a file is a labels file."""
     first = next((line for line in content.split(b"\n") if line.strip()), b"")
     try:
         data = json.loads(first)
@@ -48,41 +48,41 @@ def is_labels(content: bytes) -> bool:
 
 
 def read_labels(path: Path) -> Labels:
-    """The conversations and labels of a file. Raises UsageError that names file and line."""
+    """Read the conversations and labels of a file. Raises UsageError, which names file and line."""
     return LabelsFile(path).read()
 
 
 class LabelsFile:
-    """A file that is read again and again while it grows: what stands as it stood is not read anew."""
+    """A labels file that is reread as it grows: lines that have not changed are not parsed again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._known, self._lines, self._reader = b"", 0, _Reader()
 
     def read(self) -> Labels:
-        """The conversations and labels. Raises UsageError that names file and line."""
+        """Return the conversations and labels. Raises UsageError, which names file and line."""
         try:
             content = user_bytes(self.path, most=None)
         except OSError as error:
             raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
         if not content.startswith(self._known):
-            self._forget()
+            self._reset()
         try:
-            self._add(content[len(self._known) :])
+            self._parse_lines(content[len(self._known) :])
         except UsageError:
-            self._forget()
+            self._reset()
             raise
         found = self._reader.read
         if content.endswith(b"\n"):
             self._known = content
-        else:  # the last line may go on
-            self._forget()
+        else:  # the last line may be incomplete
+            self._reset()
         return found
 
-    def _add(self, content: bytes) -> None:
+    def _parse_lines(self, content: bytes) -> None:
         for line in self._text(content).split("\n"):
             self._lines += 1
             if line.strip():
@@ -92,7 +92,7 @@ class LabelsFile:
                     raise UsageError(f"{self.path}:{self._lines}: {error}") from None
                 except RecursionError:
                     raise UsageError(f"{self.path}:{self._lines}: is nested too deeply") from None
-        self._lines -= 1  # what follows the last line break is not a line yet
+        self._lines -= 1  # text after the last line break is not a complete line yet
 
     def _text(self, content: bytes) -> str:
         try:
@@ -113,14 +113,14 @@ def _object(line: str) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads line after line; a label stands below its conversation."""
+    """Parse line after line; a label follows its conversation."""
 
     def __init__(self) -> None:
         self.read = Labels()
         self._turn_schema: Callable[[Any], str | None] | None = None
 
     def add(self, data: dict[str, Any]) -> None:
-        """Raises ValueError."""
+        """Add a line. Raises ValueError."""
         match data.get("type"):
             case "conversation":
                 self._add_conversation(data)
@@ -201,7 +201,7 @@ class _Reader:
         return Label(question=question, value=value, **texts)
 
     def _check(self, question: Question) -> None:
-        """Raises ValueError for what cannot be asked of the conversation."""
+        """Raise ValueError for a question that the conversation does not have."""
         conversation = self.read.conversations.get(question.conversation)
         if conversation is None:
             raise ValueError(
@@ -214,19 +214,19 @@ class _Reader:
             raise ValueError(f"the conversation has no criterion {question.criterion!r:.100}")
         if not asked:
             raise ValueError(
-                f"{question.metric} cannot be asked of this conversation: {_why_not(conversation)}"
+                f"{question.metric} cannot be asked of this conversation: {_incomplete_reason(conversation)}"
             )
         turns = asked[0].turn is not None
         expected = f"a turn from 0 to {len(conversation.turns) - 1}" if turns else "null: it is of the whole"
         raise ValueError(f"`turn` of {question.metric} must be {expected}; found {question.turn}")
 
 
-def _why_not(conversation: LabelledConversation) -> str:
+def _incomplete_reason(conversation: LabelledConversation) -> str:
     return "it has no goal and no expected outcome" if conversation.complete else "it did not come to its end"
 
 
 def _content(each: LabelledConversation) -> str:
-    """What makes it the same conversation: where it was found, and how long it took, does not."""
+    """Return what identifies a conversation, without its source and timing."""
     return content_id(each.background, each.criteria, each.turns, complete=each.complete)
 
 
@@ -277,7 +277,7 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
 
 
 def _with_defaults(call: Any, turn: int) -> Any:
-    """A call with what is left out of one that was written by hand."""
+    """Add defaults to a handwritten call."""
     if not isinstance(call, dict):
         return call
     return {
@@ -291,7 +291,7 @@ def _with_defaults(call: Any, turn: int) -> Any:
 
 
 def _turn_problem() -> Callable[[Any], str | None]:
-    """What tells what is wrong with a turn: the schema of results.json, but little has to be given."""
+    """Return a validator of turns: the schema of results.json with few required fields."""
     from jsonschema.validators import validator_for  # takes a tenth of a second
 
     schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
@@ -306,7 +306,7 @@ def _turn_problem() -> Callable[[Any], str | None]:
 
 
 def conversation_line(conversation: LabelledConversation) -> Json:
-    """A conversation as a line; what is empty is left out."""
+    """Return a conversation as a line, without empty fields."""
     background = CODECS.write(conversation.background)
     background.pop("startedAt")
     line: Json = {
@@ -325,7 +325,7 @@ def conversation_line(conversation: LabelledConversation) -> Json:
 
 
 def label_line(label: Label) -> Json:
-    """A label as a line."""
+    """Return a label as a line."""
     question = label.question
     values = label.value if isinstance(label.value, tuple) else (label.value,)
     line: Json = {"type": "label", "conversation": question.conversation}
@@ -338,14 +338,14 @@ def label_line(label: Label) -> Json:
 
 @dataclass(slots=True)
 class LabelWriter:
-    """Appends to a labels file, line by line: what has been written stays, whatever comes."""
+    """Append to a labels file line by line, so that no label is lost if the program ends."""
 
     path: Path
     known: set[str]
-    """Ids of the conversations that are in the file."""
+    """Ids of the conversations in the file."""
 
     def add(self, conversation: LabelledConversation, label: Label) -> None:
-        """Write a label, and its conversation where the file lacks it. Raises UsageError."""
+        """Write a label, and its conversation if the file lacks it. Raises UsageError."""
         lines = [] if conversation.id in self.known else [conversation_line(conversation)]
         self._append([*lines, label_line(label)])
         self.known.add(conversation.id)
@@ -361,7 +361,7 @@ class LabelWriter:
 
     @staticmethod
     def _new_line(file: Any) -> Iterator[bytes]:
-        """The end of a last line that an editor left without one."""
+        """Yield a line break if the last line has none."""
         if file.seek(0, 2):
             file.seek(-1, 2)
             if file.read(1) != b"\n":

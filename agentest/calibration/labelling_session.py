@@ -1,7 +1,7 @@
-"""Labelling away from a terminal: which questions there are, one of them, and an answer that is kept.
+"""Labeling outside the terminal: list the questions, show one, and store its answer.
 
-A person is blind to the judge: what a run's judge said to a question leaves this room only beside the
-person's own answer.
+A person must not be influenced by the judge: a run's judgment of a question is revealed only together with
+the person's own answer.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ NOT_ASKED = "The judge was not asked this in that run."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A judge's answer beside a person's.
+    """A judge's answer compared with a person's.
 
     Attributes:
-        answer: Unscored where the judge gave none.
-        same_side: whether both see a fault, or both see none; None without an answer.
-        said: how far they agree, in words.
+        answer: Unscored if the judge gave none.
+        same_side: True if both or neither see a fault; None without an answer.
+        said: their agreement in words.
     """
 
     answer: Answer
@@ -57,16 +57,16 @@ class Beside:
 
 
 def beside(label: Label, stored: StoredConversation | None) -> Beside:
-    """The judge's answer in a run to what a person has labelled. None: it is of no run."""
+    """Compare the run's judgment with a person's label; None if the conversation is not from a run."""
     answer = judged(label.question, stored) if stored else Unscored(NOT_ASKED)
     if isinstance(answer, Unscored):
         return Beside(answer=answer, same_side=None, said="There is nothing to compare with.")
     pair = Pair(question=label.question, people=label.value, judge=answer)
     same = is_fault(label.value) == is_fault(answer.value)
-    return Beside(answer=answer, same_side=same, said=_judged_said(pair))
+    return Beside(answer=answer, same_side=same, said=_agreement_text(pair))
 
 
-def _judged_said(pair: Pair) -> str:
+def _agreement_text(pair: Pair) -> str:
     if not pair.differ:
         return "You agree."
     if pair.miss:
@@ -77,20 +77,20 @@ def _judged_said(pair: Pair) -> str:
 
 
 def judged(question: Question, stored: StoredConversation) -> Answer:
-    """The judge's answer to a question in a run."""
+    """Return the run's judgment of a question."""
     if question.metric == CRITERIA:
         found = next((each for each in stored.criteria if each.text == question.criterion), None)
-        return _of_criterion(found)
-    return _of_score(question.metric, _result(question, stored))
+        return _answer_of_criterion(found)
+    return _answer_of_score(question.metric, _result(question, stored))
 
 
-def _of_criterion(found: CriterionResult | None) -> Answer:
+def _answer_of_criterion(found: CriterionResult | None) -> Answer:
     if found is None or found.not_asked or found.without_model:
         return Unscored(NOT_ASKED)
     return Judged(str(found.result), found.reason)
 
 
-def _of_score(metric: str, found: MetricResult | None) -> Answer:
+def _answer_of_score(metric: str, found: MetricResult | None) -> Answer:
     match found:
         case None:
             return Unscored(NOT_ASKED)
@@ -118,12 +118,12 @@ _WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)
 
 
 class AnsweredMeanwhile(UsageError):
-    """The same person has answered the question elsewhere since they were shown it."""
+    """The same person has answered the question in another session since it was shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """An answer that can be given. `key` is what is typed for it."""
+    """A possible answer. `key` is the key to type."""
 
     key: str
     value: int | str
@@ -132,11 +132,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A question, and what its person has said to it.
+    """A question with its person's answer.
 
     Attributes:
-        times: how often they have said something: who answers says how often that was when they looked.
-        judge: only beside an answer of theirs.
+        times: number of times that the person has answered; saving requires that it is unchanged.
+        judge: the judge's answer, once the person has answered.
     """
 
     question: Question
@@ -148,18 +148,18 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """One person's labels of gathered conversations, in one file."""
+    """One person's labels of collected conversations, in one file."""
 
     gathered: Gathered
     file: LabelsFile
     by: str = ""
 
     def labels(self) -> Labels:
-        """What the file has now; nothing where there is none. Raises UsageError."""
+        """Return the file's current content; empty if there is no file. Raises UsageError."""
         return self.file.read() if self.file.path.exists() else Labels()
 
     def questions(self, metrics: Sequence[str], scenarios: tuple[str, ...] = ()) -> list[Question]:
-        """Every question there is, in the order in which they are asked, answered or not."""
+        """Return every question in the order to ask, answered or not."""
         chosen = [
             each
             for each in self.gathered.conversations.values()
@@ -168,13 +168,13 @@ class Desk:
         return open_questions(chosen, metrics, ())
 
     def opened(self, question: Question, labels: Labels | None = None) -> Opened:
-        """A question to be answered. Raises LookupError where there is no such question."""
+        """Return a question to answer. Raises LookupError if there is no such question."""
         conversation = self.gathered.conversations[question.conversation]
         if question not in questions_of(conversation, [question.metric]) or not in_sight(
             question, conversation
         ):
             raise LookupError(question)
-        said = _said(self.labels() if labels is None else labels, self.by).get(question, ())
+        said = _labels_of_person(self.labels() if labels is None else labels, self.by).get(question, ())
         if not said:
             return Opened(question=question, conversation=conversation)
         judge = beside(said[-1], self.gathered.judged.get(question.conversation))
@@ -183,9 +183,8 @@ class Desk:
         )
 
     def agreement(self, questions: Sequence[Question], labels: Labels) -> tuple[int, int]:
-        """Of the answered questions that a judge has answered, too: with how many it is on the same side,
-        and how many they are."""
-        said = _said(labels, self.by)
+        """Return how many answers are on the judge's side, of how many that a judge has answered, too."""
+        said = _labels_of_person(labels, self.by)
         sides = [
             beside(said[each][-1], self.gathered.judged.get(each.conversation)).same_side
             for each in questions
@@ -195,16 +194,17 @@ class Desk:
         return sum(known), len(known)
 
     def answered(self, labels: Labels) -> Mapping[Question, Label]:
-        """The person's last label of each question."""
-        return {question: said[-1] for question, said in _said(labels, self.by).items()}
+        """Return the person's last label of each question."""
+        return {question: said[-1] for question, said in _labels_of_person(labels, self.by).items()}
 
     def keep(self, label: Label, times: int) -> Opened:
-        """Write an answer down, and open its question with what the judge said.
+        """Save an answer, and return its question with the judge's answer.
 
         Args:
-            times: how often the person had answered when they were shown the question.
+            times: number of times that the person had answered when the question was shown.
 
-        Raises LookupError, UsageError, and AnsweredMeanwhile where nothing is written, as there is another.
+        Raises LookupError and UsageError. Raises AnsweredMeanwhile, and writes nothing, if there is a newer
+        answer.
         """
         labels = self.labels()
         before = self.opened(label.question, labels)
@@ -214,7 +214,7 @@ class Desk:
         return self.opened(label.question)
 
 
-def _said(labels: Labels, by: str) -> dict[Question, list[Label]]:
+def _labels_of_person(labels: Labels, by: str) -> dict[Question, list[Label]]:
     found: dict[Question, list[Label]] = {}
     for label in labels.labels:
         if label.by == by:
@@ -223,7 +223,7 @@ def _said(labels: Labels, by: str) -> dict[Question, list[Label]]:
 
 
 def answers_to(metric: str) -> tuple[Choice, ...]:
-    """What can be answered, in the order of the keys: as in the terminal, 0 is that nothing failed."""
+    """Return the possible answers in the order of their keys. As in the terminal, 0 means no failure."""
     known = choices(metric)
     first = 0 if NO_FAILURE in known else 1
     if known:
@@ -238,7 +238,7 @@ def answers_to(metric: str) -> tuple[Choice, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortcuts:
-    """The keys of the best answer, of the worst, and of what excludes all others; None: there is none."""
+    """The keys of the best answer, of the worst, and of the exclusive one; None if there is none."""
 
     best: str
     worst: str | None
@@ -246,7 +246,7 @@ class Shortcuts:
 
 
 def shortcuts(choices: Sequence[Choice]) -> Shortcuts:
-    """Those of some answers: numbers rise to the best one, names begin with it."""
+    """Return the shortcuts for answers: numbers end with the best one, names start with it."""
     if isinstance(choices[0].value, int):
         return Shortcuts(best=choices[-1].key, worst=choices[0].key, alone=None)
     keys = {each.value: each.key for each in choices}
@@ -255,5 +255,5 @@ def shortcuts(choices: Sequence[Choice]) -> Shortcuts:
 
 
 def takes_several(metric: str) -> bool:
-    """Whether an answer may be several labels."""
+    """Return True if an answer can have several labels."""
     return metric != CRITERIA and NO_FAILURE in choices(metric)

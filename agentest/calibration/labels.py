@@ -1,4 +1,4 @@
-"""What people say of conversations: the question that is answered, and its answer."""
+"""Questions about conversations, and the labels with which people answer them."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from agentest.support.json_text import plain
 from agentest.support.spelling import did_you_mean
 
 MOST_OF_A_FAULT = 3
-"""A number from 1 to 5 that is no higher says that something is wrong."""
+"""The highest number from 1 to 5 that counts as a fault."""
 _ID_CHARS = 12
 _QUOTED = re.compile(r"\s*[0-9]\s*")
-"""A number in a text: none has more than one digit."""
+"""A number as text; no number has more than one digit."""
 
 Value = int | str | tuple[str, ...]
-"""A number from 1 to 5; what became of the goal; what a criterion came to; the labels, by precedence."""
+"""A number from 1 to 5, a goal's outcome, a criterion's outcome, or labels by precedence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledConversation:
-    """A conversation as judges see it, whole in itself.
+    """A self-contained conversation as judges see it.
 
     Attributes:
-        id: unique in the file; made of the content where it is not given.
-        scenario, source: for people: which scenario it is of, and where it was found.
-        criteria: sentences that shall hold of it.
-        complete: whether it came to its end; else nothing is asked of it as a whole.
+        id: unique in the file; a hash of the content if it is not given.
+        scenario, source: for people: the name of the scenario, and where the conversation was found.
+        criteria: sentences that should hold for it.
+        complete: True if the conversation ended; if False, there are no questions about it as a whole.
     """
 
     id: str
@@ -59,7 +59,7 @@ class LabelledConversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a label answers: a metric of a turn or of a conversation, or one criterion."""
+    """The question that a label answers: a metric of a turn or a conversation, or one criterion."""
 
     conversation: str
     turn: int | None
@@ -69,20 +69,20 @@ class Question:
 
     @property
     def shown(self) -> str:
-        """The question for people, without its conversation."""
+        """Describe the question for people, without its conversation."""
         what = f"criterion {self.criterion!r}" if self.criterion else self.metric
         return what if self.turn is None else f"{what}, turn {self.turn}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """What one person says. Of two labels of one person for one question, the later counts."""
+    """One person's answer. If a person has two labels for one question, the later one counts."""
 
     question: Question
     value: Value
     by: str = ""
     at: str = ""
-    """When: ISO 8601."""
+    """Time in ISO 8601."""
     note: str = ""
 
 
@@ -94,7 +94,7 @@ class Labels:
     labels: list[Label] = field(default_factory=list)
 
     def by_question(self) -> dict[Question, dict[str, Label]]:
-        """Question → person → what they said last, in the order in which questions were answered first."""
+        """Map question → person → their last label, in the order in which questions were first answered."""
         found: dict[Question, dict[str, Label]] = {}
         for label in self.labels:
             found.setdefault(label.question, {})[label.by] = label
@@ -104,10 +104,10 @@ class Labels:
 def content_id(
     background: Background, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
 ) -> str:
-    """The id of a conversation that has none: ids of runs are the same from one run to the next."""
+    """Return an id made of the content, because ids of a run repeat from run to run."""
     known = CODECS.write(_without_time(background))
     if not background.date:
-        del known["date"]  # ids of conversations without one are those that they always had
+        del known["date"]  # leave the ids of conversations without a date as they always were
     content = {
         "background": known,
         "criteria": list(criteria),
@@ -127,7 +127,7 @@ def _call(call: Any) -> list[Any]:
 
 
 def known_metric(name: str) -> str:
-    """A metric that labels can be given for, in its own spelling. Raises ValueError."""
+    """Return the metric's canonical name if it can be labeled. Raises ValueError."""
     found = metric_name(name)
     if found == CRITERIA or found in BUILTIN:
         return found
@@ -140,13 +140,13 @@ def known_metric(name: str) -> str:
 
 
 def metrics_named(names: Iterable[str]) -> tuple[str, ...]:
-    """The metrics that are named, in the order of the table; all where none is. Raises ValueError."""
+    """Return the named metrics in the order of the table; all if none is named. Raises ValueError."""
     wanted = set(map(known_metric, names))
     return tuple(name for name in (*BUILTIN, CRITERIA) if not wanted or name in wanted)
 
 
 def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> Iterator[Question]:
-    """Everything that can be asked about a conversation by these metrics, as a reader comes to it."""
+    """Yield every question about a conversation for these metrics, in reading order."""
     asked = tuple(metrics)
     for turn in conversation.turns:
         for metric in asked:
@@ -162,12 +162,12 @@ def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> 
 
 
 def in_sight(question: Question, conversation: LabelledConversation) -> bool:
-    """Whether what it is about can be seen: a run asks about no call where calls cannot be."""
+    """Return False for a question about tool calls that are not visible, which a run does not ask either."""
     return not (question.metric in ABOUT_CALLS and conversation.background.unseen)
 
 
 def choices(metric: str) -> Mapping[str, str]:
-    """What can be answered to a metric's question, with what it means; {} for numbers from 1 to 5."""
+    """Return the answers to a metric's question with their meaning; {} for numbers from 1 to 5."""
     if metric == CRITERIA:
         return {CriterionOutcome.MET: "", CriterionOutcome.VIOLATED: "", CriterionOutcome.CANNOT_TELL: ""}
     if metric == GOAL:
@@ -181,9 +181,9 @@ def choices(metric: str) -> Mapping[str, str]:
 
 
 def parsed_value(metric: str, raw: Any) -> Value:
-    """Read the value of a label: capital letters do not count, and numbers may be quoted.
+    """Parse the value of a label: letter case does not matter, and numbers may be quoted.
 
-    Raises ValueError that says what is expected.
+    Raises ValueError, which states the expected values.
     """
     if metric not in (CRITERIA, GOAL) and BUILTIN[metric].kind is Kind.SCALE:
         return _number(raw)
@@ -191,7 +191,7 @@ def parsed_value(metric: str, raw: Any) -> Value:
     if metric == CRITERIA:
         return _choice(known, raw)
     if metric == GOAL:
-        number = _whole(raw)
+        number = _whole_number(raw)
         if number in (0, 1):
             return str(GoalOutcome.REACHED if number else GoalOutcome.NOT_REACHED)
         return _choice(known, raw)
@@ -199,7 +199,7 @@ def parsed_value(metric: str, raw: Any) -> Value:
 
 
 def _choice(known: Iterable[str], raw: Any) -> str:
-    """One of the known texts, in its own spelling. Raises ValueError."""
+    """Return the known text that matches except for letter case. Raises ValueError."""
     names = {name.casefold(): str(name) for name in known}
     found = names.get(" ".join(raw.casefold().replace("_", " ").split())) if isinstance(raw, str) else None
     if found is None:
@@ -208,14 +208,14 @@ def _choice(known: Iterable[str], raw: Any) -> str:
 
 
 def _number(raw: Any) -> int:
-    number = _whole(raw)
+    number = _whole_number(raw)
     if number is None or not 1 <= number <= 5:
         raise ValueError(f"expected a whole number from 1 to 5, found {raw!r:.80}")
     return number
 
 
-def _whole(raw: Any) -> int | None:
-    """A whole number, be it quoted; None: it is something else."""
+def _whole_number(raw: Any) -> int | None:
+    """Return a whole number, also if it is quoted; None for anything else."""
     if isinstance(raw, str):
         return int(raw) if _QUOTED.fullmatch(raw) else None
     if isinstance(raw, bool) or not isinstance(raw, int | float) or raw not in range(10):
@@ -234,7 +234,7 @@ def _labels(known: Iterable[str], given: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_fault(value: Value) -> bool:
-    """Whether a value says that something is wrong."""
+    """Return True if a value reports a fault."""
     if isinstance(value, int):
         return value <= MOST_OF_A_FAULT
     if isinstance(value, tuple):
@@ -243,5 +243,5 @@ def is_fault(value: Value) -> bool:
 
 
 def shown_value(value: Value) -> str:
-    """A value for people."""
+    """Format a value for people."""
     return " + ".join(value) if isinstance(value, tuple) else str(value)

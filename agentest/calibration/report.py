@@ -1,4 +1,4 @@
-"""The result of a calibration, for people and for programs."""
+"""Report the result of a calibration as text or JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_CONFUSIONS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """All that a calibration has found."""
+    """The complete result of a calibration."""
 
     judge: str
     figures: Sequence[Figures]
@@ -30,12 +30,12 @@ class Result:
 
 
 def as_text(result: Result) -> Iterator[str]:
-    """The result in rows: figures by metric, then where judge and people differ."""
+    """Yield rows of text: figures per metric, then the differences between judge and people."""
     yield f"judge {result.judge} against people's labels"
     for figures in result.figures:
         yield ""
         yield from _figures(figures)
-    yield from _differences(result)
+    yield from _difference_lines(result)
     yield from _unscored(result)
     yield ""
     yield _usage(result.usage)
@@ -53,7 +53,7 @@ def _figures(figures: Figures) -> Iterator[str]:
         if figures.within_one is not None:
             weighted = "not defined" if figures.weighted is None else f"{figures.weighted:.2f}"
             yield f"  within one    {_share(figures.within_one)}; quadratic-weighted kappa {weighted}"
-        yield from _confusion(figures)
+        yield from _confusion_lines(figures)
     kappa, times = figures.between_people
     if times:
         shown = "not defined" if kappa is None else f"{kappa:.2f}"
@@ -78,12 +78,12 @@ def _kappa(figures: Figures) -> str:
     if figures.kappa is None:
         return "not defined: there is one answer only, a fault or none, from both"
     interval = figures.kappa_interval
-    assert interval  # wherever kappa is defined
+    assert interval  # an interval exists whenever kappa is defined
     return f"{figures.kappa:.2f} (95 % {interval.low:.2f} to {interval.high:.2f})"
 
 
-def _confusion(figures: Figures) -> Iterator[str]:
-    """The pairs of different values, the most frequent first."""
+def _confusion_lines(figures: Figures) -> Iterator[str]:
+    """Yield the pairs of different values, the most frequent first."""
     wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
     ordered = sorted(wrong.items(), key=lambda item: -item[1])
     for (people, judge), times in ordered[:_SHOWN_CONFUSIONS]:
@@ -92,7 +92,7 @@ def _confusion(figures: Figures) -> Iterator[str]:
         yield f"    and {count(len(ordered) - _SHOWN_CONFUSIONS, 'other confusion')}"
 
 
-def _differences(result: Result) -> Iterator[str]:
+def _difference_lines(result: Result) -> Iterator[str]:
     worth_reading = [pair for pair in result.differences if not pair.slight]
     if worth_reading:
         yield ""
@@ -135,7 +135,7 @@ def _usage(usage: ModelUsage) -> str:
 
 
 def as_json(result: Result) -> Json:
-    """The result for programs, in JSON types."""
+    """Return the result as JSON values."""
     return {
         "judge": result.judge,
         "metrics": {figures.metric: _figures_json(figures) for figures in result.figures},

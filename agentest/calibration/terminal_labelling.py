@@ -1,4 +1,4 @@
-"""Labelling in the terminal: a person answers the judge's questions, and sees no judge's answer."""
+"""Labeling in the terminal: a person answers the judge's questions without seeing the judge's answers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _SCALE = "1 to 5"
 
 
 class Keep(Protocol):
-    """Keeps a label at once."""
+    """Stores a label immediately."""
 
     def add(self, conversation: LabelledConversation, label: Label) -> None: ...
 
 
 @dataclass(slots=True)
 class Said:
-    """What a person has answered in this sitting."""
+    """The labels of one session."""
 
     labelled: int = 0
     skipped: int = 0
@@ -52,10 +52,10 @@ class Said:
 def open_questions(
     conversations: Iterable[LabelledConversation], metrics: Sequence[str], answered: Iterable[Question]
 ) -> list[Question]:
-    """What is still to be asked, in an order that tells nothing of what a judge thinks.
+    """Return the unanswered questions, in an order that reveals nothing about the judge.
 
-    Conversations come by a hash of their id, so that those of one scenario do not stand together; within
-    one, turns come as they were spoken.
+    Conversations are sorted by a hash of their id, so that those of one scenario are spread out. Within a
+    conversation, turns are in order.
     """
     done = set(answered)
     shuffled = sorted(conversations, key=lambda each: hashlib.sha256(each.id.encode()).digest())
@@ -69,18 +69,18 @@ def open_questions(
 
 @dataclass(slots=True)
 class Dialogue:
-    """Asks one question after another."""
+    """Ask a person one question after another."""
 
     conversations: Mapping[str, LabelledConversation]
     keep: Keep
     read_line: ReadLine
     write: Write
     now: Callable[[], str]
-    """The time, in ISO 8601."""
+    """Returns the current time in ISO 8601."""
     by: str = ""
 
     def run(self, questions: Sequence[Question]) -> Said:
-        """Ask until there is no question left, or the person quits, or the input ends."""
+        """Ask until no question is left, the person quits, or the input ends."""
         said, at = Said(left=len(questions)), 0
         shown: tuple[str, int | None] | None = None
         self.write(f"{count(len(questions), 'question')}; {_HELP}\n")
@@ -108,7 +108,7 @@ class Dialogue:
         self.write("".join(f"{clean_rows(row)}\n" for row in rows))
 
     def _answer(self, question: Question) -> Label | str | None:
-        """A label, `skip` or `back`; None to quit."""
+        """Return a label, `skip`, or `back`; None to quit."""
         while True:
             self.write("> ")
             line = self.read_line()
@@ -135,7 +135,7 @@ class Dialogue:
 
 
 def typed_value(metric: str, word: str) -> Value:
-    """The value of what was typed: a number, or for labels several with commas. Raises ValueError."""
+    """Parse typed input: a number, or comma-separated numbers for labels. Raises ValueError."""
     known = list(choices(metric))
     if not known:
         return parsed_value(metric, word)
@@ -149,12 +149,12 @@ def typed_value(metric: str, word: str) -> Value:
 
 
 def _first_key(metric: str) -> int:
-    """Labels are counted from 0, which stands for no failure."""
+    """Return the first key: labels count from 0, which means no failure."""
     return 0 if NO_FAILURE in choices(metric) else 1
 
 
 def keys(metric: str) -> Iterator[str]:
-    """What can be typed, a row each."""
+    """Yield the possible keys, one per row."""
     known = choices(metric)
     if anchors := None if metric == CRITERIA else BUILTIN[metric].anchors:
         yield from (f"  {n}  {text}" for n, text in ((5, anchors.five), (3, anchors.three), (1, anchors.one)))
@@ -166,7 +166,7 @@ def keys(metric: str) -> Iterator[str]:
 
 
 def asked(question: Question) -> str:
-    """The question in short."""
+    """Return the question in short form."""
     if question.metric == CRITERIA:
         return f"criterion: {question.criterion}"
     text = _plain_question(question)
@@ -176,7 +176,7 @@ def asked(question: Question) -> str:
 
 
 def whole(question: Question) -> str:
-    """The question as judges are asked it: who goes by other rules answers another one."""
+    """Return the question as judges see it, so that people apply the same rules."""
     if question.metric == CRITERIA:
         return f"{CRITERION}\n\n{question.criterion}"
     return metric_question(question.metric, question.turn).alone
@@ -188,18 +188,18 @@ def _plain_question(question: Question) -> str:
 
 _RULE = "─" * 72
 _JUDGED_CHARS, _EARLIER_CHARS, _OF_WHOLE_CHARS = 20_000, 1_500, 6_000
-"""How much of a tool's result judges see: of the last turn, of those before it, where all are judged."""
+"""Characters of a tool result that judges see: in the last turn, in earlier ones, in a whole conversation."""
 _LONG = 300
-"""Longer instructions and tools that have just been shown are not shown again."""
+"""Longer instructions and tools are not repeated if they have just been shown."""
 _ONCE = ("told", "tools")
 _AS_BEFORE = "(as before)"
 Row = tuple[str, str]
-"""Who or what, and the text."""
+"""A label, such as a speaker, and a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTurn:
-    """A turn of the sheet. `asked`: it is the one that the question is about."""
+    """A turn to show. `asked` is True for the turn that the question is about."""
 
     index: int
     asked: bool
@@ -207,7 +207,7 @@ class ShownTurn:
 
 
 def known(background: Background) -> tuple[Row, ...]:
-    """What is known besides the conversation; what is empty is left out."""
+    """Return the known facts about the conversation, without empty ones."""
     facts = {
         "goal": background.goal,
         "profile": background.profile,
@@ -222,7 +222,7 @@ def known(background: Background) -> tuple[Row, ...]:
 
 
 def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterator[ShownTurn]:
-    """The conversation up to a turn; None: all of it."""
+    """Yield the turns up to and including `turn`; all if it is None."""
     turns = conversation.turns if turn is None else conversation.turns[: turn + 1]
     for last, each in pairwise((None, *turns)):
         if each is not None:
@@ -235,21 +235,21 @@ def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterato
 def transcript(
     conversation: LabelledConversation, turn: int | None, before: Background | None = None
 ) -> Iterator[str]:
-    """What is known, and the conversation up to a turn.
+    """Yield the known facts and the conversation up to a turn.
 
     Args:
-        turn: None: all of the conversation.
-        before: what was known of the conversation that was shown last.
+        turn: None for the whole conversation.
+        before: the facts about the conversation that was shown last.
     """
     yield _RULE
     shown = dict(known(before)) if before else {}
     for name, text in known(conversation.background):
         again = name in _ONCE and text == shown.get(name) and len(text) > _LONG
-        yield _row(name, _AS_BEFORE if again else text)
+        yield _message_text(name, _AS_BEFORE if again else text)
     for each in shown_turns(conversation, turn):
         yield ""
         yield f"turn {each.index}" + ("  ← this one" if each.asked else "")
-        yield from (_row(who, text) for who, text in each.rows)
+        yield from (_message_text(who, text) for who, text in each.rows)
     yield ""
 
 
@@ -261,13 +261,13 @@ def _turn(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
             yield "error", _cut(call.error, limit)
     for remark in turn.remarks:
         yield "said", f"{remark.author}: {remark.text}"
-    if state := _state(turn, before):
+    if state := _state_text(turn, before):
         yield "state", _cut(state, _EARLIER_CHARS)
     yield "agent", turn.agent_message or NO_TEXT
 
 
-def _state(turn: Turn, before: Turn | None) -> str:
-    """The session's state after the first turn, and what later ones changed in it; "": nothing is known."""
+def _state_text(turn: Turn, before: Turn | None) -> str:
+    """Return the session's state after the first turn, and later changes of it; "" if unknown."""
     if not turn.state_after:
         return ""
     if before is None or before.state_after is None:
@@ -292,6 +292,6 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"
 
 
-def _row(who: str, text: str) -> str:
-    """What somebody said; indented from the second row on, so that it cannot pass for another speaker."""
+def _message_text(who: str, text: str) -> str:
+    """Format a message. Rows after the first are indented, so that they cannot imitate another speaker."""
     return f"{who:9}" + f"\n{' ' * 9}".join(text.splitlines())

@@ -1,1 +1,1 @@
-"""The files of evaluation sets in all their forms."""
+"""The file formats of evaluation sets."""

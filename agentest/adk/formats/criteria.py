@@ -1,4 +1,4 @@
-"""What an evaluation is held to: the criteria of a `test_config.json`."""
+"""Criteria: parse a `test_config.json` into metrics with their thresholds and options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _S = TypeVar("_S", bound=BaseModel)
 
 
 def checked(section: type[_S], data: object, source: str, *at: str) -> _S:
-    """The data as a section. Raises UsageError, which says where in the file the first mistake is."""
+    """Validate a section of the file. Raises UsageError, which locates the first mistake."""
     try:
         return section.model_validate(data)
     except ValidationError as error:
@@ -67,7 +67,7 @@ def _shortened(text: str) -> str:
 
 
 def check_no_data_form(data: object, source: str) -> None:
-    """Raises UsageError for criteria as ADK for TypeScript has them: their place is beside the cases."""
+    """Raise UsageError for criteria in the form of ADK for TypeScript: those belong in the data file."""
     keys = [key for key in ("metrics", "thresholds", "rubric") if isinstance(data, Mapping) and key in data]
     if keys:
         named = ", ".join(f"`{key}`" for key in keys)
@@ -78,7 +78,7 @@ def check_no_data_form(data: object, source: str) -> None:
 
 
 class MatchType(StrEnum):
-    """How tool calls are compared."""
+    """The ways of comparing tool calls."""
 
     EXACT = "EXACT"
     IN_ORDER = "IN_ORDER"
@@ -86,7 +86,7 @@ class MatchType(StrEnum):
 
 
 def as_match_type(value: object) -> MatchType:
-    """A match type from its name in any letter case, or from its number. Raises ValueError."""
+    """Parse a match type: a name in any letter case, or its number. Raises ValueError."""
     names = list(MatchType)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
         return names[value]
@@ -100,20 +100,20 @@ _METRIC = "safety_v1"
 
 
 def not_blank(text: str) -> str:
-    """The text. Raises ValueError where it says nothing."""
+    """Return the text. Raises ValueError if it is blank."""
     if not text.strip():
         raise ValueError("must not be empty")
     return text
 
 
 def policy_text(metric: str, policy: str | None, policy_file: str | None, at: str, folder: Path) -> str:
-    """What a criterion gives as its policy; "" where it gives none.
+    """Return the policy of a criterion; "" if it has none.
 
     Args:
-        at: where the criterion stands, for errors.
-        folder: what the file's path is relative to.
+        at: location of the criterion, for errors.
+        folder: the folder to which `policy_file` is relative.
 
-    Raises UsageError for a file that cannot be read, and for a metric that asks about no policy.
+    Raises UsageError for an unreadable file, and for a metric that has no policy.
     """
     given = "policy" if policy is not None else "policy_file"
     if (policy or policy_file) and metric != _METRIC:
@@ -129,50 +129,50 @@ def policy_text(metric: str, policy: str | None, policy_file: str | None, at: st
 
 
 CRITERIA_FILE = "test_config.json"
-"""How the file beside evaluation sets is called that holds their criteria."""
+"""Name of the criteria file next to evaluation sets."""
 STOP_SIGNAL = "</finished>"
 MAX_INVOCATIONS = 20
 _NOT_GIVEN = math.inf
-"""Stands for a threshold that is not given. No score reaches it: nothing can pass by it."""
+"""Stands for a threshold that is not given. No score reaches it, so nothing passes by mistake."""
 _UNBOUNDED = (-sys.float_info.max, sys.float_info.max)
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A metric, the score it must reach, and how it is measured. Metrics use the options they know."""
+    """A metric, the score it must reach, and its options. A metric ignores options that it does not have."""
 
     metric: str
     threshold: float
     match_type: MatchType = MatchType.EXACT
     ignore_args: bool = False
     any_args_where_absent: bool = False
-    """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
+    """True if an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
     judge_model: str | None = None
-    """The model that the file names, as it is written there."""
+    """The judge model, as written in the file."""
     judge_sampling: Sampling = NO_SAMPLING
-    """How the judge is to answer, whichever it is."""
+    """Sampling settings of the judge, whichever model it is."""
     num_samples: int | None = None
-    """How often a judge is asked; None: the metric's own default."""
+    """Number of judge samples; None for the metric's default."""
     parallelism_limit: int | None = None
-    """How many questions about one conversation are asked at once; None: as many as there are."""
+    """Maximum number of concurrent judge calls for one conversation; None for no limit."""
     rubrics: tuple[Rubric, ...] = ()
     evaluate_intermediate_nl_responses: bool = False
     include_intermediate_responses_in_final: bool = False
     stop_signal: str = STOP_SIGNAL
     policy: str = ""
-    """What `safety_v1` holds replies to; "": what the agent was told."""
+    """The policy of `safety_v1`; "" for the agent's instructions."""
     information: bool = False
-    """Whether the score is shown and decides nothing."""
+    """If True, the score is reported but does not affect the verdict."""
     written: Mapping[str, Any] = field(default_factory=dict)
-    """The criterion as it was written, for custom evaluators; `{"threshold": …}` where it was a number."""
+    """The criterion as written, for custom evaluators; `{"threshold": …}` if it was a number."""
     file: str = field(default="", compare=False)
-    """Where it was written."""
+    """The file in which it was written."""
     not_sent: tuple[str, ...] = field(default=(), compare=False)
-    """Keys of `judge_model_config` that have no place in our requests."""
+    """Keys of `judge_model_config` that cannot be sent in our requests."""
 
     @property
     def judge(self) -> ModelWish | None:
-        """The judge that the file wishes for; None: the configured one, as it is."""
+        """Return the judge that the file requests; None for the configured one without changes."""
         if self.judge_model is None and not self.judge_sampling.given() and not self.not_sent:
             return None
         return ModelWish(
@@ -187,13 +187,13 @@ class Criterion:
 
     @property
     def has_threshold(self) -> bool:
-        """False for a metric of the user's own whose default holds, until that is known (`own_metrics`)."""
+        """Return False for a custom metric whose default applies but is not known yet (see `own_metrics`)."""
         return self.threshold != _NOT_GIVEN
 
 
 @dataclass(frozen=True, slots=True)
 class CustomMetric:
-    """A metric of the user's own: the import path of a function or of an Evaluator."""
+    """A custom metric: the import path of a function or of an Evaluator."""
 
     path: str
     info: Mapping[str, Any] | None = None
@@ -202,10 +202,10 @@ class CustomMetric:
 
 @dataclass(frozen=True, slots=True)
 class UserSimulator:
-    """How the simulated user is led."""
+    """The settings of the simulated user."""
 
     model: ModelWish | None = None
-    """The model that the file wishes for; None: the configured one, as it is."""
+    """The model that the file requests; None for the configured one without changes."""
     max_allowed_invocations: int = MAX_INVOCATIONS
     """At least 1."""
     custom_instructions: str = ""
@@ -213,21 +213,58 @@ class UserSimulator:
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """Everything a `test_config.json` says."""
+    """The content of a `test_config.json`."""
 
     criteria: tuple[Criterion, ...]
     custom: Mapping[str, CustomMetric] = field(default_factory=dict)
     user: UserSimulator = UserSimulator()
     adapts: bool = False
-    """Whether a criterion is left out for a case that has no data for it: so with the default criteria."""
+    """If True, a case skips the criteria that it has no data for, as with the default criteria."""
     source: Path | None = None
     notes: tuple[str, ...] = ()
-    """What the user should know about the file."""
+    """Notes about the file for the user."""
 
 
 DEFAULT = Criteria(
     (Criterion("tool_trajectory_avg_score", 1.0), Criterion("response_match_score", 0.8)), adapts=True
 )
+
+
+def read_criteria(path: Path) -> Criteria:
+    """Read a `test_config.json`. Raises UsageError with file and key."""
+    try:
+        data = json_value(user_text(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is not valid JSON: {error}") from None
+    return replace(parse_criteria(data, str(path), path.parent), source=path)
+
+
+def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) -> Criteria:
+    """Parse the content of a criteria file, or a bare mapping of metrics to criteria.
+
+    Args:
+        data: keys may be in either spelling.
+        source: the file's name in errors.
+        folder: the folder to which files in the criteria are relative.
+
+    Raises UsageError.
+    """
+    check_no_data_form(data, source)
+    file = checked(_File, {"criteria": data} if _is_bare_mapping(data) else data, source)
+    custom = {
+        name: checked(_CustomMetric, metric, source, "custom_metrics", name)
+        for name, metric in (file.custom_metrics or {}).items()
+    }
+    return Criteria(
+        tuple(
+            _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
+        ),
+        {name: metric.value() for name, metric in custom.items()},
+        (file.user_simulator_config or _UserSimulator()).value(source),
+        notes=() if file.live_model_config is None else (_LIVE_IGNORED.format(source=source),),
+    )
 
 
 def _ids_differ(rubrics: tuple[Rubric, ...]) -> tuple[Rubric, ...]:
@@ -238,12 +275,12 @@ def _ids_differ(rubrics: tuple[Rubric, ...]) -> tuple[Rubric, ...]:
 
 
 class _CustomCriterion(BaseModel):
-    """A criterion of a metric of the user's own, which knows the other keys."""
+    """A criterion of a custom metric, which may have any other keys."""
 
     model_config = ConfigDict(strict=True)
 
     threshold: float | None = None
-    """None: the metric's default."""
+    """None for the metric's default."""
     information: bool = False
 
 
@@ -272,7 +309,7 @@ class _BuiltinCriterion(Judges):
         return self
 
     def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> Criterion:
-        """The criterion without its file, and without the text of a `policy_file`."""
+        """Return the criterion, without its file and the content of a `policy_file`."""
         judges = self.merged(self.judge_model_options)
         config = judges.judge_model_config or ModelConfig()
         return Criterion(
@@ -296,7 +333,7 @@ class _BuiltinCriterion(Judges):
 
 
 class _Informational(_BuiltinCriterion):
-    """A criterion that decides nothing: its threshold is shown nowhere."""
+    """An informational criterion: its threshold is not shown."""
 
     threshold: float | None = None  # type: ignore[assignment]
 
@@ -332,8 +369,8 @@ class _CustomMetric(_CriteriaObject):
         return (interval.min_value, interval.max_value) if interval else _UNBOUNDED
 
 
-def _has_placeholders(template: str) -> str:
-    """As google-adk demands it: the user cannot go on without these."""
+def _require_placeholders(template: str) -> str:
+    """Require the placeholders of google-adk: without them the user cannot continue the conversation."""
     for name in ("stop_signal", "conversation_plan", "conversation_history"):
         if not re.search(r"\{[{%][^{}]*\b" + name + r"\b", template):
             raise ValueError(f"has no placeholder `{{{{ {name} }}}}`; add it")
@@ -345,7 +382,7 @@ class _UserSimulator(_CriteriaObject):
     model: ModelName | None = None
     model_configuration: ModelConfig | None = None
     max_allowed_invocations: Annotated[int, Field(ge=1)] = MAX_INVOCATIONS
-    custom_instructions: Annotated[str, AfterValidator(_has_placeholders)] | None = None
+    custom_instructions: Annotated[str, AfterValidator(_require_placeholders)] | None = None
     include_function_calls: bool = False
 
     def value(self, source: str) -> UserSimulator:
@@ -373,41 +410,8 @@ class _File(_CriteriaObject):
     live_model_config: Any = None
 
 
-def read_criteria(path: Path) -> Criteria:
-    """The criteria of a `test_config.json`. Raises UsageError with file and key."""
-    try:
-        data = json_value(user_text(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: is not valid JSON: {error}") from None
-    return replace(parse_criteria(data, str(path), path.parent), source=path)
-
-
-def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) -> Criteria:
-    """The content of a criteria file, or a bare mapping of metrics to their criteria.
-
-    Keys may be in either spelling. `source` names the file in errors, and files that it names are relative
-    to `folder`. Raises UsageError.
-    """
-    check_no_data_form(data, source)
-    file = checked(_File, {"criteria": data} if _is_bare(data) else data, source)
-    custom = {
-        name: checked(_CustomMetric, metric, source, "custom_metrics", name)
-        for name, metric in (file.custom_metrics or {}).items()
-    }
-    return Criteria(
-        tuple(
-            _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
-        ),
-        {name: metric.value() for name, metric in custom.items()},
-        (file.user_simulator_config or _UserSimulator()).value(source),
-        notes=() if file.live_model_config is None else (_LIVE_IGNORED.format(source=source),),
-    )
-
-
-def _is_bare(data: object) -> bool:
-    """Whether the data are metrics and criteria alone, without the keys of a file."""
+def _is_bare_mapping(data: object) -> bool:
+    """Return True if the data maps metrics to criteria, without the keys of a file."""
     if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
         return False
     return bool(data) and all(_like_criterion(name, value) for name, value in data.items())
@@ -462,7 +466,7 @@ def _builtin(metric: MetricDefinition, written: Mapping[str, Any], source: str, 
 
 
 def _with_threshold(metric: str, written: Any) -> Any:
-    """The criterion with its metric's own threshold where it has one and names none."""
+    """Add the metric's own default threshold to a criterion that gives none."""
     own = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
     if own is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
         return written
@@ -470,7 +474,7 @@ def _with_threshold(metric: str, written: Any) -> Any:
 
 
 def _without_threshold(written: Mapping[str, Any], metric: str, source: str) -> dict[str, Any]:
-    """The keys that the metric's code knows. Raises UsageError for one that was meant to be the threshold."""
+    """Return the keys for the metric's code. Raises UsageError for a misspelled threshold."""
     others = {str(key): value for key, value in written.items() if key != "threshold"}
     meant = difflib.get_close_matches("threshold", others, n=1, cutoff=0.75)
     if meant:

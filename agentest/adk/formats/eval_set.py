@@ -1,8 +1,8 @@
-"""The values of ADK's evaluation sets: what its JSON files hold, in either spelling.
+"""The values of ADK's evaluation sets, and their JSON form.
 
-Fields are named as in google-adk (snake_case); files may also use ADK-TS's camelCase. Frozen slotted
-dataclasses rather than pydantic models: a set of ten thousand cases is a hundred thousand of them.
-Read them with `evalset.reading`, which says where a file is wrong.
+Fields have google-adk's names (snake_case); files may also use ADK-TS's camelCase. The values are frozen
+dataclasses with slots instead of pydantic models, because a set of ten thousand cases has a hundred thousand
+values. Read files with `agentest.adk.formats.reader`, which locates errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentest.adk.formats.personas import UserPersona, persona
 from agentest.domain.messages import Attachment, UserText
 from agentest.support.json_text import well_formed
 
-# Infinity and NaN are no JSON: refused where a number is expected, and never written as null.
+# Infinity and NaN are not JSON: refuse them as numbers, and never write them as null.
 _JSON = ConfigDict(
     alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
 )
@@ -31,18 +31,18 @@ _OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
 
 
 class Brief:
-    """Shows what is given alone: most fields of ADK's values are empty most of the time."""
+    """Mixin whose repr shows only fields that are set, because most fields are empty."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        given = (f"{name}={value!r}" for name, value in _given(self))
+        given = (f"{name}={value!r}" for name, value in _fields_set(self))
         return f"{type(self).__name__}({', '.join(given)})"
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class FunctionCall(Brief):
-    """A tool call. Absent arguments (None) are not the same as none (`{}`)."""
+    """A tool call. Absent arguments (None) differ from empty ones (`{}`)."""
 
     id: str | None = None
     name: str | None = None
@@ -53,7 +53,7 @@ class FunctionCall(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class FunctionResponse(Brief):
-    """What a tool answered."""
+    """A tool's response."""
 
     id: str | None = None
     name: str | None = None
@@ -63,8 +63,8 @@ class FunctionResponse(Brief):
     parts: Any = None
 
 
-def _base64(data: Any) -> Any:
-    """Bytes, or their base64 text in either alphabet, in the standard one and padded."""
+def _as_base64(data: Any) -> Any:
+    """Return bytes, or base64 text in either alphabet, as padded base64 in the standard alphabet."""
     if isinstance(data, bytes):
         return b64encode(data).decode()
     if not isinstance(data, str):
@@ -81,16 +81,16 @@ _STANDARD = str.maketrans("-_", "+/")
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class Blob(Brief):
-    """A file's bytes. Made with bytes, or with base64 text, it holds base64 text."""
+    """The bytes of a file, as base64 text. It can be constructed from bytes."""
 
     mime_type: str | None = None
-    data: Annotated[str | None, BeforeValidator(_base64)] = None
+    data: Annotated[str | None, BeforeValidator(_as_base64)] = None
     display_name: str | None = None
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class FileData(Brief):
-    """A file by its address."""
+    """A reference to a file by its address."""
 
     mime_type: str | None = None
     file_uri: str | None = None
@@ -99,7 +99,7 @@ class FileData(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class Part(Brief):
-    """A piece of a message. Texts, files, calls and responses are read; the rest is kept as it is."""
+    """A part of a message. Texts, files, calls, and responses are read; other keys are preserved."""
 
     text: str | None = None
     function_call: FunctionCall | None = None
@@ -130,12 +130,12 @@ class Content(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class IntermediateData(Brief):
-    """What happens between a user's message and the final response: the older form."""
+    """The older form of the steps between a user's message and the final response."""
 
     tool_uses: tuple[FunctionCall, ...] = ()
     tool_responses: tuple[FunctionResponse, ...] = ()
     intermediate_responses: tuple[tuple[str, tuple[Part, ...]], ...] = ()
-    """Pairs of an author and what they said."""
+    """Pairs of an author and the parts of their message."""
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
@@ -151,7 +151,7 @@ class InvocationEvent(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class InvocationEvents(Brief):
-    """What happens between a user's message and the final response: the newer form."""
+    """The newer form of the steps between a user's message and the final response."""
 
     invocation_events: tuple[InvocationEvent, ...] = ()
 
@@ -172,8 +172,8 @@ class Rubric(Brief):
     """FINAL_RESPONSE_QUALITY or TOOL_USE_QUALITY, for a rubric of a case or an invocation."""
 
 
-def _given(value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields that have another value than by default."""
+def _fields_set(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields that differ from their default."""
     for one in fields(value):
         default = one.default if one.default_factory is MISSING else one.default_factory()
         found = getattr(value, one.name)
@@ -195,7 +195,7 @@ Intermediate = Annotated[
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class AgentDetails(Brief):
-    """What an agent was told, and the tools that it has, in whichever form ADK recorded them."""
+    """An agent's instructions and tools, in whichever form ADK recorded them."""
 
     name: str
     instructions: str = ""
@@ -211,7 +211,7 @@ class AppDetails(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class Invocation(Brief):
-    """One message of the user and everything up to the agent's final response."""
+    """A user's message and everything up to the agent's final response."""
 
     user_content: Content
     invocation_id: str = ""
@@ -236,7 +236,7 @@ class ConversationScenario(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
 class SessionInput(Brief):
-    """The session in which a case is run."""
+    """The session in which a case runs."""
 
     app_name: str
     user_id: str
@@ -246,13 +246,13 @@ class SessionInput(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
 class OwnKeys(Brief):
-    """What ADK has no place for, under the key `agentest` of a case: google-adk keeps it, unread."""
+    """Agentest's settings of a case, under its key `agentest`, which google-adk preserves and ignores."""
 
     any_args_where_absent: bool | None = None
-    """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
+    """True if an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
     tags: tuple[str, ...] | None = None
-    """As scenarios have them."""
-    # In the words of scenario files, as they stand in the set.
+    """Tags, as in scenarios."""
+    # The keys of scenario files, as they are written in the set.
     trajectory: Annotated[Any, checked_as("trajectory")] = None
     expect: Annotated[Any, checked_as("expect")] = None
     state: Annotated[Any, checked_as("state")] = None
@@ -263,7 +263,7 @@ class OwnKeys(Brief):
 
     @property
     def expectations(self) -> OwnExpectations:
-        """What the case expects by these words."""
+        """Return what the case expects under these keys."""
         return own_expectations({one.name: getattr(self, one.name) for one in fields(self)})
 
 
@@ -289,7 +289,7 @@ class EvalCase(Brief):
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
 class EvalSet(Brief):
-    """A file's cases."""
+    """The cases of a file."""
 
     eval_set_id: str
     eval_cases: tuple[EvalCase, ...]
@@ -313,10 +313,10 @@ CAMEL_CASE = "in camelCase, which ADK-TS reads and google-adk does not"
 
 
 def eval_set_json(eval_set: EvalSet, *, camel_case: bool = False) -> bytes:
-    """The set as a file: two spaces, without what is not given; snake_case, or camelCase as ADK-TS writes.
+    """Return the set as a JSON file without empty fields, in snake_case, or in camelCase as ADK-TS writes it.
 
-    Nulls that stand in arguments, responses and states are kept. Reading it again gives the same set.
-    Raises ValueError for what JSON cannot hold: Infinity and NaN, half of a surrogate pair.
+    Nulls in arguments, responses, and states are preserved. Reading the file returns an equal set. Raises
+    ValueError for values that JSON cannot represent: Infinity, NaN, and unpaired surrogates.
     """
     document = EVAL_SET.dump_json(eval_set, indent=2, by_alias=camel_case, exclude_none=True) + b"\n"
     if not finite(document):
@@ -327,7 +327,7 @@ def eval_set_json(eval_set: EvalSet, *, camel_case: bool = False) -> bytes:
 
 
 def finite(document: bytes) -> bool:
-    """Whether the document is free of the constants Infinity and NaN, which are no JSON."""
+    """Return False if the document contains Infinity or NaN, which are not JSON."""
     if b"NaN" not in document and b"Infinity" not in document:
         return True
     try:
@@ -338,7 +338,7 @@ def finite(document: bytes) -> bool:
 
 
 def invocation_json(invocation: Invocation) -> dict[str, Any]:
-    """An invocation as results hold it: camelCase, without what is not given and the bytes of files."""
+    """Return an invocation in the form of results: camelCase, without empty fields and the bytes of files."""
     value: dict[str, Any] = _INVOCATION.dump_python(
         invocation, mode="json", by_alias=True, exclude_none=True, exclude=_BYTES
     )
@@ -346,24 +346,24 @@ def invocation_json(invocation: Invocation) -> dict[str, Any]:
 
 
 def content(text: str, role: str) -> Content:
-    """A message of one text."""
+    """Return a message with one text."""
     return Content(role, (Part(text=text),))
 
 
 def text_of(message: Content | None) -> str:
-    """A message's text parts joined by newlines; "" where it has none."""
+    """Join a message's text parts by newlines; "" if there are none."""
     return "\n".join(p.text for p in message.parts if p.text) if message and message.parts else ""
 
 
 def tool_calls(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionCall, ...]:
-    """The calls of either form, in order."""
+    """Return the calls of either form, in order."""
     if isinstance(data, InvocationEvents):
         return tuple(p.function_call for p in _parts(data) if p.function_call)
     return data.tool_uses if data else ()
 
 
 def tool_responses(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionResponse, ...]:
-    """What tools answered, of either form, in order."""
+    """Return the tool responses of either form, in order."""
     if isinstance(data, InvocationEvents):
         return tuple(p.function_response for p in _parts(data) if p.function_response)
     return data.tool_responses if data else ()
@@ -372,7 +372,7 @@ def tool_responses(data: IntermediateData | InvocationEvents | None) -> tuple[Fu
 def answered_calls(
     data: IntermediateData | InvocationEvents | None,
 ) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
-    """Each call with its response: the one of its id, else the next of its name that has no other id."""
+    """Pair each call with its response: the one with its id, else the next of its name without another id."""
     left = list(tool_responses(data))
     for call in tool_calls(data):
         same_id = (r for r in left if r.id is not None and r.id == call.id)
@@ -388,17 +388,17 @@ def _parts(data: InvocationEvents) -> list[Part]:
 
 
 MAX_BYTES = 20_000_000
-"""Of all files of one message together."""
+"""Maximum size of all files of one message together."""
 
 _SENT = {"text", "inline_data", "file_data"}
 _ABOUT_TEXT = {"thought", "thought_signature"}
-"""What says how a text came to be: no user sends it."""
+"""Metadata about a text, which no user sends."""
 
 
 def user_message(content: Content, invocation: str) -> UserText:
-    """The message of a user. Raises ValueError, in a sentence, for what cannot be sent.
+    """Return the message of a user. Raises ValueError with a sentence if it cannot be sent.
 
-    A text that is there and empty is sent: how an agent takes it is worth a test.
+    An empty text is sent, because the agent's reaction to it is worth testing.
 
     Args:
         invocation: its id, or its number in the conversation.
@@ -414,7 +414,7 @@ def user_message(content: Content, invocation: str) -> UserText:
 
 
 def _is_file(part: Part, origin: str) -> bool:
-    """Whether the part is a file. Raises ValueError for one that is neither text nor file."""
+    """Return True if the part is a file. Raises ValueError if it is neither text nor file."""
     given = {field.name for field in fields(part) if getattr(part, field.name) is not None}
     others = sorted(given - _SENT - _ABOUT_TEXT)
     if others:

@@ -1,6 +1,6 @@
-"""What a case expects in our own words, under its key `agentest`: read as a scenario file is read.
+"""Expectations of a case under its key `agentest`, with the keys and values of a scenario file.
 
-The values stay as they stand in the file, so that a set that is written again says the same.
+The values are stored as written, so that writing the set again does not change them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.spelling import did_you_mean
 
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
-"""What a case can have thresholds for: other metrics have theirs among the criteria."""
+"""Metrics for which a case can set thresholds. Other thresholds belong to the criteria."""
 
 
 def parse_thresholds(value: Any, key: str) -> dict[str, float]:
-    """The thresholds of a case, of metrics that no file of criteria knows."""
+    """Parse a case's thresholds of metrics that are not criteria."""
     if not isinstance(value, Mapping) or not value:
         raise ValueError(f"{key}: expected an object from metric to number, found {value!r}")
     try:
@@ -71,7 +71,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
 
 
 class WrongInside(ValueError):
-    """Something wrong at a place inside of a value. `at`: the place, as `[0].expected`."""
+    """An invalid nested value. `at` is its path, such as `[0].expected`."""
 
     def __init__(self, at: str, message: str) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ class WrongInside(ValueError):
 
 
 def checked_as(name: str) -> AfterValidator:
-    """Refuses, with a ValueError, a value that the words of this key cannot be made of."""
+    """Validate a value by the rules of this scenario key; failures are ValueErrors."""
 
     def check(value: Any) -> Any:
         if value is not None:
@@ -99,7 +99,7 @@ def _check(name: str, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnExpectations:
-    """What a case must hold besides its criteria, as a scenario says it."""
+    """What a case must fulfill in addition to its criteria, as in a scenario."""
 
     trajectory: tuple[Trajectory, ...] = ()
     expect: tuple[Saying, ...] = ()
@@ -111,7 +111,7 @@ class OwnExpectations:
 
     @property
     def decide(self) -> bool:
-        """Whether a case may fail by them: then it is evaluated, whatever the criteria find of it."""
+        """Return True if they can fail a case: then it is evaluated even if no criterion applies."""
         return bool(self.trajectory or self.expect or self.final_state or self._required)
 
     @property
@@ -120,7 +120,7 @@ class OwnExpectations:
 
 
 def own_expectations(values: Mapping[str, Any]) -> OwnExpectations:
-    """The words of a case. `values`: those of its key `agentest`, which have been checked."""
+    """Parse the values under a case's key `agentest`, which have been validated."""
     return OwnExpectations(
         **{
             name: parse(values[name], name)

@@ -1,4 +1,4 @@
-"""Objects of a criteria file, and its options of the judges."""
+"""Judge options of a criteria file, and the base class of its objects."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ NOT_SENT = frozenset(
         "tools",
     }
 )
-"""Keys that Gemini's API alone knows, or that would change the question or its answer's form: left out."""
+"""Keys that only Gemini's API has, or that would change the question or the format of its answer."""
 
 
 class ModelConfig(BaseModel):
-    """`judge_model_config` and `model_configuration`. Keys in either spelling; unknown ones are refused."""
+    """`judge_model_config` and `model_configuration`. Keys in either spelling; unknown keys are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -64,7 +64,7 @@ class ModelConfig(BaseModel):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     not_sent: tuple[str, ...] = Field(default=(), strict=False)
-    """Keys that are known, and left out."""
+    """Known keys that are not sent."""
 
     @model_validator(mode="before")
     @classmethod
@@ -109,7 +109,7 @@ def _unknown(key: str, known: set[str] | frozenset[str]) -> str:
 
 
 def _keys(section: type[BaseModel], values: Any) -> Any:
-    """Keys of either spelling as the section's own. Others are ignored, unless they look misspelled."""
+    """Rename keys to the section's names. Unknown keys are ignored unless they look misspelled."""
     if not isinstance(values, Mapping):
         return values
     named = snake_keys(values, section.model_fields)
@@ -121,7 +121,7 @@ def _keys(section: type[BaseModel], values: Any) -> Any:
 
 
 class CriteriaObject(BaseModel):
-    """An object of the file. Strict: a text or a boolean is not a number."""
+    """An object of a criteria file. Strict: numbers cannot be given as text or booleans."""
 
     model_config = ConfigDict(strict=True)
 
@@ -138,11 +138,11 @@ def _a_name(value: str) -> str:
 
 
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(_a_name)]
-"""A model's name, in ADK's spelling or in LiteLLM's."""
+"""A model's name in ADK's or LiteLLM's spelling."""
 
 
 class Judges(CriteriaObject):
-    """Who judges, and how often: in the criterion itself, or under `judge_model_options` as in google-adk."""
+    """The judge and its number of samples: in the criterion, or in `judge_model_options` as in google-adk."""
 
     judge_model: ModelName | None = None
     judge_model_config: ModelConfig | None = None
@@ -150,7 +150,7 @@ class Judges(CriteriaObject):
     parallelism_limit: Annotated[int, Field(ge=1)] | None = None
 
     def merged(self, options: Judges) -> Judges:
-        """These and those options. Raises ValueError for one that is given by both."""
+        """Merge both options. Raises ValueError if both set the same one."""
         own, theirs = ({name: getattr(o, name) for name in Judges.model_fields} for o in (self, options))
         for name, value in own.items():
             if None not in (value, theirs[name]):
@@ -159,6 +159,6 @@ class Judges(CriteriaObject):
 
 
 class JudgeOptions(Judges):
-    """`judge_model_options`: the options and nothing else."""
+    """`judge_model_options`: the options, and no other keys."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,11 +1,11 @@
-"""The other forms of evaluation sets, and how each is converted to an EvalSet.
+"""The other formats of evaluation sets, and their conversion to an EvalSet.
 
     legacy, with cases     [{name, data: [turn], initial_session?}]
     legacy, bare           [turn]: the whole file is one conversation
     ADK-TypeScript's data  {name, metrics?, thresholds?, rubric?, data: [{name, query, …}]}
     scenarios              {scenarios: [{starting_prompt, conversation_plan, user_persona?}]}
 
-What is converted depends on the file alone: no clock, no random ids.
+The conversion depends only on the file: it uses neither the clock nor random ids.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ THRESHOLDS = {
     "tool_trajectory_avg_score": 1.0,
     "safety_v1": 1.0,
     "reference_answer_match": 1.0,
-    "response_evaluation_score": 4.0,  # of 1 to 5
+    "response_evaluation_score": 4.0,  # on a scale from 1 to 5
 }
-"""What a metric must reach that the file names without a threshold; `DEFAULT_THRESHOLD` for others."""
+"""Thresholds of metrics that a file names without one. Other metrics use `DEFAULT_THRESHOLD`."""
 
 _ABOUT_CALLS = frozenset({"tool_trajectory_avg_score", "tool_trajectory_f1"})
 _ABOUT_REFERENCES = frozenset({"response_match_score", "reference_answer_match"})
 _NEVER_FAIL = frozenset(metric.name for metric in ADK_METRICS.values() if metric.thresholds is None)
 RUBRIC_PREFIX = "rubric_based_"
 RUBRIC_METRIC = "rubric_based_final_response_quality_v1"
-"""Which metric a file's rubric is for, where the file names none that takes rubrics."""
+"""The metric that a file's rubric applies to if the file names no rubric metric."""
 
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
@@ -62,12 +62,12 @@ class LegacyToolUse:
         dict[str, Any] | None, Field(validation_alias=AliasChoices("tool_input", "toolInput", "args"))
     ] = None
     mock_tool_output: Any = None
-    """Not read, as in ADK."""
+    """Ignored, as in ADK."""
 
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
 class LegacyAgentResponse:
-    """What an agent said before the final response."""
+    """A message of an agent before the final response."""
 
     author: str
     text: str
@@ -75,19 +75,19 @@ class LegacyAgentResponse:
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
 class LegacyTurn:
-    """One message of the user and what is expected after it."""
+    """A user's message and the expected reaction."""
 
     query: str
     reference: str | None = None
     expected_tool_use: tuple[LegacyToolUse, ...] | None = None
     expected_intermediate_agent_responses: tuple[LegacyAgentResponse, ...] | None = None
     response: Any = None
-    """What some agent once answered. Not read, as in ADK."""
+    """A response that some agent gave once. Ignored, as in ADK."""
 
 
 @dataclass(slots=True, frozen=True, config=_OPEN)
 class InitialSession:
-    """The session in which a conversation starts; every part may be absent."""
+    """The session in which a conversation starts. Every part is optional."""
 
     app_name: str = ""
     user_id: str = ""
@@ -106,7 +106,7 @@ class LegacyCase:
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
 class DataCase:
-    """A conversation of one message."""
+    """A conversation with one message."""
 
     name: str
     query: str
@@ -129,7 +129,7 @@ class DataCase:
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
 class DataSet:
-    """ADK-TypeScript's form."""
+    """ADK-TypeScript's format."""
 
     data: tuple[DataCase, ...]
     name: str | None = None
@@ -147,7 +147,7 @@ class Scenarios:
 
 
 _MISSPELT = 0.7
-"""How much a key must look like a known one to be taken for it."""
+"""How similar an unknown key must be to a known one to count as misspelled."""
 _TOOL_USE: _Object = dict.fromkeys(("tool_name", "name", "tool_input", "args", "mock_tool_output"))
 _TURN: _Object = {
     "query": None,
@@ -160,15 +160,14 @@ _CASE: _Object = {"name": None, "data": _TURN, "initial_session": None}
 
 
 def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
-    """Legacy cases or turns without the keys that ADK does not know, and those keys, each once.
+    """Remove unknown keys from legacy cases or turns; also return those keys, without duplicates.
 
-    Google-adk looks at what it knows and at nothing else. A key that may be a misspelt one is kept: it is an
-    error.
+    google-adk ignores unknown keys. A key that looks misspelled is not removed, so that it raises an error.
     """
     extras: dict[str, None] = {}
 
     def known(node: Any, parts: Mapping[str, Any]) -> Any:
-        """`parts`: the known keys, each with those of the objects in its list; None where any may follow."""
+        """Remove unknown keys: `parts` maps known keys to those of objects in their lists; None allows any"""
         if isinstance(node, list):
             return [known(one, parts) for one in node]
         if not isinstance(node, Mapping):
@@ -193,7 +192,7 @@ def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> EvalSet:
 
 
 def from_legacy_turns(turns: Sequence[LegacyTurn], name: str) -> EvalSet:
-    """One case of the whole file, as in ADK."""
+    """Return the whole file as one case, as in ADK."""
     cases = (_legacy_case(LegacyCase(name, tuple(turns))),) if turns else ()
     return EvalSet(name, cases, name)
 
@@ -212,45 +211,45 @@ def from_scenarios(document: Scenarios, name: str) -> EvalSet:
 
 
 def session_input(session: InitialSession | None) -> SessionInput | None:
-    """The session of a case; None where nothing at all is given, as in ADK."""
+    """Return the session of a case; None if no part of it is given, as in ADK."""
     if session is None or session == InitialSession():
         return None
     return SessionInput(session.app_name, session.user_id, session.state, session.session_id)
 
 
 def data_criteria(data_set: DataSet) -> Mapping[str, Any] | None:
-    """What the file asks for, as the content of a `test_config.json`; None where it says nothing.
+    """Return the file's criteria as the content of a `test_config.json`; None if it has none.
 
-    A reference answer is not a text to repeat: unless the file names `response_match_score`, it is held to
-    be contained in the response or to mean the same (`reference_answer_match`). What a file has data for and
-    its `metrics` do not list is scored for information.
+    A reference answer need not be repeated word for word: unless the file names `response_match_score`, the
+    response must contain it or mean the same (`reference_answer_match`). Data that no metric in `metrics`
+    uses is scored for information.
     """
-    criteria = {metric: _criterion(metric, data_set) for metric in _deciding(data_set)}
+    criteria = {metric: _criterion(metric, data_set) for metric in _deciding_metrics(data_set)}
     for metric in unlisted_metrics(data_set):
         criteria[metric] = {"information": True, **_keys_of(metric, data_set)}
     return {"criteria": criteria} if criteria or data_set.metrics is not None else None
 
 
 def unlisted_metrics(data_set: DataSet) -> tuple[str, ...]:
-    """What the file has data or a threshold for and its `metrics`, if it has any, do not list."""
+    """Return the metrics that the file has data or a threshold for, but does not list in `metrics`."""
     if data_set.metrics is None:
         return ()
-    wanted = [*(data_set.thresholds or ()), *_scorable(data_set, data_set.metrics)]
+    wanted = [*(data_set.thresholds or ()), *_metrics_with_unused_data(data_set, data_set.metrics)]
     return tuple(metric for metric in dict.fromkeys(wanted) if metric not in data_set.metrics)
 
 
-def _deciding(data_set: DataSet) -> tuple[str, ...]:
-    """The metrics that pass or fail a case: those of `metrics`, else all that the file speaks of."""
+def _deciding_metrics(data_set: DataSet) -> tuple[str, ...]:
+    """Return the metrics that can fail a case: those in `metrics`, else all that the file has data for."""
     if data_set.metrics is not None:
         return tuple(dict.fromkeys(data_set.metrics))
     named = tuple(data_set.thresholds or ())
-    return tuple(dict.fromkeys([*named, *_scorable(data_set, named)]))
+    return tuple(dict.fromkeys([*named, *_metrics_with_unused_data(data_set, named)]))
 
 
-def _scorable(data_set: DataSet, named: Sequence[str]) -> list[str]:
-    """The metrics that the file has data for, where no metric that it names uses the data."""
+def _metrics_with_unused_data(data_set: DataSet, named: Sequence[str]) -> list[str]:
+    """Return the metrics that the file has data for, unless a named metric uses the same data."""
     calls = any(case.expected_tool_calls is not None for case in data_set.data)
-    # Thresholds without `metrics` name all that is to be scored of the calls.
+    # Without `metrics`, the thresholds name all metrics of tool calls.
     calls = calls and (data_set.metrics is not None or not data_set.thresholds)
     references = any(case.reference_answer for case in data_set.data)
     rubric = data_set.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named)
@@ -262,7 +261,7 @@ def _scorable(data_set: DataSet, named: Sequence[str]) -> list[str]:
 
 
 def _criterion(metric: str, data_set: DataSet) -> float | dict[str, Any] | None:
-    """A metric's criterion in its shortest form; None for one that has no threshold."""
+    """Return a metric's criterion in its shortest form; None if it has no threshold."""
     keys = _keys_of(metric, data_set)
     return keys if "rubrics" in keys else keys.get("threshold")
 
@@ -282,7 +281,7 @@ def _legacy_case(case: LegacyCase) -> EvalCase:
 
 
 def _case(name: str, conversation: list[_Object], session: SessionInput | None = None) -> EvalCase:
-    # From one document, not value by value: ten thousand cases are then read in half the time.
+    # Convert the whole document at once: this halves the time for ten thousand cases.
     document = {"eval_id": name, "conversation": conversation, "session_input": session}
     return EVAL_CASE.validate_python(document)
 
@@ -302,7 +301,7 @@ def _legacy_intermediate(turn: LegacyTurn) -> _Object | None:
 
 
 def _data_case(case: DataCase) -> EvalCase:
-    """The case. Of a call without arguments only the name is expected, which an EvalSet cannot say."""
+    """Return the case. A call without arguments expects only the name, which an EvalSet cannot express."""
     made = _case(case.name, [_data_invocation(case)])
     loose = set(case.expected_tool_calls or ()) - {*(case.expected_tool_args or ())}
     return replace(made, agentest=OwnKeys(any_args_where_absent=True)) if loose else made
@@ -318,7 +317,7 @@ def _invocation(query: str, number: int, reference: str | None, intermediate: _O
     return {
         "invocation_id": f"turn-{number}",
         "user_content": _content("user", query),
-        # ADK reads an absent reference as "": here too the two are the same, and nothing to compare with.
+        # ADK reads an absent reference as "": treat both as nothing to compare with.
         "final_response": _content("model", reference) if reference else None,
         "intermediate_data": intermediate,
     }

@@ -1,4 +1,4 @@
-"""What a metric of the user's own says about itself: its name, its default threshold, its range."""
+"""The metadata of a custom metric: its name, default threshold, and range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from agentest.adk.formats.problems import Names, problems
 from agentest.support.json_text import safe_repr
 
-# Numbers and flags are strict, the values are not: those may be mappings, in either spelling.
+# Numbers and flags are strict. The values are not, because they may be mappings in either spelling.
 _EITHER_SPELLING = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 _Number = Annotated[float, Strict()]
 _Flag = Annotated[bool, Strict()]
@@ -21,7 +21,7 @@ _Flag = Annotated[bool, Strict()]
 
 @dataclass(slots=True, frozen=True, config=_EITHER_SPELLING)
 class Interval:
-    """A range of scores, its ends included unless they are open."""
+    """A range of scores. Ends are included unless they are open."""
 
     min_value: _Number
     max_value: _Number
@@ -49,26 +49,26 @@ class Interval:
 
 @dataclass(slots=True, frozen=True, config=_EITHER_SPELLING)
 class MetricValueInfo:
-    """What values a metric has."""
+    """The values that a metric can have."""
 
     interval: Interval | None = None
-    """None: any number."""
+    """None for any number."""
 
 
 @dataclass(slots=True, frozen=True, config=_EITHER_SPELLING)
 class MetricInfo:
-    """What an evaluator measures."""
+    """Metadata of the metric that an evaluator measures."""
 
     metric_name: str
     description: str = ""
     default_threshold: _Number | None = None
-    """The threshold of a criterion that gives none; None: the evaluator's own."""
+    """The threshold of a criterion that gives none; None for the evaluator's own."""
     experimental: _Flag = False
     metric_value_info: MetricValueInfo | None = None
 
     @property
     def interval(self) -> Interval | None:
-        """The range of its scores; None: any number."""
+        """Return the range of its scores; None for any number."""
         return self.metric_value_info.interval if self.metric_value_info else None
 
 
@@ -76,9 +76,9 @@ _METRIC_INFO, _INTERVAL = TypeAdapter(MetricInfo), TypeAdapter(Interval)
 
 
 def metric_info_of(given: Any) -> MetricInfo:
-    """A MetricInfo from one, from a mapping in either spelling, or from google-adk's object.
+    """Convert a MetricInfo, a mapping in either spelling, or google-adk's object to a MetricInfo.
 
-    Raises ValueError that says in one line what is wrong.
+    Raises ValueError with a one-line explanation.
     """
     if isinstance(given, MetricInfo):
         return given
@@ -90,12 +90,12 @@ def metric_info_of(given: Any) -> MetricInfo:
 
 
 def interval_of(values: Mapping[str, Any]) -> Interval:
-    """The range that a criteria file gives, checked."""
+    """Validate the range that a criteria file gives."""
     return _INTERVAL.validate_python(values)
 
 
 def _attributes(given: Any) -> dict[str, Any]:
-    """The values of an object that has the attributes of a MetricInfo. Raises ValueError."""
+    """Return the values of an object with the attributes of a MetricInfo. Raises ValueError."""
     if not hasattr(given, "metric_name"):
         raise ValueError(f"expected a MetricInfo or a mapping with its keys, found {safe_repr(given)}")
     values = _given(given, MetricInfo)

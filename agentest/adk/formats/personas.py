@@ -1,4 +1,4 @@
-"""Who a simulated user of an evaluation set is: a persona of the file, or one of three that ADK names."""
+"""Personas of simulated users: defined in an evaluation set, or one of three that ADK predefines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignor
 
 @dataclass(slots=True, frozen=True, config=_OPEN)
 class UserBehavior:
-    """One habit of a persona, and how a judge sees that it was broken."""
+    """One habit of a persona, with the violations that a judge looks for."""
 
     name: str
     description: str
@@ -26,7 +26,7 @@ class UserBehavior:
 
 @dataclass(slots=True, frozen=True, config=_OPEN)
 class UserPersona:
-    """Who a simulated user is."""
+    """The persona of a simulated user."""
 
     id: str
     description: str
@@ -209,11 +209,11 @@ PERSONAS: Mapping[str, UserPersona] = {
         ),
     )
 }
-"""By the names that files use; upper case counts."""
+"""The predefined personas by name, which is case-sensitive."""
 
 
 def persona(value: object) -> object:
-    """A persona from its name; anything else as it is. Raises ValueError for an unknown name."""
+    """Look up a persona's name; return any other value unchanged. Raises ValueError for an unknown name."""
     if not isinstance(value, str):
         return value
     if value not in PERSONAS:
@@ -222,7 +222,7 @@ def persona(value: object) -> object:
 
 
 def persona_text(persona: UserPersona, stop_signal: str = "</finished>") -> str:
-    """Who the user is and how they behave, in words for the model that plays them."""
+    """Describe the user and their behavior, for the model that plays the user."""
     parts = [persona.description.strip()]
     for behavior in persona.behaviors:
         listed = "\n".join(f"- {line}" for line in behavior.behavior_instructions)
@@ -231,7 +231,7 @@ def persona_text(persona: UserPersona, stop_signal: str = "</finished>") -> str:
 
 
 def persona_violations(persona: UserPersona, stop_signal: str = "</finished>") -> str:
-    """What a user of this persona must not do, in words for the model that judges them."""
+    """List what a user of this persona must not do, for the model that judges the user."""
     parts = []
     for behavior in persona.behaviors:
         listed = "\n".join(f"- {line}" for line in behavior.violation_rubrics)
@@ -240,6 +240,6 @@ def persona_violations(persona: UserPersona, stop_signal: str = "</finished>") -
 
 
 def _with_signal(text: str, stop_signal: str) -> str:
-    """The text with `{{ stop_signal }}` filled in, as personas of ADK may have it; other braces stay."""
+    """Fill in `{{ stop_signal }}`, which ADK's personas may contain; other braces are unchanged."""
     as_they_are = {name: "{{ " + name + " }}" for name in placeholders(text)}
     return fill(text, {**as_they_are, "stop_signal": stop_signal})

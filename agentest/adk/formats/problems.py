@@ -1,4 +1,4 @@
-"""What is wrong in an evaluation set, located by case, invocation and key in the file's own spelling."""
+"""Problems of an evaluation set, located by case, invocation, and key, in the file's spelling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentest.support.spelling import nearest, snake_case
 Location = tuple[str | int, ...]
 
 MAX_SHOWN = 60
-"""Characters of a value that a message shows."""
+"""Maximum number of characters of a value in a message."""
 
 _EXPECTED = {
     "string_type": "a text",
@@ -34,12 +34,12 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in a file.
+    """A problem of a file.
 
     Attributes:
-        case: its index, None for what is wrong outside of any case.
-        keys: the way to the value from the case's root, or from the file's, in the file's own spelling.
-        said: the message for who sees the value: without the names of the case and the invocation.
+        case: its index; None for a problem outside the cases.
+        keys: the path to the value from the case's root, or from the file's, in the file's spelling.
+        said: a message without the names of case and invocation, for readers who see the value.
     """
 
     case: int | None
@@ -49,7 +49,7 @@ class Problem:
 
 
 class EvalSetError(UsageError):
-    """A file is not well formed. `problems`: each by itself, all of them."""
+    """A file is malformed. `problems` has all of its problems."""
 
     def __init__(self, message: str, problems: Sequence[Problem]) -> None:
         super().__init__(message)
@@ -58,14 +58,14 @@ class EvalSetError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a form of file calls its parts.
+    """The names of a file format's parts.
 
     Attributes:
-        cases: the key of the list of cases; "" where the file itself is that list.
-        word: what an entry of that list is called.
-        case_id: the key of a case's id.
-        invocations: the key of a case's list of invocations; "" where it has none.
-        line: the key by whose value a case is found in the text of the file; "" where there is none.
+        cases: key of the list of cases; "" if the file itself is that list.
+        word: noun for an entry of that list.
+        case_id: key of a case's id.
+        invocations: key of a case's list of invocations; "" if there is none.
+        line: key whose value locates a case in the text of the file; "" if there is none.
     """
 
     cases: str = ""
@@ -76,47 +76,49 @@ class Names:
 
 
 def problems(error: ValidationError, document: Any, shape: type, names: Names) -> Iterator[Problem]:
-    """The problems of a document that is not of the shape, in the order of the file's values."""
+    """Yield the problems of an invalid document, in the order of the file."""
     valid = _valid_keys(shape)
     for detail in error.errors(include_url=False):
-        yield _problem(_without_tags(detail["loc"]), detail, document, valid, names)
+        yield _problem(_without_union_tags(detail["loc"]), detail, document, valid, names)
 
 
 def line_texts(document: Any, names: Names) -> list[str]:
-    """The texts by which the cases of a document are found in it; "" where one has none."""
+    """Return the text that locates each case in the file; "" for a case without one."""
     cases = get(document, names.cases) if names.cases else document
     return [_text(case, names.line) for case in cases] if isinstance(cases, list) else []
 
 
 def shown(value: object) -> str:
-    """A value as JSON, cut to what a message can hold."""
+    """Return a value as JSON, shortened to fit into a message."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 def get(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a key in either spelling; None where it is not given."""
+    """Return the value of a key in either spelling; None if it is missing."""
     return values.get(key, values.get(to_camel(key)))
 
 
 def _problem(
     location: Location, detail: ErrorDetails, document: Any, valid: Mapping[str, set[str]], names: Names
 ) -> Problem:
-    case, head, keys, rest = _split(location, document, names)
+    case, head, keys, rest = _split_location(location, document, names)
     message = _message(location, rest, detail, document, valid)
     return Problem(case, f"{head}: {message}" if head else message, keys, message)
 
 
-def _split(location: Location, document: Any, names: Names) -> tuple[int | None, str, Location, Location]:
-    """The case's index, case and invocation in words, and the keys within the case and within both."""
+def _split_location(
+    location: Location, document: Any, names: Names
+) -> tuple[int | None, str, Location, Location]:
+    """Return the case's index, case and invocation in words, and the keys within the case and within both."""
     rest, keys, value, heads = location, location, document, []
     case: int | None = None
     for key, word, id_key in ((names.cases, names.word, names.case_id), _invocation(names)):
-        step = _step(rest, key)
+        step = _list_step(rest, key)
         if step is None or word == "":
             break
         index, after = step
-        value = _at(value, rest[: len(rest) - len(after)])
+        value = _value_at(value, rest[: len(rest) - len(after)])
         rest = after
         heads.append(f"{word} {_called(value, id_key, index)}")
         if case is None:
@@ -128,8 +130,8 @@ def _invocation(names: Names) -> tuple[str, str, str]:
     return names.invocations, "invocation" if names.invocations else "", "invocation_id"
 
 
-def _step(location: Location, key: str) -> tuple[int, Location] | None:
-    """The index of an entry of the list at `key`, and what follows; None where it leads elsewhere."""
+def _list_step(location: Location, key: str) -> tuple[int, Location] | None:
+    """Return the index of the entry in the list at `key`, and the remaining path; None for another path."""
     if key and (not location or snake_case(str(location[0])) != key):
         return None
     after = location[1:] if key else location
@@ -155,12 +157,12 @@ def _message(
     if kind == "missing" and isinstance(location[-1], str):
         return _missing_key(location, rest, document, valid)
     if kind in ("missing", "too_long"):
-        pair = _path(rest[:-1] if kind == "missing" else rest)
+        pair = _path_text(rest[:-1] if kind == "missing" else rest)
         return f"{pair} is {shown(detail['input'])}, expected a pair: [author, [parts]]"
     if kind == "value_error":
         return _check_message(rest, detail)
     expected = _EXPECTED.get(kind)
-    where = _path(rest) if rest else "it"
+    where = _path_text(rest) if rest else "it"
     wanted = f"expected {expected}" if expected else detail["msg"]
     return f"{where} is {shown(detail['input'])}, {wanted}"
 
@@ -169,28 +171,32 @@ def _check_message(rest: Location, detail: ErrorDetails) -> str:
     error = detail["ctx"]["error"]
     text, inside = str(error), getattr(error, "at", "")
     return (
-        f"{_path(rest, inside)}: {text}" if rest else f"{text}; it has {', '.join(map(str, detail['input']))}"
+        f"{_path_text(rest, inside)}: {text}"
+        if rest
+        else f"{text}; it has {', '.join(map(str, detail['input']))}"
     )
 
 
 def _unknown_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
     key = str(location[-1])
-    keys = valid.get(_kind(location), set())
+    keys = valid.get(_enclosing_key(location), set())
     if key in _either_spelling(keys):
-        return f"{_path(rest)} is given twice, in both spellings"
-    camel = _camel(location, document)
+        return f"{_path_text(rest)} is given twice, in both spellings"
+    camel = _uses_camel_case(location, document)
     close = nearest(key, keys)
     if close:
-        return f"{_path(rest)} is not a known key; did you mean `{_spelt(close, camel)}`?"
+        return f"{_path_text(rest)} is not a known key; did you mean `{_spelt(close, camel)}`?"
     known = ", ".join(f"`{_spelt(name, camel)}`" for name in sorted(keys))
-    return f"{_path(rest)} is not a known key; known are {known}"
+    return f"{_path_text(rest)} is not a known key; known are {known}"
 
 
 def _missing_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
     key = snake_case(str(location[-1]))
-    spelt = _spelt(key, _camel(location, document))
-    message = f"{_path((*rest[:-1], spelt))} is missing"
-    near = _unread_key_like(key, _at(document, location[:-1]), valid.get(_kind(location), set()))
+    spelt = _spelt(key, _uses_camel_case(location, document))
+    message = f"{_path_text((*rest[:-1], spelt))} is missing"
+    near = _unread_key_like(
+        key, _value_at(document, location[:-1]), valid.get(_enclosing_key(location), set())
+    )
     return f"{message}; is `{near}` meant to be it?" if near else message
 
 
@@ -210,9 +216,9 @@ def _spelt(key: str, camel: bool) -> str:
     return to_camel(key) if camel else key
 
 
-def _camel(location: Location, document: Any) -> bool:
-    """Whether the file speaks camelCase here: as the keys on the way and the neighbours show."""
-    holder = _at(document, location[:-1])
+def _uses_camel_case(location: Location, document: Any) -> bool:
+    """Return True if the file uses camelCase at a location, judging by keys on the path and next to it."""
+    holder = _value_at(document, location[:-1])
     beside = [key for key in holder if key != location[-1]] if isinstance(holder, Mapping) else []
     return any(_is_camel(key) for key in (*location[:-1], *beside) if isinstance(key, str))
 
@@ -221,19 +227,19 @@ def _is_camel(key: str) -> bool:
     return key != snake_case(key) and key == to_camel(snake_case(key))
 
 
-def _kind(location: Location) -> str:
-    """The key under which the object stands whose key is last: it says which keys are known."""
+def _enclosing_key(location: Location) -> str:
+    """Return the key of the enclosing object, which determines the known keys."""
     return next((snake_case(key) for key in reversed(location[:-1]) if isinstance(key, str)), "")
 
 
-def _path(location: Location, inside: str = "") -> str:
-    """The way to a value; `inside`: to what is wrong in it, where that is known."""
+def _path_text(location: Location, inside: str = "") -> str:
+    """Format the path to a value. `inside` is the path to the problem within it, if known."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
     return f"`{''.join([*steps, inside]).removeprefix('.')}`"
 
 
-def _at(document: Any, location: Location) -> Any:
-    """The value at a place; None where there is none."""
+def _value_at(document: Any, location: Location) -> Any:
+    """Return the value at a location; None if there is none."""
     for step in location:
         inside = isinstance(document, Mapping) or (isinstance(step, int) and isinstance(document, Sequence))
         try:
@@ -243,8 +249,8 @@ def _at(document: Any, location: Location) -> Any:
     return document
 
 
-def _without_tags(location: Location) -> Location:
-    """The place in the file: pydantic also names the form of `intermediate_data` that it took."""
+def _without_union_tags(location: Location) -> Location:
+    """Remove pydantic's union tags of `intermediate_data`, which the file does not contain."""
     before = ("", *location)
     return tuple(
         step
@@ -254,7 +260,7 @@ def _without_tags(location: Location) -> Location:
 
 
 def _valid_keys(shape: type) -> dict[str, set[str]]:
-    """For every key under which objects stand, the keys that those may have; "" is the file itself."""
+    """Map every key to the valid keys of the objects under it; "" stands for the file itself."""
     keys: dict[str, set[str]] = {}
     _collect("", shape, keys)
     return keys

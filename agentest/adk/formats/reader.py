@@ -1,4 +1,4 @@
-"""Evaluation sets from files: every form, with errors that say where a file is wrong."""
+"""Find evaluation sets in folders, and read files in any format, with errors that locate problems."""
 
 from __future__ import annotations
 
@@ -37,38 +37,37 @@ from agentest.support.files import user_bytes
 from agentest.support.spelling import did_you_mean, nearest, snake_case
 
 MAX_PROBLEMS = 5
-"""How many problems of one file an error lists."""
+"""Maximum number of problems of a file that an error lists."""
 
 MAX_KEPT = 100
-"""How many problems of one file an error keeps."""
+"""Maximum number of problems of a file that an error stores."""
 
 MAX_IDS = 20
-"""How many ids of cases an error lists."""
+"""Maximum number of case ids that an error lists."""
 
 _LIST = re.compile(rb"\s*\[")
 _TEXT = rb'"\s*:\s*"((?:[^"\\]|\\.)*)"'
 
 
 class Form(StrEnum):
-    """In which form a file holds its cases."""
+    """The formats of evaluation set files."""
 
     EVAL_SET = "eval_set"
     LEGACY = "legacy"
     DATA = "data"
-    """ADK-TypeScript's."""
+    """ADK-TypeScript's format."""
     SCENARIOS = "scenarios"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """An evaluation set and the file that it was read from.
+    """An evaluation set and the file it was read from.
 
     Attributes:
-        lines: eval_id → the line of its id in the file, from 1; 1 where unknown.
-        criteria: what the file itself asks for, in the form of a `test_config.json`; None where it says
-            nothing.
-        warnings: what the user should know about the file, one sentence each.
-        criteria_notes: what the user should know about `criteria`, where they are those that hold.
+        lines: eval_id → the line of its id in the file, from 1; 1 if unknown.
+        criteria: the file's own criteria in the form of a `test_config.json`; None if it has none.
+        warnings: notes about the file, one sentence each.
+        criteria_notes: notes about `criteria`, which matter only if no other criteria replace them.
     """
 
     eval_set: EvalSet
@@ -82,7 +81,7 @@ class ReadSet:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """One form as it stands in a file. `convert` takes what was read and the file's name."""
+    """One format of a file. `convert` takes the parsed data and the file's name."""
 
     form: Form
     adapter: TypeAdapter[Any]
@@ -133,11 +132,11 @@ _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 
 
 def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) -> ReadSet:
-    """Read a file of any form. Raises EvalSetError, with up to five problems in words, or UsageError.
+    """Read a file in any format. Raises EvalSetError, which lists up to five problems, or UsageError.
 
     Args:
-        initial_session: `{app_name?, user_id?, state?}`, the session of cases that have none of their own.
-            google-adk takes it for legacy files alone and stops at an EvalSet; here it is for every form.
+        initial_session: `{app_name?, user_id?, state?}`, the session of cases without their own. It applies
+            to every format; google-adk accepts it for legacy files only.
     """
     session = _session(initial_session, "initial session") if initial_session else None
     read = parse_eval_set(path, read_bytes(path))
@@ -145,10 +144,10 @@ def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) 
 
 
 def parse_eval_set(path: Path, text: bytes) -> ReadSet:
-    """Read what a file holds, or may hold. Raises EvalSetError and UsageError as `read_eval_set` does.
+    """Parse the content of a file. Raises EvalSetError and UsageError as `read_eval_set` does.
 
     Args:
-        text: without a mark of its byte order.
+        text: the content without its byte order mark.
     """
     read = _read_eval_set(path, text) or _read_any_form(path, text)
     set_problems = list(_problems_of_set(read.eval_set))
@@ -159,7 +158,7 @@ def parse_eval_set(path: Path, text: bytes) -> ReadSet:
 
 
 def read_session(path: Path) -> Mapping[str, Any]:
-    """An initial session file: `{app_name?, user_id?, state?}`. Raises UsageError."""
+    """Read an initial session file: `{app_name?, user_id?, state?}`. Raises UsageError."""
     session = parse_json(path, read_bytes(path))
     if not isinstance(session, dict):
         raise UsageError(f"{path}: is {shown(session)}, expected an object: {{app_name, user_id, state}}")
@@ -168,7 +167,7 @@ def read_session(path: Path) -> Mapping[str, Any]:
 
 
 def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
-    """The set with only these cases, in the order of the file. Raises UsageError for one it has not."""
+    """Return the set with only these cases, in file order. Raises UsageError for an unknown case."""
     known = [case.eval_id for case in read.eval_set.eval_cases]
     for name in cases:
         if name not in known:
@@ -187,21 +186,21 @@ def _no_such_case(name: str, known: Sequence[str]) -> str:
 
 
 def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
-    """The file where it is an EvalSet without errors, in a third of the time that other forms take."""
+    """Parse a valid EvalSet in a third of the time that the general path takes; None for any other file."""
     if _LIST.match(text) or not finite(text):
         return None
     try:
         eval_set = EVAL_SET.validate_json(text)
     except ValidationError:
         return None
-    warnings = tuple(_about_sessions(path, text))
+    warnings = tuple(_session_notes(path, text))
     return ReadSet(eval_set, path, Form.EVAL_SET, _case_lines(text, eval_set, _EVAL_SET), warnings=warnings)
 
 
-def _about_sessions(path: Path, text: bytes) -> Iterator[str]:
-    """A note on each key of a case's session that nobody reads; google-adk leaves them out without a word."""
+def _session_notes(path: Path, text: bytes) -> Iterator[str]:
+    """Yield a note on each unused key of a case's session; google-adk drops them silently."""
     if b'"session_input"' not in text and b'"sessionInput"' not in text:
-        return  # the file need not be parsed twice
+        return  # do not parse the file twice
     document = from_json(text)
     for case in document.get("eval_cases") or document.get("evalCases"):
         for key in case.get("session_input") or case.get("sessionInput") or ():
@@ -212,7 +211,7 @@ def _about_sessions(path: Path, text: bytes) -> Iterator[str]:
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
-    shape, document, extras = _validated(path, text)
+    shape, document, extras = _validate_in_format(path, text)
     eval_set = shape.convert(document, set_name(path))
     return ReadSet(
         eval_set,
@@ -225,25 +224,25 @@ def _read_any_form(path: Path, text: bytes) -> ReadSet:
     )
 
 
-def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
-    """The form of the document, the document in the types of that form, and which keys were left out.
+def _validate_in_format(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
+    """Return the format, the validated document, and the keys that were ignored.
 
     Raises UsageError.
     """
-    document = _with_set(parse_json(path, text), set_name(path))
+    document = _wrapped_in_set(parse_json(path, text), set_name(path))
     shape, extras = _shape(path, document), tuple[str, ...]()
     if shape.form is Form.LEGACY:
         document, extras = without_extras(document)
     try:
         return shape, shape.adapter.validate_python(document), extras
     except ValidationError as error:
-        lines = _lines(text, line_texts(document, shape.names), shape.names.line)
+        lines = _lines_of_texts(text, line_texts(document, shape.names), shape.names.line)
         found = list(islice(problems(error, document, shape.type, shape.names), MAX_KEPT))
         raise EvalSetError(_problem_text(path, found, error.error_count(), lines), found) from None
 
 
-def _with_set(document: Any, name: str) -> Any:
-    """A case that stands alone, or a list of cases, in a set of the file's name; others as they are."""
+def _wrapped_in_set(document: Any, name: str) -> Any:
+    """Wrap a single case or a list of cases in a set with the file's name; return others unchanged."""
     cases = document if isinstance(document, list) else [document]
     alone = [isinstance(case, dict) and "eval_id" in _keys(case) for case in cases]
     if any(alone) and not (isinstance(document, dict) and "eval_cases" in _keys(document)):
@@ -272,7 +271,7 @@ def _keys(document: Mapping[Any, Any]) -> set[str]:
 
 
 def _shape(path: Path, document: Any) -> _Shape:
-    """Which form the document is meant to be of. Raises UsageError where it is of none."""
+    """Detect the format of the document. Raises UsageError if there is none."""
     if isinstance(document, list):
         named = any(isinstance(entry, dict) and "data" in entry for entry in document)
         return _LEGACY_CASES if named else _LEGACY_TURNS
@@ -296,7 +295,7 @@ def _description(document: Any) -> str:
 
 
 def _problems_of_set(eval_set: EvalSet) -> Iterator[Problem]:
-    """What no single value is wrong about."""
+    """Yield problems that no single value causes, such as duplicate ids."""
     if not eval_set.eval_cases:
         yield Problem(None, "has no cases")
     times = Counter(case.eval_id for case in eval_set.eval_cases)
@@ -312,7 +311,7 @@ def _problems_of_set(eval_set: EvalSet) -> Iterator[Problem]:
 
 
 def _problem_text(path: Path, entries: Iterable[Problem], count: int, lines: Sequence[int]) -> str:
-    """The first of `count` problems, a line each; `lines`: where each case stands."""
+    """List the first of `count` problems, one per line. `lines` has the line of each case."""
     first = [f"{path}{_line(entry, lines)}: {entry.message}" for entry in islice(entries, MAX_PROBLEMS)]
     more = [f"{path}: and {count - MAX_PROBLEMS} more problems"] if count > MAX_PROBLEMS else []
     return "\n".join([*first, *more])
@@ -325,25 +324,25 @@ def _line(problem: Problem, lines: Sequence[int]) -> str:
 
 def _case_lines(text: bytes, eval_set: EvalSet, shape: _Shape) -> dict[str, int]:
     cases = eval_set.eval_cases
-    lines = _lines(text, [_written(case, shape) for case in cases], shape.names.line)
+    lines = _lines_of_texts(text, [_locating_text(case, shape) for case in cases], shape.names.line)
     return {case.eval_id: line or 1 for case, line in zip(cases, lines, strict=True)}
 
 
-def _written(case: EvalCase, shape: _Shape) -> str:
-    """The text by which a case is found in its file: its id, or what a simulated user says first."""
+def _locating_text(case: EvalCase, shape: _Shape) -> str:
+    """Return the text that locates a case in its file: its id, or the first message of a simulated user."""
     if shape.form is Form.SCENARIOS and case.conversation_scenario:
         return case.conversation_scenario.starting_prompt
     return case.eval_id
 
 
-def _lines(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
-    """The line on which each text stands under the key; 0 where it does not."""
+def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
+    """Return the line of each text under the key; 0 if it is not found."""
     at = _lines_by_value(text, key)
     return [at[name].pop(0) if at.get(name) else 0 for name in wanted]
 
 
 def _lines_by_value(text: bytes, key: str) -> dict[str, list[int]]:
-    """Every text that stands under the key in the file, in either spelling, and on which lines."""
+    """Map every text under the key, in either spelling, to its lines."""
     lines: defaultdict[str, list[int]] = defaultdict(list)
     line, seen = 1, 0
     first, _, rest = key.encode().partition(b"_")
@@ -356,7 +355,7 @@ def _lines_by_value(text: bytes, key: str) -> dict[str, list[int]]:
 
 
 def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
-    """The session that a file or a caller gives. Raises UsageError."""
+    """Parse the session of a file or a caller. Raises UsageError."""
     try:
         read = _SESSION.validate_python(data)
     except ValidationError as error:
@@ -390,13 +389,13 @@ def read_bytes(path: Path) -> bytes:
         raise UsageError(f"{path}: is a folder, expected a JSON file") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # a null character in the path
+    except ValueError as error:  # the path contains a null character
         raise UsageError(f"{path}: cannot be read: {error}") from None
     return text.removeprefix(_BOM)
 
 
 def parse_json(path: Path, text: bytes) -> Any:
-    """The document. Raises UsageError with line and column where it is not JSON."""
+    """Parse JSON. Raises UsageError with line and column."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -422,9 +421,9 @@ def _not_json(path: Path, text: bytes, said: str) -> str:
 
 
 TEST_SUFFIX = ".test.json"
-"""How the names of sets end that a folder runs."""
+"""Suffix of sets that a folder runs by default."""
 EVAL_SET_SUFFIX = ".evalset.json"
-"""How the names of sets end that a folder runs only where all are wanted."""
+"""Suffix of sets that a folder runs only with `--all`."""
 SUFFIXES = (TEST_SUFFIX, EVAL_SET_SUFFIX)
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
@@ -432,15 +431,15 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 @dataclass(frozen=True, slots=True)
 class FoundSets:
-    """The evaluation sets of a folder that are wanted, in the order of their paths."""
+    """The evaluation sets to run from a folder, sorted by path."""
 
     files: tuple[Path, ...]
     note: str | None = None
-    """What was left out, and how to have it, too."""
+    """Which files were left out, and how to include them."""
 
 
 def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
-    """The `*.test.json` below a folder, with `every` also `*.evalset.json`. Raises UsageError when none."""
+    """Find `*.test.json` below a folder; with `every`, also `*.evalset.json`. Raises UsageError if none."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
     there = eval_sets_in(folder)
@@ -456,7 +455,7 @@ def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
 
 
 def eval_sets_in(folder: Path) -> list[Path]:
-    """All evaluation sets below a folder, in the order of their paths."""
+    """Find all evaluation sets below a folder, sorted by path."""
     return sorted(
         Path(parent, name)
         for parent, _, names in os.walk(folder)
@@ -466,12 +465,11 @@ def eval_sets_in(folder: Path) -> list[Path]:
 
 
 def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
-    """A file or folder, and which cases are wanted (none: all): `orders.test.json:lookup,cancel`.
+    """Split a target into a path and case ids (() for all): `orders.test.json:lookup,cancel`.
 
-    A path below `root` that exists as it stands is never split. Raises UsageError where no case follows
-    the colon.
+    A path that exists as written below `root` is not split. Raises UsageError if no case follows the colon.
     """
-    splits = [(text, None), *_splits(text)]
+    splits = [(text, None), *_splits_at_colon(text)]
     there = [split for split in splits if split[0] and _exists(root / split[0])]
     path, wanted = next(iter(there), splits[1] if len(splits) > 1 else splits[0])
     if wanted is None:
@@ -483,7 +481,7 @@ def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
 
 
 def set_name(path: Path) -> str:
-    """What a set without a name is called: its file's name without the suffix."""
+    """Return the default name of a set: its file's name without the suffix."""
     for suffix in (*SUFFIXES, ".json"):
         if path.name.endswith(suffix) and path.name != suffix:
             return path.name.removesuffix(suffix)
@@ -497,8 +495,8 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _splits(text: str) -> Iterator[tuple[str, str]]:
-    """Every way to split at a colon, the longest path first; a Windows drive's colon is none."""
+def _splits_at_colon(text: str) -> Iterator[tuple[str, str]]:
+    """Yield every split at a colon, the longest path first; the colon of a Windows drive does not count."""
     first = 2 if _DRIVE.match(text) else 1
     for place in range(len(text) - 1, first - 1, -1):
         if text[place] == ":":

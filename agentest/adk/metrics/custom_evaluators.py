@@ -1,4 +1,4 @@
-"""Evaluators of the user's own: the classes that they are written with, and those of their results."""
+"""Custom evaluators: their base class, and the classes of their results."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from agentest.support.spelling import did_you_mean, snake_keys
 
 
 class EvalStatus(IntEnum):
-    """What became of a metric, a case or an invocation; numbered as in google-adk."""
+    """The status of a metric, a case, or an invocation, numbered as in google-adk."""
 
     PASSED = 1
     FAILED = 2
     NOT_EVALUATED = 3
     INFORMATIONAL = 4
-    """There is a score, or none, and it decides nothing."""
+    """The score, if any, does not affect the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerInvocationResult:
-    """An evaluator's score of one invocation; None where it has none."""
+    """An evaluator's score of one invocation; None if there is none."""
 
     actual_invocation: Invocation
     expected_invocation: Invocation | None = None
     score: float | None = None
     eval_status: EvalStatus = EvalStatus.NOT_EVALUATED
     reason: str = ""
-    """Why the score is what it is, or why there is none; shown with it."""
+    """Why the score is what it is, or why there is none. It is shown with the score."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """The result of an evaluator. Without results by invocation, the overall score counts as the case's."""
+    """The result of an evaluator. Without results per invocation, the overall score is the case's score."""
 
     overall_score: float | None = None
     overall_eval_status: EvalStatus = EvalStatus.NOT_EVALUATED
@@ -52,15 +52,15 @@ class EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class EvalMetric:
-    """The metric that code of the user's own scores: `self.metric`, or the first argument of a function.
+    """The metric that custom code scores: `self.metric`, or the first argument of a function.
 
-    A function gets no threshold but the criterion's: google-adk gives it no other.
+    A function gets only the criterion's threshold, as in google-adk.
     """
 
     metric_name: str
     threshold: float | None = None
     criterion: SimpleNamespace = field(default_factory=SimpleNamespace)
-    """The keys of the criterion as attributes: `criterion.threshold`."""
+    """The criterion's keys as attributes: `criterion.threshold`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +71,25 @@ class HeldMetric(EvalMetric):
 
 
 class Evaluator(ABC):
-    """Base of custom evaluators.
+    """Base class of custom evaluators.
 
         class Polite(Evaluator):
             def __init__(self, threshold: float = 0.8) -> None:
                 super().__init__(metric_name="polite", threshold=threshold)
 
-    In a run, `threshold` is the criterion's; where that gives none, the `default_threshold` of
-    `get_metric_info()`, else the one that the class gives itself.
+    In a run, `threshold` is the criterion's, else the `default_threshold` of `get_metric_info()`, else the
+    default of the class.
     """
 
     metric_name: str = ""
     threshold: float = 1.0
     _criterion: SimpleNamespace | None = None
     _made_with: bool = False
-    """Whether the instance was made with arguments: then its threshold was chosen."""
+    """True if the instance was created with arguments, so that its threshold is deliberate."""
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         self = super().__new__(cls)
-        object.__setattr__(self, "_made_with", bool(args or named))  # a frozen dataclass, too
+        object.__setattr__(self, "_made_with", bool(args or named))  # also works for a frozen dataclass
         return self
 
     def __init__(
@@ -98,11 +98,11 @@ class Evaluator(ABC):
         metric_name: str | None = None,
         **spelled: Any,
     ) -> None:
-        """Take name and threshold: as keywords, or as one mapping; keys are read in either spelling.
+        """Set name and threshold from keywords or one mapping; keys may be in either spelling.
 
-        Raises TypeError for another key, ValueError for a threshold that is no number.
+        Raises TypeError for an unknown key, ValueError for a threshold that is not a number.
         """
-        first = _definition(threshold)
+        first = _first_argument_keys(threshold)
         named = {} if metric_name is None else {"metric_name": metric_name}
         given = _known({**first, **named, **spelled}, type(self).__name__)
         if given.get("metric_name"):
@@ -112,7 +112,7 @@ class Evaluator(ABC):
 
     @property
     def metric(self) -> HeldMetric:
-        """Name, threshold and criterion."""
+        """Name, threshold, and criterion."""
         criterion = self._criterion or SimpleNamespace(threshold=self.threshold)
         return HeldMetric(self.metric_name or type(self).__name__, self.threshold, criterion)
 
@@ -120,14 +120,14 @@ class Evaluator(ABC):
     def evaluate_invocations(
         self, actual_invocations: list[Invocation], expected_invocations: Any, /
     ) -> EvaluationResult | Mapping[str, Any] | Awaitable[EvaluationResult | Mapping[str, Any]]:
-        """The scores; plain or async. A mapping has the keys of an EvaluationResult.
+        """Return the scores. May be async. A mapping has the keys of an EvaluationResult.
 
-        `expected_invocations` is a list as long as the other, or None for a simulated conversation.
+        `expected_invocations` is as long as `actual_invocations`, or None for a simulated conversation.
         """
 
     @classmethod
     def get_metric_info(cls) -> MetricInfo | Mapping[str, Any]:
-        """What the evaluator measures; a mapping has the keys of a MetricInfo."""
+        """Return the metric's metadata. A mapping has the keys of a MetricInfo."""
         return MetricInfo(
             metric_name=cls.metric_name or cls.__name__,
             description=inspect.getdoc(cls) or "",
@@ -136,23 +136,23 @@ class Evaluator(ABC):
 
 
 def held_to(evaluator: Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
-    """The evaluator, made for one conversation, with the criterion in its `metric`."""
+    """Set the criterion on an evaluator that was created for one conversation."""
     evaluator.threshold = threshold
     evaluator._criterion = SimpleNamespace(**deepcopy(dict(written)))
     return evaluator
 
 
 def chosen_threshold(evaluator: Evaluator) -> float | None:
-    """The threshold that the user made the evaluator with; None where it has that of its class."""
+    """Return the threshold that the user created the evaluator with; None for the default of its class."""
     return evaluator.threshold if evaluator._made_with else None
 
 
 Code = type[Evaluator] | Evaluator | Callable[..., Any]
-"""What scores a metric: an Evaluator, its class, or a function `(metric, actual, expected, scenario)`."""
+"""Code of a metric: an Evaluator, its class, or a function `(metric, actual, expected, scenario)`."""
 
 
-def _definition(given: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
-    """The first argument of an evaluator as keys: a threshold, or a whole metric."""
+def _first_argument_keys(given: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+    """Return the first argument of an evaluator as keys: a threshold, or a whole metric."""
     if isinstance(given, EvalMetric):
         return {"metric_name": given.metric_name, "threshold": given.threshold}
     return dict(given) if isinstance(given, Mapping) else {"threshold": given}

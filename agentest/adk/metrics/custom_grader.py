@@ -1,4 +1,4 @@
-"""Grading by an evaluator of the user's own: what it is given, and what is said where it fails."""
+"""Grade conversations with custom evaluators: call the code, validate its result, and explain failures."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class CustomGrader(CriterionGrader):
-    """Grades by code of the user's own."""
+    """Grade by custom code."""
 
     own: OwnMetric
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        """The scores by invocation. Whatever the code raises leaves the conversation Unscored."""
-        del model, key  # such code has ways of its own
+        """Score each invocation. If the code raises, the conversation is Unscored."""
+        del model, key  # custom code calls its own models
         actual, limit = actual_invocations(conversation), TimeLimit(_TIMEOUT_S)
         try:
             returned = await result_of(self._evaluate, actual, limit=limit)
@@ -56,17 +56,18 @@ class CustomGrader(CriterionGrader):
         except BaseException as error:
             if ends_the_run(error):
                 raise
-            return Graded(whole=Unscored(self._told(error, limit)))
+            return Graded(whole=Unscored(self._failure_text(error, limit)))
 
     @property
     def _threshold(self) -> float:
-        """The threshold by which the code says what passes."""
+        """Return the threshold that the code uses for its statuses."""
         code = self.own.code
         return code.threshold if isinstance(code, Evaluator) else self.criterion.threshold
 
     def _evaluate(self, actual: list[Invocation]) -> Any:
         turns = self.case.conversation
-        expected = None if turns is None else deepcopy(list(turns[: len(actual)]))  # it belongs to all runs
+        # All runs share the expected invocations.
+        expected = None if turns is None else deepcopy(list(turns[: len(actual)]))
         scenario = self.case.conversation_scenario
         threshold, written = self.criterion.threshold, self.criterion.written
         if isinstance(self.own.code, Evaluator | type):
@@ -75,8 +76,8 @@ class CustomGrader(CriterionGrader):
         metric = EvalMetric(self.criterion.metric, None, SimpleNamespace(**deepcopy(dict(written))))
         return _call(self.own.code, metric, actual, expected, scenario)
 
-    def _told(self, error: BaseException, limit: TimeLimit) -> str:
-        """What went wrong: with which evaluator, and for which case."""
+    def _failure_text(self, error: BaseException, limit: TimeLimit) -> str:
+        """Describe the failure, with the evaluator and the case."""
         who = f"{self.own.name}, case {self.case.eval_id!r}"
         if isinstance(error, NoResult):
             return f"{error} ({who})"
@@ -87,7 +88,7 @@ class CustomGrader(CriterionGrader):
 
 
 def actual_invocations(conversation: Conversation) -> list[Invocation]:
-    """The conversation's turns as invocations."""
+    """Return the turns of a conversation as invocations."""
     return [
         _INVOCATION.validate_python(
             copied(turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}"))
@@ -97,7 +98,7 @@ def actual_invocations(conversation: Conversation) -> list[Invocation]:
 
 
 def _call(function: Callable[..., Any], *args: object) -> Any:
-    """Call with as many arguments as the function takes: later ones were added to ADK over time."""
+    """Call with as many arguments as the function takes, because ADK added some over time."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return function(*args)
@@ -106,7 +107,7 @@ def _call(function: Callable[..., Any], *args: object) -> Any:
 
 
 def _line_in(code: Any, error: BaseException) -> str:
-    """Where in the file of the evaluator the error came up; "" where that is not known."""
+    """Return the line in the evaluator's file that raised the error; "" if unknown."""
     try:
         file = inspect.getsourcefile(
             code if inspect.isroutine(code) or isinstance(code, type) else type(code)
@@ -121,17 +122,17 @@ _T = TypeVar("_T", EvaluationResult, PerInvocationResult)
 
 
 class NoResult(ValueError):
-    """What an evaluator has returned is no result."""
+    """The evaluator returned an invalid result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a result must agree with.
+    """The constraints of a result.
 
     Attributes:
-        invocations: how many invocations the evaluator was given.
-        threshold: the one by which it has said what passes.
-        interval: the range of its scores; None: any number.
+        invocations: number of invocations that the evaluator received.
+        threshold: the threshold that it used for its statuses.
+        interval: the range of its scores; None for any number.
     """
 
     invocations: int
@@ -140,12 +141,12 @@ class Terms:
 
 
 def graded_by(returned: Any, terms: Terms) -> Graded:
-    """The scores of our EvaluationResult, of a mapping with its keys, or of ADK's own, with its attributes.
+    """Convert an EvaluationResult, a mapping with its keys, or ADK's own result to scores.
 
-    Raises NoResult for what is no result, or one that contradicts the threshold.
+    Raises NoResult for any other value, and for a result that contradicts the threshold.
     """
-    result = _as(EvaluationResult, returned)
-    items = [_as(PerInvocationResult, item) for item in _list(result.per_invocation_results)]
+    result = _as_result(EvaluationResult, returned)
+    items = [_as_result(PerInvocationResult, item) for item in _list(result.per_invocation_results)]
     if items and len(items) != terms.invocations:
         raise NoResult(f"the evaluator gave {len(items)} results for {terms.invocations} invocations")
     overall = _number(result.overall_score)
@@ -153,7 +154,7 @@ def graded_by(returned: Any, terms: Terms) -> Graded:
     known = {index: score for index, score in scores.items() if score is not None}
     if known:
         _check_direction([(score, items[n].eval_status) for n, score in known.items()], terms.threshold)
-        aside = _aside(overall, list(known.values()))
+        aside = _note_about_overall(overall, list(known.values()))
         return Graded({n: _score(score, items[n].reason or aside, terms) for n, score in known.items()})
     if overall is None:
         return Graded(whole=Skipped(_nothing(result, items)))
@@ -161,15 +162,15 @@ def graded_by(returned: Any, terms: Terms) -> Graded:
     return Graded(whole=_score(overall, result.reason, terms))
 
 
-def _as(shape: type[_T], returned: Any) -> _T:
-    """A result from one, from a mapping in either spelling, or from another object with its attributes."""
+def _as_result(shape: type[_T], returned: Any) -> _T:
+    """Convert a result, a mapping in either spelling, or an object with the same attributes."""
     names = [field.name for field in fields(shape)]
     if isinstance(returned, shape):
         return returned
     if isinstance(returned, Mapping):
         return shape(**_keys(returned, shape, names))
     if not hasattr(returned, "overall_score" if shape is EvaluationResult else "score"):
-        raise NoResult(f"expected {_an(shape)}, but the evaluator gave {safe_repr(returned)}")
+        raise NoResult(f"expected {_article(shape)}, but the evaluator gave {safe_repr(returned)}")
     values: dict[str, Any] = {name: getattr(returned, name, None) for name in names}
     return shape(**values)
 
@@ -183,11 +184,11 @@ def _keys(returned: Mapping[Any, Any], shape: type[_T], names: Sequence[str]) ->
         if key not in names:
             raise NoResult(f"{shape.__name__}: unknown key {key!r}; {did_you_mean(str(key), names)}")
     if not values.keys() & {"overall_score", "per_invocation_results", "score", "eval_status"}:
-        raise NoResult(f"expected {_an(shape)}, but the evaluator gave {safe_repr(returned)}")
+        raise NoResult(f"expected {_article(shape)}, but the evaluator gave {safe_repr(returned)}")
     return {"actual_invocation": None, **values} if shape is PerInvocationResult else values
 
 
-def _an(shape: type[Any]) -> str:
+def _article(shape: type[Any]) -> str:
     return f"an {shape.__name__}" if shape is EvaluationResult else f"a {shape.__name__}"
 
 
@@ -213,8 +214,8 @@ def _score(value: float, reason: Any, terms: Terms) -> MetricResult:
     return Score(value, str(reason or ""))
 
 
-def _aside(overall: float | None, scores: Sequence[float]) -> str:
-    """What to say of an overall score that is not the one that counts: several runs are pooled by turns."""
+def _note_about_overall(overall: float | None, scores: Sequence[float]) -> str:
+    """Describe an overall score that is not used: several runs are pooled by turns."""
     mean = math.fsum(scores) / len(scores)
     if overall is None or math.isclose(overall, mean, abs_tol=1e-9):
         return ""
@@ -227,10 +228,10 @@ def _nothing(result: EvaluationResult, items: Sequence[PerInvocationResult]) -> 
 
 
 def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) -> None:
-    """Raises NoResult when every status says the opposite of its score: less is better.
+    """Raise NoResult if every status contradicts its score, as for a metric where less is better.
 
-    google-adk then turns the comparison round. Here a score passes from its threshold on, always, so that
-    such a metric would pass where it should fail.
+    google-adk reverses the comparison for such a metric. In Agentest, a score always passes from its
+    threshold upward, so the metric would pass where it should fail.
     """
     told = [(score, _status_name(status)) for score, status in statuses]
     known = [
@@ -248,7 +249,7 @@ def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) ->
 
 
 def _status_name(status: Any) -> str | None:
-    """A status's name: ours, google-adk's, a name in a mapping, or its number. Raises NoResult."""
+    """Return a status's name from ours, google-adk's, a name, or a number. Raises NoResult."""
     if status is None or hasattr(status, "name"):
         return getattr(status, "name", None)
     names = {str(member.value): member.name for member in EvalStatus}

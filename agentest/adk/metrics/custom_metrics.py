@@ -1,4 +1,4 @@
-"""Metrics of the user's own before a run: their code, what it says of itself, and what it is held to."""
+"""Prepare custom metrics before a run: import their code, read its metadata, and find its threshold."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TOLD = "get_metric_info"
 
 @dataclass(frozen=True, slots=True)
 class OwnMetric:
-    """What scores a metric of the user's own.
+    """The code of a custom metric, and its metadata.
 
     Attributes:
-        name: what the code is called.
-        threshold: that of a criterion which gives none; None: there is no such default.
-        interval: the range of its scores; None: any number.
-        experimental: whether it says so of itself.
+        name: name of the code.
+        threshold: default threshold of a criterion; None if there is none.
+        interval: the range of its scores; None for any number.
+        experimental: True if it declares itself experimental.
     """
 
     code: Code
@@ -40,55 +40,55 @@ class OwnMetric:
 
 
 _DECIDES_NOTHING = 1.0
-"""What code is told as its threshold where nobody names one, because the score is for information alone."""
+"""The threshold that code receives if nobody names one, because the score is informational."""
 
 
 def own_metrics(
     criteria: Criteria, root: Path, given: Mapping[str, Code] = MappingProxyType({})
 ) -> tuple[Criteria, dict[str, OwnMetric]]:
-    """The criteria with all thresholds, and what scores the metrics of the user's own.
+    """Return the criteria with all thresholds, and the code of the custom metrics.
 
     Args:
-        given: metric → code, in place of what the criteria import.
+        given: metric → code to use instead of importing it.
 
-    Raises UsageError that says which metric's code cannot grade, and why.
+    Raises UsageError, which names the metric, if its code cannot grade.
     """
     thresholds = {c.metric: c.threshold for c in criteria.criteria if c.has_threshold}
     source = str(criteria.source or "criteria")
     try:
-        codes = {n: given.get(n) or _imported(n, metric, root) for n, metric in criteria.custom.items()}
+        codes = {n: given.get(n) or _import_code(n, metric, root) for n, metric in criteria.custom.items()}
         own = {n: _own_metric(n, criteria.custom[n], code, thresholds.get(n)) for n, code in codes.items()}
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None
-    held = tuple(
-        _completed(criterion, own[criterion.metric], source) if criterion.metric in own else criterion
+    completed = tuple(
+        _with_threshold(criterion, own[criterion.metric], source) if criterion.metric in own else criterion
         for criterion in criteria.criteria
     )
-    return replace(criteria, criteria=held), own
+    return replace(criteria, criteria=completed), own
 
 
 def about_experimental(own: Mapping[str, OwnMetric]) -> list[str]:
-    """A note on each metric that calls itself experimental."""
+    """Return a note on each metric that declares itself experimental."""
     return [f"`{n}` is experimental, says {metric.name}" for n, metric in own.items() if metric.experimental]
 
 
 def metric_name(code: Code) -> str:
-    """The name of the metric that the code scores, by its own account. Raises ConfigError."""
+    """Return the name of the metric that the code declares. Raises ConfigError."""
     name = getattr(code, "metric_name", "")
     if name and isinstance(name, str):
         return name
     if isinstance(code, type) and issubclass(code, Evaluator):
         check_code(code.__name__, code)
-        info = _info(code.__name__, code) if _tells(code) else None
-        return info.metric_name if info else _made(code, 1.0).metric.metric_name
+        info = _metric_info(code.__name__, code) if _has_metric_info(code) else None
+        return info.metric_name if info else _make_evaluator(code, 1.0).metric.metric_name
     if isinstance(code, Evaluator):
-        info = _info(type(code).__name__, code)
+        info = _metric_info(type(code).__name__, code)
         return info.metric_name if info else type(code).__name__
     return str(getattr(code, "__name__", repr(code)))
 
 
 def check_code(name: str, code: Any) -> Code:
-    """The class or function, if it can grade. Raises ConfigError."""
+    """Return the class or function if it can grade. Raises ConfigError."""
     where = f"custom_metrics.{name}"
     if isinstance(code, type):
         _check_class(where, code)
@@ -100,11 +100,11 @@ def check_code(name: str, code: Any) -> Code:
 
 
 def made_for(code: type[Evaluator] | Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
-    """The evaluator of one conversation. Of a class it is a new one, held to the criterion.
+    """Return the evaluator of one conversation. For a class, create one with the criterion's threshold.
 
-    An instance is used as it is, with the threshold that it was made with: it belongs to the user.
+    An instance is used unchanged, with its own threshold, because it belongs to the user.
     """
-    return held_to(_made(code, threshold), threshold, written) if isinstance(code, type) else code
+    return held_to(_make_evaluator(code, threshold), threshold, written) if isinstance(code, type) else code
 
 
 def _check_class(where: str, code: type[Any]) -> None:
@@ -116,23 +116,23 @@ def _check_class(where: str, code: type[Any]) -> None:
             f"{where}: {code.__name__} has no method `{_NEEDED}`; define "
             f"`def {_NEEDED}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
         )
-    if not _tells(code) and (told := _in_camel_case(code, _TOLD)):
+    if not _has_metric_info(code) and (told := _in_camel_case(code, _TOLD)):
         raise ConfigError(f"{where}: {code.__name__}.{told} is the spelling of ADK-TS; call it `{_TOLD}`")
 
 
 def _misspelled(code: type[Any]) -> str:
-    """A hint at a method that was meant to be the one that is needed."""
+    """Return a hint if a method looks like a misspelling of the required one."""
     other = _in_camel_case(code, _NEEDED)
     return f" (its `{other}` is the spelling of ADK-TS)" if other else ""
 
 
 def _in_camel_case(code: type[Any], method: str) -> str:
-    """The method's name where the class spells it as ADK-TS does, so that nobody would call it; else ""."""
+    """Return the method's camelCase name, as in ADK-TS, if the class has it; else ""."""
     return next((name for name in dir(code) if name != method and snake_case(name) == method), "")
 
 
 def _check_not_ours(where: str, code: Any) -> None:
-    """Raises ConfigError for one of Agentest's own: in a run, the built-in metric does its work."""
+    """Raise ConfigError for one of Agentest's evaluators: a run uses the built-in metric instead."""
     built_in = vars(code if isinstance(code, type) else type(code)).get("built_in")
     if built_in:
         raise ConfigError(
@@ -140,8 +140,8 @@ def _check_not_ours(where: str, code: Any) -> None:
         )
 
 
-def _imported(name: str, metric: CustomMetric, root: Path) -> Code:
-    """The evaluator or function at an import path, `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
+def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
+    """Import `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
     module, _, attribute = metric.path.rpartition("." if ":" not in metric.path else ":")
     try:
         code = import_object(f"{module}:{attribute}", root)
@@ -151,31 +151,33 @@ def _imported(name: str, metric: CustomMetric, root: Path) -> Code:
 
 
 def _own_metric(name: str, metric: CustomMetric, code: Code, threshold: float | None) -> OwnMetric:
-    """What is known of the code. Raises ConfigError where it cannot be made, or tells nonsense of itself."""
+    """Read the code's metadata. Raises ConfigError if it cannot be created, or if its metadata is invalid."""
     written = metric.info or {}
     called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)
-    info = _info(name, code)
+    info = _metric_info(name, code)
     range_written = (written.get("metric_value_info") or {}).get("interval")
     return OwnMetric(
         code=code,
         name=called,
-        threshold=_default(name, code, info, written.get("default_threshold"), threshold),
+        threshold=_default_threshold(name, code, info, written.get("default_threshold"), threshold),
         interval=interval_of(range_written) if range_written else info.interval if info else None,
         experimental=bool(written.get("experimental", info and info.experimental)),
     )
 
 
-def _default(
+def _default_threshold(
     name: str, code: Code, info: MetricInfo | None, written: float | None, threshold: float | None
 ) -> float | None:
-    """The threshold of a criterion that gives none: the file's, a chosen one, the metric's, the code's.
+    """Return the default threshold: the file's, a deliberate one, the metric's, or the code's.
 
-    Makes a class's evaluator once, so that one that cannot be made is known before the run.
+    Creates a class's evaluator once, so that failures show before the run.
     """
     told = info.default_threshold if info else None
     first = written if written is not None else told
     if isinstance(code, type):
-        evaluator = _made(code, threshold if threshold is not None else first, f"custom_metrics.{name}")
+        evaluator = _make_evaluator(
+            code, threshold if threshold is not None else first, f"custom_metrics.{name}"
+        )
         return evaluator.threshold if first is None else first
     if not isinstance(code, Evaluator):
         return written
@@ -183,8 +185,10 @@ def _default(
     return next(value for value in found if value is not None)
 
 
-def _made(code: type[Evaluator], threshold: float | None, where: str = "custom_metrics") -> Evaluator:
-    """A new evaluator; with its own threshold where none is given. Raises ConfigError."""
+def _make_evaluator(
+    code: type[Evaluator], threshold: float | None, where: str = "custom_metrics"
+) -> Evaluator:
+    """Create an evaluator, with its own threshold if none is given. Raises ConfigError."""
     arguments = _arguments(code, threshold, where)
     try:
         return code(**arguments)
@@ -194,7 +198,7 @@ def _made(code: type[Evaluator], threshold: float | None, where: str = "custom_m
 
 
 def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> dict[str, Any]:
-    """What `__init__` is given: the threshold, or the whole metric, where it asks for it."""
+    """Return the arguments of `__init__`: the threshold, or the whole metric."""
     parameters = list(inspect.signature(code.__init__).parameters.values())[1:]
     required = [
         p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
@@ -216,19 +220,20 @@ def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> di
     return given
 
 
-def _tells(code: type[Evaluator]) -> bool:
-    """Whether the class has a `get_metric_info` of its own."""
+def _has_metric_info(code: type[Evaluator]) -> bool:
     return inspect.getattr_static(code, "get_metric_info") is not vars(Evaluator)["get_metric_info"]
 
 
-def _info(name: str, code: Code) -> MetricInfo | None:
-    """What the evaluator tells of itself, None where it tells nothing. Raises ConfigError."""
+def _metric_info(name: str, code: Code) -> MetricInfo | None:
+    """Return the evaluator's metadata; None if it has none. Raises ConfigError."""
     cls = code if isinstance(code, type) else type(code)
-    if not issubclass(cls, Evaluator) or not _tells(cls):
+    if not issubclass(cls, Evaluator) or not _has_metric_info(cls):
         return None
     plain = inspect.isfunction(inspect.getattr_static(cls, "get_metric_info"))
     where = f"custom_metrics.{name}: {cls.__name__}.get_metric_info()"
-    asked: Any = _made(cls, 1.0, f"custom_metrics.{name}") if plain and isinstance(code, type) else code
+    asked: Any = (
+        _make_evaluator(cls, 1.0, f"custom_metrics.{name}") if plain and isinstance(code, type) else code
+    )
     try:
         told = asked.get_metric_info()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
@@ -242,8 +247,8 @@ def _info(name: str, code: Code) -> MetricInfo | None:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _completed(criterion: Criterion, own: OwnMetric, source: str) -> Criterion:
-    """The criterion with the metric's default threshold where it gives none. Raises UsageError."""
+def _with_threshold(criterion: Criterion, own: OwnMetric, source: str) -> Criterion:
+    """Add the metric's default threshold to a criterion without one. Raises UsageError."""
     where = f"{source}: criteria.{criterion.metric}.threshold"
     if not criterion.has_threshold:
         least = _DECIDES_NOTHING if own.threshold is None and criterion.information else own.threshold

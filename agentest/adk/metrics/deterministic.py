@@ -1,7 +1,7 @@
-"""The metrics that no judge is asked for: tool calls and words against what a case expects.
+"""Metrics without a judge: compare tool calls, words, and states with the expected ones, and count usage.
 
-The rules are google-adk's, to the last digit, and know nothing of conversations; the graders pair each turn
-with the invocation of the case that it answers.
+The comparison rules reproduce google-adk's results exactly and know nothing of conversations. The graders
+pair each turn with its invocation in the case.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 
 Call = tuple[str | None, Any]
-"""A tool call as it is compared: name and arguments, a dict, or None where they are absent."""
+"""A tool call for comparison: name and arguments. The arguments are a dict, or None if absent."""
 
 _INVALID = object()
-"""Arguments that are none: equal to nothing that a case can expect."""
+"""Stands for invalid arguments, which equal nothing that a case can expect."""
 _SHOWN_CALLS = 20
 _HOW = {MatchType.EXACT: "", MatchType.IN_ORDER: " in this order", MatchType.ANY_ORDER: " in any order"}
 
@@ -58,9 +58,9 @@ def trajectory_matches(
     ignore_args: bool = False,
     any_args_where_absent: bool = False,
 ) -> bool:
-    """Whether the calls made are the calls expected; other calls in between count only against EXACT.
+    """Return True if the actual calls are the expected ones. Only EXACT forbids other calls in between.
 
-    Names and arguments are compared by Python's `==`. Raises RecursionError for arguments nested too deeply.
+    Names and arguments are compared with `==`. Raises RecursionError for deeply nested arguments.
     """
 
     def same(made: Call, wanted: Call) -> bool:
@@ -81,7 +81,7 @@ def _contains_all(
     actual: Sequence[Call], expected: Sequence[Call], same: Callable[[Call, Call], bool]
 ) -> bool:
     left = list(actual)
-    # Calls that match any arguments come last, so that they leave the others theirs.
+    # Match calls that accept any arguments last, so that they do not take a call from another one.
     for wanted in sorted(expected, key=lambda call: call[1] is None):
         at = next((n for n, made in enumerate(left) if same(made, wanted)), None)
         if at is None:
@@ -91,43 +91,42 @@ def _contains_all(
 
 
 def tool_names_f1(actual: Sequence[str | None], expected: Sequence[str | None]) -> float:
-    """Precision and recall of the tools' names, in one number; 1 where there are none on either side."""
+    """Return the F1 score (precision and recall) of the tools' names; 1 if both sides are empty."""
     return Overlap.of(actual, expected).f if actual or expected else 1.0
 
 
 class ByReference(CriterionGrader):
-    """Grades each turn by the invocation of the case that it answers."""
+    """Grade each turn by comparing it with its invocation in the case."""
 
     __slots__ = ()
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:  # noqa: ARG002 - the protocol asks
-        """The score of each turn that the case has a reference for. No model is asked."""
+        """Score each turn that has a reference. No model is called."""
         if self.case.conversation is None:
             return Graded(whole=Skipped("a simulated conversation has no reference to compare with"))
         if not conversation.turns:
             return Graded(whole=Skipped("no turn of the conversation was finished"))
         turns = dict(self._results(conversation.turns, self.case.conversation))
-        return Graded(turns, None if turns else Skipped(self._nothing()))
+        return Graded(turns, None if turns else Skipped(self._no_score_reason()))
 
     def _results(
         self, turns: Sequence[Turn], invocations: Sequence[Invocation]
     ) -> Iterator[tuple[int, MetricResult]]:
-        for turn, invocation in zip(turns, invocations, strict=False):  # a failed agent leaves turns out
+        for turn, invocation in zip(turns, invocations, strict=False):  # a failed agent may leave out turns
             result = self._score(turn, invocation)
             if result is not None:
                 yield turn.turn_index, result
 
     @abstractmethod
     def _score(self, turn: Turn, expected: Invocation) -> MetricResult | None:
-        """The turn's score; None where the invocation has nothing to compare with."""
+        """Score a turn; None if the invocation has nothing to compare with."""
 
-    def _nothing(self) -> str:
-        """Why no turn has a score."""
+    def _no_score_reason(self) -> str:
         return "the case has no invocation for any turn"
 
 
 class ToolTrajectory(ByReference):
-    """1 for a turn whose tool calls are as expected, else 0. No intermediate data expects no call."""
+    """1 for a turn with the expected tool calls, else 0. Without intermediate data, no call is expected."""
 
     __slots__ = ()
 
@@ -138,7 +137,7 @@ class ToolTrajectory(ByReference):
             return Unscored(f"{ARGUMENTS_UNTOLD}: set ignore_args to compare the names alone")
         try:
             matched = trajectory_matches(
-                [_made(call) for call in turn.tool_calls],
+                [_calls_made(call) for call in turn.tool_calls],
                 [(call.name, call.args) for call in wanted],
                 criterion.match_type,
                 criterion.ignore_args,
@@ -150,7 +149,7 @@ class ToolTrajectory(ByReference):
 
 
 class ToolTrajectoryF1(ByReference):
-    """Precision and recall of the called tools' names, in one number. Arguments and order do not count."""
+    """F1 score of the names of the called tools. Arguments and order do not count."""
 
     __slots__ = ()
 
@@ -159,12 +158,12 @@ class ToolTrajectoryF1(ByReference):
         made = [call.name for call in turn.tool_calls]
         return Score(
             tool_names_f1(made, wanted),
-            f"expected {_listed(wanted, len(wanted))}; called {_listed(made, len(made))}",
+            f"expected {_call_list_text(wanted, len(wanted))}; called {_call_list_text(made, len(made))}",
         )
 
 
 class ResponseMatch(ByReference):
-    """ROUGE-1 of the response. A turn without a final response to compare with is left out."""
+    """ROUGE-1 of the response. A turn without a reference response is left out."""
 
     __slots__ = ()
 
@@ -177,11 +176,11 @@ class ResponseMatch(ByReference):
             f"words in common: {overlap.shared} of {overlap.expected} expected and {overlap.actual} answered",
         )
 
-    def _nothing(self) -> str:
+    def _no_score_reason(self) -> str:
         return "no invocation of the case has a final_response to compare with"
 
 
-def _made(call: ToolCall) -> Call:
+def _calls_made(call: ToolCall) -> Call:
     return call.name, call.args if call.invalid_arguments is None else _INVALID
 
 
@@ -193,7 +192,9 @@ def _side_by_side(wanted: Sequence[FunctionCall], made: Sequence[ToolCall], crit
         call_text(call) if call.invalid_arguments else _call_text(call.name, call.args, " (arguments absent)")
         for call in made[:_SHOWN_CALLS]
     ]
-    return f"expected{how} {_listed(expected, len(wanted))}; called {_listed(called, len(made))}"
+    return (
+        f"expected{how} {_call_list_text(expected, len(wanted))}; called {_call_list_text(called, len(made))}"
+    )
 
 
 def _call_text(name: str, args: Any, absent: str) -> str:
@@ -202,8 +203,8 @@ def _call_text(name: str, args: Any, absent: str) -> str:
     return call_text(ToolCall(name, args, result=None, mocked=False, turn_index=0))
 
 
-def _listed(calls: Sequence[str | None], count: int) -> str:
-    """The calls in order, the first ones alone where they are many. `count` says how many there are."""
+def _call_list_text(calls: Sequence[str | None], count: int) -> str:
+    """List the calls in order. Of many, only the first are shown; `count` is their number."""
     if not calls:
         return "no tool"
     text = ", then ".join(call or "" for call in calls[:_SHOWN_CALLS])
@@ -211,35 +212,34 @@ def _listed(calls: Sequence[str | None], count: int) -> str:
 
 
 class _Amount(CriterionGrader):
-    """A number for every turn that has one; what is not known is left out, never 0."""
+    """A number per turn. Unknown amounts are left out, never counted as 0."""
 
     __slots__ = ()
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:  # noqa: ARG002 - the protocol asks
-        """The amount of each turn. No model is asked."""
+        """Return the amount of each turn. No model is called."""
         found = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
         turns = {
             index: Score(amount, f"{self._unit()}: {amount:.6g}")
             for index, amount in found.items()
             if amount is not None
         }
-        return Graded(turns, None if turns else Skipped(self._unknown()))
+        return Graded(turns, None if turns else Skipped(self._no_amount_reason()))
 
     @abstractmethod
     def _amount(self, turn: Turn) -> float | None:
-        """The turn's amount; None where it is not known."""
+        """Return the turn's amount; None if unknown."""
 
     @abstractmethod
     def _unit(self) -> str:
-        """What is counted."""
+        """Return the unit."""
 
-    def _unknown(self) -> str:
-        """Why no turn has an amount."""
+    def _no_amount_reason(self) -> str:
         return "the conversation has no turn"
 
 
 class ToolCallCount(_Amount):
-    """`tool_call_count_v1`: tool calls a turn."""
+    """`tool_call_count_v1`: tool calls per turn."""
 
     __slots__ = ()
 
@@ -251,7 +251,7 @@ class ToolCallCount(_Amount):
 
 
 class InferenceCallCount(_Amount):
-    """`inference_call_count_v1`: calls of the agent to its model a turn, where it tells them."""
+    """`inference_call_count_v1`: the agent's model calls per turn, if it reports them."""
 
     __slots__ = ()
 
@@ -261,12 +261,12 @@ class InferenceCallCount(_Amount):
     def _unit(self) -> str:
         return "model calls"
 
-    def _unknown(self) -> str:
+    def _no_amount_reason(self) -> str:
         return "the agent does not tell how often it asks its model"
 
 
 class TokenUsage(_Amount):
-    """`token_usage_v1`: tokens a turn, as the agent reports them."""
+    """`token_usage_v1`: tokens per turn, as the agent reports them."""
 
     __slots__ = ()
 
@@ -276,12 +276,12 @@ class TokenUsage(_Amount):
     def _unit(self) -> str:
         return "tokens"
 
-    def _unknown(self) -> str:
+    def _no_amount_reason(self) -> str:
         return "the agent reports no tokens"
 
 
 class InvocationDuration(_Amount):
-    """`invocation_duration_v1`: seconds a turn for which the agent was waited for."""
+    """`invocation_duration_v1`: seconds per turn spent waiting for the agent."""
 
     __slots__ = ()
 
@@ -299,26 +299,26 @@ _REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its rep
 _USER = "user"
 
 Said = tuple[str, str]
-"""An author, and what they said."""
+"""An author and their text."""
 
 
 def expects_state(case: EvalCase) -> bool:
-    """Whether the case says what the session's state must hold in the end."""
+    """Return True if the case expects a final session state."""
     return bool(case.final_session_state)
 
 
 def expects_responses(case: EvalCase) -> bool:
-    """Whether the case says what must be said on the way to a reply."""
+    """Return True if the case expects messages before a reply."""
     return any(expected_responses(invocation) for invocation in case.conversation or ())
 
 
 def expected_responses(invocation: Invocation) -> list[Said]:
-    """What is said on the way to the invocation's final response, white space being all the same."""
+    """Return the expected messages before the final response, with normalized white space."""
     return [(author, _one_row(text)) for author, text in said_before(invocation.intermediate_data)]
 
 
 def said_before(data: IntermediateData | InvocationEvents | None) -> list[Said]:
-    """What is said on the way to a final response, in order; thoughts and the user's words are left out."""
+    """Return the messages before the final response, in order, without thoughts and user messages."""
     if data is None:
         return []
     if isinstance(data, InvocationEvents):
@@ -342,7 +342,7 @@ def _one_row(text: str) -> str:
 
 
 class FinalSessionState(CriterionGrader):
-    """1 where each key of the case's `final_session_state` has that value after the last turn, else 0.
+    """1 if each key of the case's `final_session_state` has that value after the last turn, else 0.
 
     A key may be a path into the state: `order.status`.
     """
@@ -350,7 +350,7 @@ class FinalSessionState(CriterionGrader):
     __slots__ = ()
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:  # noqa: ARG002 - the protocol asks
-        """The score, which stands with the last turn. No model is asked."""
+        """Score the last turn. No model is called."""
         if not conversation.turns:
             return Graded(whole=Skipped("no turn of the conversation was finished"))
         last = conversation.turns[-1]
@@ -377,9 +377,9 @@ def _shown(value: Any) -> str:
 
 
 class IntermediateResponses(ByReference):
-    """1 for a turn in which all was said that the case expects, by whom and in which order it does, else 0.
+    """1 for a turn with all expected messages in order, each by the expected author, else 0.
 
-    More may be said in between. White space is all the same; every other character counts.
+    Other messages may come in between. White space is normalized; every other character counts.
     """
 
     __slots__ = ()
@@ -393,11 +393,10 @@ class IntermediateResponses(ByReference):
             return Score(1.0, "all was said that is expected before the reply")
         if turn.author is None:
             return Unscored(_REMARKS_UNKNOWN)
-        return Score(
-            0.0, f"expected {_told(missing)}{_where(missing, wanted)}; said was {_all(turn.remarks)}"
-        )
+        missing_text = f"{_shortened_message(missing)}{_where(missing, wanted)}"
+        return Score(0.0, f"expected {missing_text}; said was {_all_messages(turn.remarks)}")
 
-    def _nothing(self) -> str:
+    def _no_score_reason(self) -> str:
         return "no invocation of the case has intermediate responses to compare with"
 
 
@@ -408,15 +407,15 @@ def _first_missing(wanted: Sequence[Said], remarks: Sequence[Remark]) -> Said | 
 
 def _where(missing: Said, wanted: Sequence[Said]) -> str:
     at = wanted.index(missing)
-    return f" after {_told(wanted[at - 1])}" if at else ""
+    return f" after {_shortened_message(wanted[at - 1])}" if at else ""
 
 
-def _told(said: Said) -> str:
+def _shortened_message(said: Said) -> str:
     return f"{shortened(said[0], _VALUE_CHARS)}: {_shown(said[1])}"
 
 
-def _all(remarks: Sequence[Remark]) -> str:
-    said = [_told((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
+def _all_messages(remarks: Sequence[Remark]) -> str:
+    said = [_shortened_message((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
     if len(remarks) > len(said):
         said.append(f"… {len(remarks) - len(said)} more")
     return ", ".join(said) or "nothing before the reply"

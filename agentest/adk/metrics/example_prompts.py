@@ -1,4 +1,4 @@
-"""What the judges of evaluation sets are asked, as `agentest show-prompts` shows it: about an example."""
+"""Example prompts of the judges of evaluation sets, for `agentest show-prompts`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agentest.support.errors import ModelUnavailable
 from agentest.support.interrupts import in_event_loop
 
 JUDGED_NAMES = tuple(metric.name for metric in ADK_METRICS.values() if metric.judged)
-"""The metrics that ask a judge."""
+"""The metrics that use a judge."""
 
 _SIMULATED = "per_turn_user_simulator_quality_v1"
 _TURN = Turn(
@@ -39,7 +39,7 @@ _FACTS = AgentFacts(instructions="(the agent's instructions)", tools="(the agent
 
 @dataclass(slots=True)
 class _Listener:
-    """A model that keeps what it is asked, and answers nothing."""
+    """A model that records its prompts and answers nothing."""
 
     asked: list[Sequence[Message]] = field(default_factory=list)
     name: str = "listener"
@@ -51,7 +51,7 @@ class _Listener:
 
 
 def shown_prompt(metric: str) -> str:
-    """What is asked for a metric of `JUDGED_NAMES`, about a conversation of two turns."""
+    """Return the prompt of a metric in `JUDGED_NAMES`, for an example conversation of two turns."""
     grader = make_grader(_case(metric), Criterion(metric, 0.5, num_samples=1, rubrics=(_RUBRIC,)), {}, _FACTS)
     listener = _Listener()
 

@@ -1,4 +1,4 @@
-"""What all graders of an evaluation set's cases have in common."""
+"""The base class of graders of evaluation sets, and the facts about an agent that judges get."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from agentest.support.json_text import on_one_line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFacts:
-    """What judges are told of an agent; "" stands for what is not known."""
+    """What judges know about an agent; "" if unknown."""
 
     instructions: str = ""
     tools: str = ""
-    """The declarations of its tools, a line each."""
+    """The declarations of its tools, one per line."""
     tools_beside: str = ""
-    """What is known of its tools otherwise: for cases that have recorded none."""
+    """Descriptions of its tools from other sources, for cases that recorded none."""
     unseen: str = ""
-    """Why its tool calls cannot be seen, unless its answers tell of them; "": they can."""
+    """Why its tool calls are invisible unless its replies report them; "" if they are visible."""
     date: str = ""
-    """When the conversation takes place, where that is configured: ISO 8601."""
+    """The configured date of the conversation, in ISO 8601."""
 
 
 NOTHING_KNOWN = AgentFacts()
@@ -38,15 +38,15 @@ NOTHING_KNOWN = AgentFacts()
 def facts_of(
     case: EvalCase, own: AgentFacts = NOTHING_KNOWN, redact: Callable[[str], str] = str
 ) -> AgentFacts:
-    """What the agent's own settings say, else what the case recorded of it (`app_details`).
+    """Collect facts from the agent's settings, else from the case's recorded `app_details`.
 
     Args:
-        redact: takes secrets out of what the case recorded; `own` holds none.
+        redact: removes secrets from what the case recorded. `own` contains none.
     """
     agents = list(_agents(case))
     declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
-        instructions=own.instructions or redact(_joined("\n\n", map(_told, agents))),
+        instructions=own.instructions or redact(_joined("\n\n", map(_instructions_of, agents))),
         tools=own.tools or redact(_joined("\n", declared)) or own.tools_beside,
         unseen=own.unseen,
     )
@@ -58,12 +58,12 @@ def _agents(case: EvalCase) -> Iterator[AgentDetails]:
             yield from invocation.app_details.agent_details.values()
 
 
-def _told(agent: AgentDetails) -> str:
+def _instructions_of(agent: AgentDetails) -> str:
     return f"Agent {agent.name}:\n{agent.instructions}" if agent.instructions.strip() else ""
 
 
 def _tools(declarations: Iterable[Any]) -> Iterator[str]:
-    """Each tool as JSON. ADK keeps functions in groups; other tools stand for themselves."""
+    """Yield each tool as JSON. ADK groups functions; other tools are declared individually."""
     for declaration in declarations:
         functions = _functions(declaration)
         for tool in [declaration] if functions is None else functions:
@@ -78,18 +78,18 @@ def _functions(declaration: Any) -> list[Any] | None:
 
 
 def _joined(separator: str, texts: Iterable[str]) -> str:
-    """The texts, each once: every invocation of a case repeats what its agents were told."""
+    """Join the texts without duplicates, because every invocation repeats its agents' instructions."""
     return separator.join(dict.fromkeys(text for text in texts if text))
 
 
 @dataclass(frozen=True, slots=True)
 class CriterionGrader(ABC):
-    """Grades a case's conversations by one criterion."""
+    """Grade the conversations of a case by one criterion."""
 
     case: EvalCase
     criterion: Criterion
     facts: AgentFacts = field(default=NOTHING_KNOWN, kw_only=True)
-    """What judges are told of the agent."""
+    """What judges know about the agent."""
 
     @property
     def name(self) -> str:
@@ -101,22 +101,22 @@ class CriterionGrader(ABC):
 
     @abstractmethod
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        """The scores, as `evaluate.grading.Grader` says."""
+        """Return the scores, as `agentest.judging.grader.Grader` specifies."""
 
     def most_calls(self, turns: int) -> int:
-        """A question for every turn and sample, where the metric is judged at all."""
+        """Return the maximum number of judge calls: one per turn and sample."""
         if not asks_a_judge(self.name):
-            return 0  # whether an evaluator of the user's own asks anybody is not known
+            return 0  # it is unknown whether a custom evaluator calls a model
         return turns * (self.criterion.num_samples or ADK_METRICS[self.name].samples)
 
 
 def asks_a_judge(metric: str) -> bool:
-    """Whether a metric of ADK's or of ours asks a judge; one of the user's own has ways of its own."""
+    """Return True if a built-in metric uses a judge. Custom metrics call their own models."""
     return metric in ADK_METRICS and ADK_METRICS[metric].judged
 
 
 def rubric_lines(graders: Iterable[Grader]) -> list[str]:
-    """The rubrics that the criteria give to these graders, under the metrics that share them."""
+    """List the rubrics of these graders, grouped by the metrics that share them."""
     metrics: dict[tuple[Rubric, ...], dict[str, None]] = {}
     for grader in graders:
         if isinstance(grader, CriterionGrader) and grader.criterion.rubrics:

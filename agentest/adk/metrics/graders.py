@@ -1,4 +1,4 @@
-"""Which grader measures which metric."""
+"""Create the grader of a metric, and conversations to grade from invocations."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ def make_grader(
     evaluators: Mapping[str, OwnMetric],
     facts: AgentFacts = NOTHING_KNOWN,
 ) -> Grader:
-    """What measures the criterion's metric for this case. Raises UsageError where the case forbids it."""
+    """Create the grader of a criterion's metric for this case. Raises UsageError if the case rules it out."""
     if criterion.metric in evaluators:
         return CustomGrader(case, criterion, evaluators[criterion.metric])
     if not ADK_METRICS[criterion.metric].judged:
         return _DETERMINISTIC[criterion.metric](case, criterion)
-    # Imported only where a judge is asked: the prompts and answer types of pydantic cost a tenth of a second.
+    # Import only if a judge is used: the prompts and pydantic answer types take a tenth of a second.
     from agentest.adk.metrics.judge_graders import JUDGED
 
     return JUDGED[criterion.metric](case, criterion, facts=facts)
 
 
 def conversation_of(invocations: Sequence[Invocation]) -> Conversation:
-    """The invocations as the turns of a conversation."""
+    """Return the invocations as the turns of a conversation."""
     turns = tuple(_turn(invocation, index) for index, invocation in enumerate(invocations))
     return Conversation("invocations", turns, Ending.SCRIPT)
 
@@ -89,7 +89,7 @@ def _turn(invocation: Invocation, index: int) -> Turn:
 
 
 def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remark]:
-    """What was said before the reply; events tell after how many calls, too."""
+    """Yield the messages before the reply. Events also show how many calls preceded each."""
     if not isinstance(data, InvocationEvents):
         yield from (Remark(author, text) for author, text in said_before(data))
         return
@@ -104,7 +104,7 @@ def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> 
     answer: Any = response.response if response else None
     return ToolCall(
         name=call.name or "",
-        args=call.args,  # absent arguments stay absent: to ADK they are not the same as none
+        args=call.args,  # absent arguments stay absent: ADK distinguishes them from empty ones
         result=unwrapped(answer) if answer is not None else None,
         mocked=False,
         turn_index=index,

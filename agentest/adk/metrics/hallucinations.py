@@ -1,4 +1,4 @@
-"""`hallucinations_v1`: which share of what an agent says is borne out by what it was told."""
+"""`hallucinations_v1`: split replies into sentences, and score the share that evidence supports."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.structured_output import UNDESCRIBED
 
 _GROUNDED = ("supported", "not_applicable")
-_SHOWN = 120
-"""How many characters of a sentence a reason shows."""
+_MAX_SHOWN_CHARS = 120
+"""Maximum number of characters of a sentence in a reason."""
 
 
 class SentenceLabel(BaseModel):
-    """What a judge says of one sentence."""
+    """A judge's label of one sentence."""
 
     model_config = UNDESCRIBED
 
@@ -36,7 +36,7 @@ class SentenceLabel(BaseModel):
 
 
 class SentenceLabels(BaseModel):
-    """What a judge says of every sentence: exactly one label each. `asked` is how many there are."""
+    """A judge's labels: exactly one for each sentence. `asked` is the number of sentences."""
 
     model_config = UNDESCRIBED
 
@@ -63,7 +63,7 @@ class SentenceLabels(BaseModel):
 
 @cache
 def sentence_labels(count: int) -> type[SentenceLabels]:
-    """The shape of the labels of so many sentences."""
+    """Return the answer type for this number of sentences."""
 
     class Labels(SentenceLabels):
         asked: ClassVar[int] = count
@@ -73,22 +73,22 @@ def sentence_labels(count: int) -> type[SentenceLabels]:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """One of the things that the agent said in a turn: its reply or a remark."""
+    """A reply or an earlier message of the agent in a turn."""
 
     sentences: tuple[str, ...]
     source: str
     turn: Turn
-    """The turn as far as it had come, where that is known."""
+    """The turn up to this message, if known."""
 
 
 class HallucinationsV1(TurnJudge):
     """The share of sentences that are supported or claim nothing, 0 to 1.
 
-    With `evaluate_intermediate_nl_responses` the mean of the shares of each remark and of the reply. A remark
-    is judged by what had been called before it; where the agent does not tell that, by all of the turn's
-    calls. What the agent was told is evidence, too. A label is
-    decided by the majority of the samples, a tie against the sentence. A turn without any sentence is left
-    out; one of whose statements no judge could be had is unscored.
+    With `evaluate_intermediate_nl_responses`, the mean of the shares of each earlier message and of the
+    reply. An earlier message is judged by the calls before it, or by all calls of the turn if the agent does
+    not report their order. The agent's instructions are evidence, too. The majority of samples decides a
+    label; a tie counts against the sentence. A turn without sentences is left out. A turn with a message that
+    no judge could answer is unscored.
     """
 
     __slots__ = ()
@@ -99,7 +99,7 @@ class HallucinationsV1(TurnJudge):
     def _statements(self, turn: Turn) -> list[_Statement]:
         statements = [_Statement(sentences(turn.agent_message), "its reply", turn)]
         if self.criterion.evaluate_intermediate_nl_responses:
-            statements[:0] = [_remark(turn, at) for at in range(len(turn.remarks))]
+            statements[:0] = [_as_of_remark(turn, at) for at in range(len(turn.remarks))]
         return [statement for statement in statements if statement.sentences]
 
     async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
@@ -117,14 +117,14 @@ class HallucinationsV1(TurnJudge):
             return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))
 
         results = await concurrently(judged, range(len(statements)))
-        return _mean(results, panel.samples * len(statements))
+        return _mean_of_statements(results, panel.samples * len(statements))
 
 
-def _remark(turn: Turn, at: int) -> _Statement:
-    """A remark in the turn as it was when it was made: what came later bears nothing of it out."""
+def _as_of_remark(turn: Turn, at: int) -> _Statement:
+    """Return an earlier message with the turn as it was then, because later calls do not support it."""
     remark = turn.remarks[at]
     split = sentences(remark.text)
-    if remark.calls_before is None or not all(_told_by_protocol(call) for call in turn.tool_calls):
+    if remark.calls_before is None or not all(_counts_as_earlier_call(call) for call in turn.tool_calls):
         return _Statement(split, "a remark on the way to its reply", turn)
     until = replace(
         turn,
@@ -137,13 +137,13 @@ def _remark(turn: Turn, at: int) -> _Statement:
     return _Statement(split, "what it said last, on the way to its reply,", until)
 
 
-def _told_by_protocol(call: ToolCall) -> bool:
-    """Whether a call is one of those that are counted in a remark's `calls_before`."""
+def _counts_as_earlier_call(call: ToolCall) -> bool:
+    """Return True if a call counts toward a message's `calls_before`."""
     return call.seen_by in (SeenBy.AGENT, SeenBy.CALLER) or SeenBy.AGENT in call.also_seen_by
 
 
 def _share(said: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
-    """The share of grounded sentences by majority, with every sample's share."""
+    """Return the share of grounded sentences by majority, with the share of every sample."""
     if not sampled.answers:
         return Unscored(sampled.problem)
     by_sample = [answer.by_sentence() for answer in sampled.answers]
@@ -157,16 +157,16 @@ def _share(said: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Uns
 
 
 def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
-    """What most judges hold against a sentence; "" where most hold nothing."""
+    """Return the majority's objection to a sentence; "" if there is none."""
     if majority([label.label in _GROUNDED for label in labels]):
         return ""
     against = next(label for label in labels if label.label not in _GROUNDED)
-    shown = sentence if len(sentence) <= _SHOWN else sentence[:_SHOWN] + "…"
+    shown = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
     return f"{against.label}: “{shown}” ({against.reason})"
 
 
-def _mean(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
-    """One result for a turn's statements: the mean of their values, if all have one."""
+def _mean_of_statements(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
+    """Combine a turn's statements: the mean of their values if all have one."""
     for result in results:
         if isinstance(result, Unscored):
             return result
@@ -178,7 +178,7 @@ def _mean(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
 
 
 _CLOSING = "\"'”’»)\\]}」』”）】》〉*_"
-# Marks that end a sentence wherever they stand, and marks that do so before white space.
+# Marks that always end a sentence, and marks that end one only before white space.
 _END = re.compile(
     rf"[。！？｡．।॥۔؟።។။]++[{_CLOSING}]*+|(?<![.!?…])[.!?…]++[{_CLOSING}]*+(?=\s)",
 )
@@ -186,7 +186,7 @@ _ITEM = re.compile(r"\s*(?:[-*+•‣·–>]|#{1,6}|\(?\d{1,3}[.)]|\(?[A-Za-z][.
 _LONGEST_WORD = 40
 _FENCE = re.compile(r"\s*(```|~~~)")
 _DOTTED = re.compile(r"(?:\w\.)*\w")
-"""`U.S`, `e.g`, `p.m`, and initials: single characters with stops between them."""
+"""`U.S`, `e.g`, `p.m`, and initials: single characters separated by periods."""
 _WORD = re.compile(r"\w+")
 _ABBREVIATIONS = frozenset(
     _WORD.findall("mr mrs ms dr prof jr sr st vs etc ca cf al inc ltd co corp dept bzw usw hr herr mme mlle")
@@ -197,14 +197,14 @@ _BEFORE_NUMBERS = frozenset(
         "sep sept oct nov dec mon tue wed thu fri sat sun"
     )
 )
-"""Abbreviations only before a number: "No. 5", but "No. We don't."."""
+"""Words that are abbreviations only before a number: "No. 5", but "No. We don't."; compared in lower case."""
 
 
 def sentences(text: str) -> tuple[str, ...]:
-    """The text's sentences in order: what has a letter or a digit. A text of pictograms alone is one."""
+    """Split a text into sentences: parts with a letter or a digit. Pictograms alone are one sentence."""
     result = [
         sentence.strip()
-        for chunk, whole in _chunks(text)
+        for chunk, whole in _text_chunks(text)
         for sentence in ([chunk] if whole else _split(chunk))
         if any(map(str.isalnum, sentence))
     ]
@@ -212,8 +212,8 @@ def sentences(text: str) -> tuple[str, ...]:
     return tuple(result) if result or not pictogram else (text.strip(),)
 
 
-def _chunks(text: str) -> Iterator[tuple[str, bool]]:
-    """Paragraphs, list items and headings; tables and code blocks, which are whole (True)."""
+def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield paragraphs, list items, and headings; and tables and code blocks, which are not split (True)."""
     lines: list[str] = []
     kind = "text"
     for line in [*text.splitlines(), ""]:
@@ -225,18 +225,18 @@ def _chunks(text: str) -> Iterator[tuple[str, bool]]:
                 lines, kind = [], "text"
             continue
         row = line.lstrip().startswith("|")
-        goes_on = not opens and (row if kind == "table" else not row and _continues(lines, line))
+        goes_on = not opens and (row if kind == "table" else not row and _continues_sentence(lines, line))
         if lines and not goes_on:
             yield "\n".join(lines), kind == "table"
             lines = []
         lines.append(line)
         kind = "code" if opens else "table" if row else "text"
-    if lines:  # a code block that nobody closed
+    if lines:  # an unclosed code block
         yield "\n".join(lines), kind != "text"
 
 
-def _continues(lines: list[str], line: str) -> bool:
-    """Whether a line goes on with the sentence before it, which was broken to fit."""
+def _continues_sentence(lines: list[str], line: str) -> bool:
+    """Return True if a line continues a sentence that was wrapped after the previous line."""
     return bool(lines) and line.lstrip()[:1].islower() and not _ITEM.match(line)
 
 
@@ -244,20 +244,20 @@ def _split(chunk: str) -> Iterator[str]:
     mark = _ITEM.match(chunk)
     start, begins = 0, mark.end() if mark else 0
     for end in _END.finditer(chunk, begins):
-        if _ends(chunk, start, end):
+        if _ends_sentence(chunk, start, end):
             yield chunk[start : end.end()]
             start = end.end()
     yield chunk[start:]
 
 
-def _ends(chunk: str, start: int, end: re.Match[str]) -> bool:
-    """Whether what looks like the end of a sentence is one."""
+def _ends_sentence(chunk: str, start: int, end: re.Match[str]) -> bool:
+    """Return True if a possible end of a sentence is one."""
     if not end[0].startswith((".", "!", "?", "…")):
         return True
     rest = chunk[end.end() : end.end() + 80].lstrip()
     if rest[:1].islower():
         return False
-    # The end of it alone: where no sentence ends, copying all of it again and again would take for ever.
+    # Look at the last characters only: copying the whole text each time would take quadratic time.
     before = chunk[max(start, end.start() - _LONGEST_WORD) : end.start()]
     return not end[0].startswith(".") or not _abbreviated(before, rest)
 

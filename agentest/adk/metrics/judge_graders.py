@@ -1,4 +1,4 @@
-"""The metrics of an evaluation set that a judge decides, turn by turn."""
+"""Graders of evaluation set metrics that a judge decides turn by turn."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ WRITTEN = Skipped(
 class UserSimulatorQuality(CriterionGrader):
     """1 or 0 for every message of the user.
 
-    The first must be the case's starting prompt, the others are judged against plan and persona. A last
-    question asks whether the stop signal would now be right: if it would not, or if no judge can tell, that
-    takes the place of the last turn's result. It is asked however the conversation ended, as google-adk does.
+    The first message must be the case's starting prompt; the others are judged by plan and persona. A last
+    question asks whether the stop signal would now be right. If not, or if no judge can tell, its result
+    replaces that of the last turn. As in google-adk, it is asked however the conversation ended.
     """
 
     __slots__ = ()
@@ -72,7 +72,7 @@ class UserSimulatorQuality(CriterionGrader):
 
         *results, stop = await concurrently(judged, range(len(said)))
         if results:
-            results[-1] = _last(results[-1], stop)
+            results[-1] = _last_result(results[-1], stop)
         return Graded({turn.turn_index: result for turn, result in zip(turns, results, strict=True)})
 
     def _messages(self, scenario: ConversationScenario, before: Sequence[Turn], said: str) -> list[Message]:
@@ -93,8 +93,7 @@ def _opening(said: str, scenario: ConversationScenario) -> Score:
     return Score(0, f"the first message is not the starting prompt {scenario.starting_prompt!r}")
 
 
-def _last(result: MetricResult, stop: MetricResult) -> MetricResult:
-    """The last turn's result, in the light of the stop check."""
+def _last_result(result: MetricResult, stop: MetricResult) -> MetricResult:
     if isinstance(stop, Score) and stop.value == 0:
         return Score(0, f"the conversation's end is not right: {stop.reason}", stop.samples)
     failed = isinstance(result, Score) and result.value == 0
@@ -129,10 +128,10 @@ class FinalResponseMatch(TurnJudge):
 
 
 class ReferenceAnswerMatch(CriterionGrader):
-    """`reference_answer_match`: 1 for a reply that holds the reference, or that a judge finds valid by it.
+    """`reference_answer_match`: 1 for a reply that contains the reference, or that a judge finds equivalent.
 
-    Upper and lower case and white space do not count. Without a model, a turn whose reply does not hold the
-    reference is skipped: whether it says the same in other words is not known.
+    Letter case and white space do not count. Without a model, a turn whose reply does not contain the
+    reference is skipped, because the reply may say the same in other words.
     """
 
     __slots__ = ()
@@ -147,7 +146,7 @@ class ReferenceAnswerMatch(CriterionGrader):
             reference = reference_of(self.case, turn.turn_index, self.criterion)
             if reference is None:
                 return None
-            if _plain(reference) in _plain(reply_of(turn, self.criterion)):
+            if _normalized(reference) in _normalized(reply_of(turn, self.criterion)):
                 return Score(1, "the reply contains the reference")
             if panel is None:
                 return no_model(self.criterion)
@@ -173,7 +172,7 @@ JUDGED: Mapping[str, Callable[..., Grader]] = one_for_each(
         "reference_answer_match": ReferenceAnswerMatch,
     },
 )
-"""Metric → its grader, made of a case, a criterion, and the `facts` that are known of the agent."""
+"""Metric → its grader, constructed from a case, a criterion, and `facts` about the agent."""
 
 
 async def _matched(
@@ -185,7 +184,7 @@ async def _matched(
 
 
 def _not_compared(case: EvalCase, criterion: Criterion, conversation: Conversation) -> Skipped | None:
-    """Why no turn can be compared with a reference, if none can."""
+    """Return why no turn can be compared with a reference; None if one can."""
     if case.conversation is None:
         return SIMULATED
     compared = any(reference_of(case, turn.turn_index, criterion) for turn in conversation.turns)
@@ -201,6 +200,6 @@ def _median(sampled: Sampled[ScaleAnswer], asked: int) -> Score | Unscored:
     return Score(value, reason, tuple(values) if asked > 1 else ())
 
 
-def _plain(text: str) -> str:
-    """The text by which two are compared: case and white space do not count."""
+def _normalized(text: str) -> str:
+    """Normalize letter case and white space for comparison."""
     return " ".join(text.casefold().split())

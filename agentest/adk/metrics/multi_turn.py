@@ -1,4 +1,4 @@
-"""ADK's multi-turn metrics: a judge looks at the whole conversation, and its last turn bears the score."""
+"""ADK's multi-turn metrics: a judge scores the whole conversation, and the last turn gets the score."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from agentest.models.structured_output import UNDESCRIBED
 
 
 class WholeJudge(CriterionGrader):
-    """Asks about a conversation as a whole. As with google-adk, the score is the last turn's."""
+    """Judge a conversation as a whole. As in google-adk, the last turn gets the score."""
 
     __slots__ = ()
 
@@ -52,13 +52,13 @@ class WholeJudge(CriterionGrader):
         return Graded({last: await self._score(conversation, panel, last)})
 
     def most_calls(self, turns: int) -> int:
-        """One question of every sample, however many turns there are."""
+        """Return one call per sample, however many turns there are."""
         del turns
         return samples_of(self.criterion)
 
     @abstractmethod
     async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:
-        """The conversation's score; `last` is the turn that bears it."""
+        """Score the conversation; `last` is the turn that gets the score."""
 
     def _messages(self, conversation: Conversation, question: str) -> list[Message]:
         scenario = self.case.conversation_scenario
@@ -68,7 +68,7 @@ class WholeJudge(CriterionGrader):
 
 
 class Goal(BaseModel):
-    """One thing that the user wanted."""
+    """A goal of the user, and whether it was reached."""
 
     model_config = UNDESCRIBED
 
@@ -78,7 +78,7 @@ class Goal(BaseModel):
 
 
 class Goals(BaseModel):
-    """What the user wanted, and what of it was reached."""
+    """The goals of the user, and which were reached."""
 
     model_config = UNDESCRIBED
 
@@ -95,7 +95,7 @@ class TaskSuccess(WholeJudge):
 
     async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:
         messages = self._messages(conversation, goals_question())
-        return _success(await panel.ask(messages, Goals, last), panel.samples)
+        return _task_success_score(await panel.ask(messages, Goals, last), panel.samples)
 
 
 class _Properties(WholeJudge):
@@ -105,20 +105,19 @@ class _Properties(WholeJudge):
 
     async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:
         rubrics = self._rubrics()
-        messages = self._messages(conversation, properties_question(rubrics, self._about()))
+        messages = self._messages(conversation, properties_question(rubrics, self._judged_aspect()))
         return combined(rubrics, await panel.ask(messages, rubric_answers(len(rubrics)), last), panel.samples)
 
     @abstractmethod
     def _rubrics(self) -> Sequence[Rubric]:
-        """The properties, at least one."""
+        """Return the properties, at least one."""
 
-    def _about(self) -> str:
-        """What of the conversation is judged."""
+    def _judged_aspect(self) -> str:
         return TASKS
 
 
 class TrajectoryQuality(_Properties):
-    """`multi_turn_trajectory_quality_v1`: the way on which the agent went, by properties of our own."""
+    """`multi_turn_trajectory_quality_v1`: the quality of the agent's steps, by predefined properties."""
 
     __slots__ = ()
 
@@ -127,22 +126,22 @@ class TrajectoryQuality(_Properties):
 
 
 class ToolUseQuality(_Properties):
-    """`multi_turn_tool_use_quality_v1`: the tool calls of all turns, by properties of our own."""
+    """`multi_turn_tool_use_quality_v1`: the quality of all tool calls, by predefined properties."""
 
     __slots__ = ()
 
     def _rubrics(self) -> Sequence[Rubric]:
         return _as_rubrics(TOOL_USE)
 
-    def _about(self) -> str:
+    def _judged_aspect(self) -> str:
         return TOOL_TASKS
 
 
 @dataclass(frozen=True, slots=True)
 class RubricTrajectory(_Properties):
-    """`rubric_based_multi_turn_trajectory_quality_v1`: the user's own rubrics for the whole conversation.
+    """`rubric_based_multi_turn_trajectory_quality_v1`: custom rubrics for the whole conversation.
 
-    Making one raises UsageError where there is no rubric, or an id stands for two.
+    The constructor raises UsageError if there is no rubric, or if an id has two texts.
     """
 
     def __post_init__(self) -> None:
@@ -156,8 +155,8 @@ def _as_rubrics(properties: Mapping[str, str]) -> tuple[Rubric, ...]:
     return tuple(Rubric(name, RubricContent(text)) for name, text in properties.items())
 
 
-def _success(sampled: Sampled[Goals], asked: int) -> Score | Unscored:
-    """The mean share, with the goals of the sample that is nearest to it."""
+def _task_success_score(sampled: Sampled[Goals], sample_count: int) -> Score | Unscored:
+    """Return the mean share, with the goals of the sample closest to it."""
     answers = sampled.answers
     if not answers:
         return Unscored(sampled.problem)
@@ -165,7 +164,7 @@ def _success(sampled: Sampled[Goals], asked: int) -> Score | Unscored:
     value = fsum(shares) / len(shares)
     shown = min(answers, key=lambda answer: abs(answer.share() - value))
     goals = tuple(RubricScore(one.goal, float(one.reached == "yes"), one.reason) for one in shown.goals)
-    return Score(value, _reason(shown), shares if asked > 1 else (), goals)
+    return Score(value, _reason(shown), shares if sample_count > 1 else (), goals)
 
 
 def _reason(answer: Goals) -> str:

@@ -1,7 +1,7 @@
-"""What the judges of an evaluation set's metrics are asked.
+"""Prompts for the judges of evaluation set metrics.
 
-The agent's turns are shown as to all other judges (`evaluate.prompts`): one beginning for all metrics of a
-turn, the metric's own question last. References, sentences and properties stand in data blocks too.
+Judges see the agent's turns as in `agentest.judging.questions`: all metrics of a turn share the beginning of
+the prompt, and the metric's question comes last. References, sentences, and properties are data blocks, too.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ unless, every, all) is fulfilled, too, where that case did not arise, and one th
 where that did not happen.
 - no: it is not fulfilled, or only in part. What a property asks for without a condition and what is not \
 there is missing, even if nothing called for it or it could not be done."""
-"""How properties are answered, in all metrics that have some."""
+"""How to answer properties, in all metrics that have some."""
 
 _PROPERTIES = """\
 {{question}}
@@ -162,12 +162,12 @@ Give 1 if it is valid, 0 if it is not."""
 
 
 def turn_messages(goal: str, turns: Sequence[Turn], facts: AgentFacts, question: str) -> list[Message]:
-    """The messages to a judge of the last of the turns."""
+    """Return the messages to a judge of the last turn."""
     return judge_messages(turn_context(background_of(facts, goal, turns), turns), question)
 
 
 def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> Background:
-    """What judges are told besides the conversation."""
+    """Return what judges know in addition to the conversation."""
     return Background(
         goal=goal,
         instructions=facts.instructions,
@@ -179,31 +179,31 @@ def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> Backgr
 
 
 def _unseen(facts: AgentFacts, turns: Sequence[Turn]) -> str:
-    """Why calls cannot be seen, by the answers themselves where they tell, else by the agent's settings."""
+    """Return why calls are invisible: by the turns if they report it, else by the agent's settings."""
     hidden = next((turn.calls_hidden for turn in turns if turn.calls_hidden), None)
     return hidden or ("" if all(turn.tells_calls for turn in turns) else facts.unseen)
 
 
 def match_question(reference: str) -> str:
-    """Whether the reply is valid compared with a reference."""
+    """Ask whether the reply is valid compared with a reference."""
     return fill(MATCH, {"reference": block("reference", reference)})
 
 
 def rubric_question(rubrics: Sequence[Rubric], *, of_tools: bool) -> str:
-    """Which of the rubrics, numbered from 1, are fulfilled."""
+    """Ask which of the rubrics, numbered from 1, are fulfilled."""
     question = _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES
     shown = property_blocks(rubrics)
     return fill(_PROPERTIES, {"question": question, "properties": shown, "answers": ANSWERED_ONE_BY_ONE})
 
 
 def property_blocks(rubrics: Sequence[Rubric]) -> str:
-    """What the rubrics ask for, each in a block of its own, numbered from 1."""
+    """Return the properties as blocks, numbered from 1."""
     texts = (rubric.rubric_content.text_property for rubric in rubrics)
     return "\n\n".join(block(f"property {n}", text) for n, text in enumerate(texts, 1))
 
 
 def grounding_question(sentences: Sequence[str], source: str) -> str:
-    """What bears out each of the sentences, numbered from 1; `source` says where they were said."""
+    """Ask which evidence supports each sentence, numbered from 1. `source` names their origin."""
     blocks = [block(f"sentence {n}", sentence) for n, sentence in enumerate(sentences, 1)]
     return fill(_GROUNDING, {"source": source, "sentences": "\n\n".join(blocks)})
 
@@ -211,10 +211,10 @@ def grounding_question(sentences: Sequence[str], source: str) -> str:
 def user_messages(
     plan: str, description: str, violations: str, before: Sequence[Turn], message: str, stop_signal: str
 ) -> list[Message]:
-    """The messages to a judge of the simulated user's next message after the turns `before`.
+    """Return the messages to a judge of the simulated user's next message after the turns `before`.
 
-    `violations` is what a persona must not do; "" for what nobody's user should do. The user does not see
-    tool calls, so the judge does not either.
+    `violations` lists what the persona must not do; "" for the default list. The user does not see tool
+    calls, so the judge does not either.
     """
     default = fill(_DEFAULT_VIOLATIONS, {"ends": plan_ends("the user")})
     listed = f"{_PLAN_VIOLATIONS}\n\n{violations or default}"
@@ -262,7 +262,7 @@ TOOL_TASKS = f"""\
 {TASKS} Where no tool was called in the whole conversation, all properties are fulfilled if none was \
 needed, and none of them is if one was."""
 
-_whole_prompts_PROPERTIES = """\
+_CONVERSATION_PROPERTIES = """\
 Question: which of the following properties does the conversation have? {{about}} Where there is no \
 tool_call block, no tool was called; what the assistant says that it did does not count. A call that was \
 answered with an error was made, but did nothing.
@@ -285,7 +285,7 @@ TRAJECTORY = {
     "bounds": "The assistant keeps to what it was given as its instructions and to what the user agreed to; "
     "it does nothing of consequence that nobody asked for.",
 }
-"""What makes a good way through a conversation: id → property."""
+"""Properties of a good trajectory: id → property."""
 
 TOOL_USE = {
     "choice": "Every tool that is called fits what was to be done or found out at that point.",
@@ -301,17 +301,17 @@ TOOL_USE = {
     "results": "All that the tools answered, errors included, is taken up rightly in later calls and "
     "replies; no error is kept from the user whom it concerns.",
 }
-"""What makes a good use of tools: id → property."""
+"""Properties of good tool use: id → property."""
 
 
 def goals_question() -> str:
-    """What the user wanted, and which of it was reached."""
+    """Ask for the user's goals, and which were reached."""
     return _GOALS
 
 
 def properties_question(rubrics: Sequence[Rubric], about: str) -> str:
-    """Which of the properties, numbered from 1, the conversation has."""
+    """Ask which of the properties, numbered from 1, the conversation has."""
     shown = property_blocks(rubrics)
     return fill(
-        _whole_prompts_PROPERTIES, {"about": about, "properties": shown, "answers": ANSWERED_ONE_BY_ONE}
+        _CONVERSATION_PROPERTIES, {"about": about, "properties": shown, "answers": ANSWERED_ONE_BY_ONE}
     )

@@ -1,7 +1,7 @@
-"""ROUGE-1: how many words a response and its reference share.
+"""ROUGE-1: the overlap of a response's words with those of its reference.
 
-Agrees with google-adk to the last digit, which makes words of any script: ASCII words by their stem, Chinese,
-Japanese and Korean by character, Thai, Lao, Khmer and Myanmar by cluster, every other word whole.
+The result equals google-adk's to the last digit. ASCII words are stemmed; Chinese, Japanese, and Korean are
+split by character, Thai, Lao, Khmer, and Myanmar by cluster; every other word is used whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_MARKS = 30
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How many words two texts have, and how many of them in common, each as often as both have it."""
+    """The number of words of two texts, and of words that both have, counting repetitions."""
 
     shared: int
     actual: int
@@ -34,7 +34,7 @@ class Overlap:
 
     @property
     def f(self) -> float:
-        """The harmonic mean of precision and recall; 0 where nothing is shared."""
+        """The harmonic mean of precision and recall; 0 if there is no overlap."""
         if not self.shared:
             return 0.0
         precision, recall = self.shared / self.actual, self.shared / self.expected
@@ -42,25 +42,25 @@ class Overlap:
 
 
 def rouge1(response: str, reference: str) -> Overlap:
-    """The words that a response shares with its reference."""
+    """Count the words that a response shares with its reference."""
     return Overlap.of(words(response), words(reference))
 
 
 def words(text: str) -> list[str]:
-    """The words that ROUGE counts, in order."""
+    """Return the words that ROUGE counts, in order."""
     spaced = _normalized(text).lower().translate(_SPACED)
     return [stem(word) if len(word) > 3 and word.isascii() else word for word in spaced.split()]
 
 
 def _normalized(text: str) -> str:
-    """The text in the form NFKC. To sort marks takes as long as the square of their number."""
+    """Normalize the text to NFKC, in bounded time: sorting combining marks takes quadratic time."""
     if text.isascii():
         return text
     return "".join(unicodedata.normalize("NFKC", piece) for piece in _with_few_marks(text))
 
 
 def _with_few_marks(text: str) -> Iterator[str]:
-    """The text in pieces: whole, unless a character has more marks than any script puts on one."""
+    """Yield the text in pieces, split where a character has more marks than any script uses."""
     start = marks = 0
     for at, character in enumerate(text):
         marks = marks + 1 if _IS_MARK[character] else 0
@@ -71,7 +71,7 @@ def _with_few_marks(text: str) -> Iterator[str]:
 
 
 class _IsMark(dict[str, bool]):
-    """Whether a character is sorted among those behind the one before it. Filled as they are met."""
+    """Cache: True if a character is sorted among the combining marks of the one before it."""
 
     def __missing__(self, character: str) -> bool:
         self[character] = bool(unicodedata.combining(unicodedata.normalize("NFKD", character)[0]))
@@ -82,7 +82,7 @@ _IS_MARK = _IsMark()
 
 
 class _Spaced(dict[int, str]):
-    """Code point → text, so that white space is what separates words. Filled as characters are met."""
+    """Cache: code point → text in which white space separates words."""
 
     def __missing__(self, code: int) -> str:
         self[code] = _spaced(code)
@@ -169,7 +169,7 @@ _STEP_4 = tuple(
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """The stem of a word in lower case."""
+    """Return the stem of a word in lower case."""
     if word in _IRREGULAR:
         return _IRREGULAR[word]
     if len(word) <= 2:
@@ -179,8 +179,8 @@ def stem(word: str) -> str:
     return word
 
 
-def _shape(word: str) -> str:
-    """A `c` for each consonant and a `v` for each vowel; a y is a vowel after a consonant."""
+def _vowel_shape(word: str) -> str:
+    """Return a `c` for each consonant and a `v` for each vowel; a y is a vowel after a consonant."""
     shape: list[str] = []
     last = "v"
     for letter in word:
@@ -190,19 +190,19 @@ def _shape(word: str) -> str:
 
 
 def _measure(stem: str) -> int:
-    """How often a consonant follows a vowel: the paper's m."""
-    return _shape(stem).count("vc")
+    """Count how often a consonant follows a vowel: the paper's m."""
+    return _vowel_shape(stem).count("vc")
 
 
 def _ends_short(stem: str) -> bool:
-    """The paper's *o: consonant, vowel, and a consonant that is not w, x or y."""
-    shape = _shape(stem)
-    # NLTK: two letters are enough where they are a vowel and a consonant, whichever that is.
+    """Test the paper's *o: consonant, vowel, and a consonant that is not w, x, or y."""
+    shape = _vowel_shape(stem)
+    # NLTK: two letters are enough if they are a vowel and a consonant.
     return shape == "vc" or (shape.endswith("cvc") and stem[-1] not in "wxy")
 
 
 def _replace_first(word: str, rules: Sequence[tuple[str, str]], holds: Callable[[str, str], bool]) -> str:
-    """The word after the first rule whose suffix it has; as it was where that rule does not hold."""
+    """Apply the first rule whose suffix matches, unless its condition fails."""
     for suffix, replacement in rules:
         if word.endswith(suffix):
             stem = word[: -len(suffix)]
@@ -230,32 +230,32 @@ def _past(word: str) -> str:
         return word[:-1] if _measure(word[:-3]) > 0 else word
     for suffix in ("ed", "ing"):
         stem = word.removesuffix(suffix)
-        if stem != word and "v" in _shape(stem):
-            return _mended(stem)
+        if stem != word and "v" in _vowel_shape(stem):
+            return _restore_stem(stem)
     return word
 
 
-def _mended(stem: str) -> str:
-    """What `-ed` or `-ing` was taken from, as it would be without them: hop(p), fil(e)."""
+def _restore_stem(stem: str) -> str:
+    """Restore a stem after `-ed` or `-ing` was removed: hop(p), fil(e)."""
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
-    if stem[-1] == stem[-2:-1] and _shape(stem).endswith("c"):
+    if stem[-1] == stem[-2:-1] and _vowel_shape(stem).endswith("c"):
         return stem if stem[-1] in "lsz" else stem[:-1]
     return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
 
 
 def _final_y(word: str) -> str:
-    # NLTK: a consonant must come before the y, and not be the only letter; the paper asks for a vowel.
-    ends_in_y = word.endswith("y") and len(word) > 2 and _shape(word[:-1]).endswith("c")
+    # NLTK: the y needs a consonant before it that is not the only letter; the paper requires a vowel.
+    ends_in_y = word.endswith("y") and len(word) > 2 and _vowel_shape(word[:-1]).endswith("c")
     return word[:-1] + "i" if ends_in_y else word
 
 
 def _step_2(word: str) -> str:
-    # NLTK: -alli first, and what is left goes through the step again.
+    # NLTK: -alli first; the rest goes through the step again.
     while word.endswith("alli") and _measure(word[:-4]) > 0:
         word = word[:-2]
     if word.endswith("logi"):
-        # NLTK: not in the paper; the l counts as the stem's.
+        # NLTK: not in the paper; the l counts as part of the stem.
         return word[:-1] if _measure(word[:-3]) > 0 else word
     return _replace_first(word, _STEP_2, lambda stem, _: _measure(stem) > 0)
 

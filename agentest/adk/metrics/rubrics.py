@@ -1,4 +1,4 @@
-"""The rubric metrics: a judge answers yes or no for every property that a turn should have."""
+"""Rubric metrics: a judge answers yes or no for every property that a turn should have."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from agentest.support.text import shortened
 
 
 def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> tuple[Rubric, ...]:
-    """The rubrics that a turn is held to: of the criterion, the case and the invocation, in this order.
+    """Return the rubrics of a turn: those of the criterion, the case, and the invocation, in this order.
 
-    Empty where none applies. Raises UsageError for an id that is given twice.
+    Empty if none applies. Raises UsageError for a duplicate id.
     """
     invocation = invocation_at(case, turn_index)
     by_owner = (
@@ -38,7 +38,7 @@ def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> 
     for owner, rubrics in by_owner:
         for rubric in rubrics:
             if rubric.rubric_id in owners:
-                where = _place(case, criterion, turn_index)
+                where = _case_location(case, criterion, turn_index)
                 who = owners[rubric.rubric_id]
                 by = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
                 raise UsageError(
@@ -50,9 +50,9 @@ def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> 
 
 
 def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
-    """Raises UsageError for an id that is given twice in a turn, and for a case without any rubric.
+    """Raise UsageError for a duplicate id in a turn, and for a case without rubrics.
 
-    A turn without rubrics is no error where another turn has some: it is left out.
+    A turn without rubrics is left out if another turn has some.
     """
     turns = len(case.conversation) if case.conversation is not None else 1
     by_turn = [effective_rubrics(case, criterion, index) for index in range(turns)]
@@ -61,9 +61,9 @@ def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
 
 
 def rubrics_of_whole(case: EvalCase, criterion: Criterion) -> tuple[Rubric, ...]:
-    """The rubrics that a conversation is held to: of the criterion, the case and all of its invocations.
+    """Return the rubrics of a conversation: those of the criterion, the case, and all of its invocations.
 
-    One that several invocations repeat is asked once. Raises UsageError for an id that stands for two.
+    A rubric that several invocations repeat is returned once. Raises UsageError if an id has two texts.
     """
     own = [rubric for turn in case.conversation or () for rubric in _of_type(turn.rubrics, criterion)]
     chosen: dict[str, Rubric] = {}
@@ -77,7 +77,7 @@ def rubrics_of_whole(case: EvalCase, criterion: Criterion) -> tuple[Rubric, ...]
 
 
 def check_rubrics_of_whole(case: EvalCase, criterion: Criterion) -> None:
-    """Raises UsageError for a case without any rubric, and for an id that stands for two."""
+    """Raise UsageError for a case without rubrics, and if an id has two texts."""
     if not rubrics_of_whole(case, criterion):
         raise _no_rubrics(case, criterion)
 
@@ -95,7 +95,7 @@ def _of_type(rubrics: Sequence[Rubric] | None, criterion: Criterion) -> tuple[Ru
     return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
 
 
-def _place(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
+def _case_location(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
     invocation = invocation_at(case, turn_index)
     name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
     at = f", invocation {turn_index}{name}" if invocation else ""
@@ -113,7 +113,7 @@ class RubricAnswer(BaseModel):
 
 
 class RubricAnswers(BaseModel):
-    """A judge's answers: to each property one at most. `asked` is how many there are."""
+    """A judge's answers: at most one for each property. `asked` is the number of properties."""
 
     model_config = UNDESCRIBED
 
@@ -122,7 +122,7 @@ class RubricAnswers(BaseModel):
     answers: list[RubricAnswer]
 
     @model_validator(mode="after")
-    def _of_these_properties(self) -> Self:
+    def _check_properties(self) -> Self:
         numbers = [answer.property for answer in self.answers]
         for number in numbers:
             if not 1 <= number <= self.asked:
@@ -137,7 +137,7 @@ class RubricAnswers(BaseModel):
 
 @cache
 def rubric_answers(count: int) -> type[RubricAnswers]:
-    """The shape of the answers to so many properties."""
+    """Return the answer type for this number of properties."""
     answers = create_model("Answers", __base__=RubricAnswers, __doc__=None)
     answers.asked = count
     return answers
@@ -147,9 +147,9 @@ def rubric_answers(count: int) -> type[RubricAnswers]:
 class RubricQuality(TurnJudge):
     """`rubric_based_final_response_quality_v1` and `rubric_based_tool_use_quality_v1`.
 
-    Each rubric is 1 or 0 by the majority of the samples that answer it, a tie 0; the turn's value is the
-    mean over its rubrics. A rubric that no sample answers leaves the turn unscored: unknown is no value.
-    Making one raises UsageError, as `check_rubrics` does.
+    Each rubric is 1 or 0 by the majority of the samples that answer it; a tie is 0. The turn's value is the
+    mean over its rubrics. A rubric that no sample answers leaves the turn unscored. The constructor raises
+    UsageError as `check_rubrics` does.
     """
 
     def __post_init__(self) -> None:
@@ -170,7 +170,7 @@ class RubricQuality(TurnJudge):
 
 
 def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], asked: int) -> Score | Unscored:
-    """The mean over the rubrics, each 1 or 0 by the majority of the samples that answer it."""
+    """Return the mean over the rubrics, each 1 or 0 by the majority of the samples that answer it."""
     if not sampled.answers:
         return Unscored(sampled.problem)
     scores = tuple(
@@ -194,18 +194,18 @@ def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScor
 
 
 def _reason(scores: Sequence[RubricScore], texts: Mapping[str, str]) -> str:
-    """What was missed, else what was fulfilled: by id, and the parts of one text by their words, too."""
+    """Explain the score by the missed rubrics, else by the fulfilled ones; quote parts of one text."""
     missed = [score for score in scores if not score.score]
-    told = [f"{_named(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
+    told = [f"{_rubric_name(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
     return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(told)
 
 
-def _named(rubric_id: str, texts: Mapping[str, str]) -> str:
+def _rubric_name(rubric_id: str, texts: Mapping[str, str]) -> str:
     return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
 
 
 def _sample_values(samples: Sequence[RubricAnswers]) -> tuple[float, ...]:
-    """The share of yes in each sample that answers anything."""
+    """Return the share of yes in each sample with answers."""
     return tuple(
         sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
         for sample in samples

@@ -1,4 +1,4 @@
-"""The graders that ask a judge about one turn after another."""
+"""Base class of graders that judge each turn, and the panel that samples a judge's answers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from agentest.models.structured_output import Problem
 
 
 async def each_turn(turns: Sequence[Turn], score: Callable[[Turn], Awaitable[MetricResult | None]]) -> Graded:
-    """The scores of all turns, asked for at once; a turn whose score is None is left out."""
+    """Score all turns concurrently. A turn whose score is None is left out."""
     results = zip(turns, await concurrently(score, turns), strict=True)
     return Graded({turn.turn_index: result for turn, result in results if result is not None})
 
 
 class TurnJudge(CriterionGrader):
-    """Asks the same of every turn of a conversation."""
+    """Ask a judge the same question about every turn of a conversation."""
 
     __slots__ = ()
 
@@ -51,14 +51,14 @@ class TurnJudge(CriterionGrader):
 
     @abstractmethod
     async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
-        """The turn's score; None where there is nothing to judge."""
+        """Score a turn; None if there is nothing to judge."""
 
     def _skipped(self, conversation: Conversation) -> Skipped | None:  # noqa: ARG002 - for those that look at it
-        """Why the conversation cannot be judged, whatever the judge; None where it can be."""
+        """Return why the conversation cannot be judged by any judge; None if it can."""
         return None
 
     def _no_turn(self) -> Skipped | None:
-        """Why no turn has a score."""
+        """Return why no turn has a score."""
         return None
 
 
@@ -70,13 +70,13 @@ NO_REFERENCE = Skipped(
 
 
 def invocation_at(case: EvalCase, turn_index: int) -> Invocation | None:
-    """What the case says about a turn; None for a turn that it does not write out."""
+    """Return the case's invocation of a turn; None if the case does not write it out."""
     written = case.conversation or ()
     return written[turn_index] if turn_index < len(written) else None
 
 
 def reply_of(turn: Turn, criterion: Criterion) -> str:
-    """What counts as the reply: with `include_intermediate_responses_in_final` all that the agent said."""
+    """Return the text to judge: with `include_intermediate_responses_in_final`, all messages of the agent."""
     if not criterion.include_intermediate_responses_in_final:
         return turn.agent_message
     said = [*(remark.text for remark in turn.remarks), turn.agent_message]
@@ -84,14 +84,14 @@ def reply_of(turn: Turn, criterion: Criterion) -> str:
 
 
 def as_judged(turn: Turn, criterion: Criterion) -> Turn:
-    """The turn as its judges see it: what counts as the reply stands there, and nowhere else again."""
+    """Return the turn as judges see it, with all text that counts as the reply in the reply alone."""
     if not criterion.include_intermediate_responses_in_final:
         return turn
     return replace(turn, agent_message=reply_of(turn, criterion), remarks=())
 
 
 def reference_of(case: EvalCase, turn_index: int, criterion: Criterion) -> str | None:
-    """What the reply is compared with; None where the case gives none, or one without any text."""
+    """Return the reference of a turn; None if the case has none, or one without text."""
     invocation = invocation_at(case, turn_index)
     text = text_of(invocation.final_response) if invocation else ""
     if invocation is None or not text.strip():
@@ -109,7 +109,7 @@ def reply_messages(
     question: str,
     facts: AgentFacts,
 ) -> list[Message]:
-    """The messages that ask a judge about a turn's reply, in the light of the turns before it."""
+    """Return the messages that ask a judge about a turn's reply in its context."""
     goal = case.conversation_scenario.conversation_plan if case.conversation_scenario else ""
     before = [earlier for earlier in conversation.turns if earlier.turn_index < turn.turn_index]
     return turn_messages(goal, [*before, as_judged(turn, criterion)], facts, question)
@@ -132,12 +132,12 @@ Result = TypeVar("Result")
 
 
 def samples_of(criterion: Criterion) -> int:
-    """How often each question of the metric is asked."""
+    """Return the number of samples per question."""
     return criterion.num_samples or ADK_METRICS[criterion.metric].samples
 
 
 def no_model(criterion: Criterion) -> Skipped:
-    """Why a judged metric has no value in an offline run."""
+    """Return why a judged metric has no value in an offline run."""
     if criterion.judge_model is None:
         return Skipped(NO_MODEL)
     return Skipped(
@@ -148,11 +148,10 @@ def no_model(criterion: Criterion) -> Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Sampled(Generic[Answer]):
-    """The samples that have an answer, in their order, and what the first problem was.
+    """The samples with an answer, in order, and the first problem.
 
-    google-adk leaves out the samples that it cannot read and lets the others decide, however few they are;
-    so do its metrics here. Agentest's own metrics (`evaluate.judge`) have no score unless more than half of
-    the samples have an answer.
+    Like google-adk, ADK's metrics ignore unreadable samples and let the others decide, however few remain.
+    Agentest's own metrics have no score unless more than half of the samples have an answer.
     """
 
     answers: tuple[Answer, ...]
@@ -161,17 +160,17 @@ class Sampled(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The judges of one grader: their model, and how often each question is asked."""
+    """The judge of one grader: its model, and the number of samples per question."""
 
     model: Model
     samples: int
     key: CallKey
     places: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
-    """Has a place for a question, or is waited for."""
+    """Limits the number of concurrent questions."""
 
     @classmethod
     def of(cls, criterion: Criterion, model: Model, key: CallKey) -> Panel:
-        """The panel for one conversation; it is asked as much at once as the criterion allows."""
+        """Create the panel for one conversation, with the criterion's limit of concurrent calls."""
         own = replace(key, metric=criterion.metric)
         if criterion.parallelism_limit is None:
             return cls(model, samples_of(criterion), own)
@@ -180,7 +179,7 @@ class Panel:
     async def ask(
         self, messages: Sequence[Message], answer: type[Answer], turn: int, nth: int = 0
     ) -> Sampled[Answer]:
-        """The samples' answers to a question; `nth` tells several questions of a turn apart."""
+        """Return the samples' answers to a question. `nth` distinguishes several questions of a turn."""
 
         async def sample(n: int) -> Answer | Problem:
             key = replace(self.key, turn=turn, sample=nth * self.samples + n)
@@ -197,20 +196,20 @@ class Panel:
 
 
 async def concurrently(function: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
-    """The function's result for each of the items, all asked for at once, in the order of the items."""
+    """Call the function for all items concurrently, and return the results in order."""
     return await at_once([partial(function, item) for item in items])
 
 
 def majority(votes: Sequence[bool]) -> bool:
-    """Whether more than half of the votes are yes: a tie is no."""
+    """Return True if more than half of the votes are yes: a tie is no."""
     return 2 * sum(votes) > len(votes)
 
 
-def voted(sampled: Sampled[BinaryAnswer], asked: int) -> Score | Unscored:
-    """1 or 0 by majority, a tie 0, with the reason of a judge who said so."""
+def voted(sampled: Sampled[BinaryAnswer], sample_count: int) -> Score | Unscored:
+    """Return 1 or 0 by majority, a tie being 0, with the reason of a judge in the majority."""
     answers = sampled.answers
     if not answers:
         return Unscored(sampled.problem)
     value = int(majority([answer.value == 1 for answer in answers]))
     reason = next(answer.reason for answer in answers if answer.value == value)
-    return Score(value, reason, tuple(answer.value for answer in answers) if asked > 1 else ())
+    return Score(value, reason, tuple(answer.value for answer in answers) if sample_count > 1 else ())
