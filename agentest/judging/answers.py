@@ -40,6 +40,12 @@ from agentest.models.structured_output import UNDESCRIBED
 from agentest.scenarios.model import Criterion
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
+_REASON_CHARS = 10_000
+"""Limit for a reason. One or two sentences are requested, but some models repeat themselves endlessly."""
+_SEVERE = ("critical", "high")
+"""Severities that contradict an empty list of labels. Weak models give a lower one instead of null."""
+_NO_LABEL = (NO_FAILURE, "none", "None")
+"""Values that models put in a list of labels that should be empty."""
 
 
 def no_bool(value: object) -> object:
@@ -61,10 +67,6 @@ def choices_of(names: type[StrEnum]) -> WithJsonSchema:
 
 _Evidence = Annotated[Evidence | None, choices_of(Evidence)]
 """Always requested; an answer without it is still valid."""
-
-
-_REASON_CHARS = 10_000
-"""Limit for a reason. One or two sentences are requested, but some models repeat themselves endlessly."""
 
 
 def _truncated(reason: str) -> str:
@@ -105,8 +107,6 @@ class GoalAnswer(_Answer):
 
 
 _Severity = Literal["critical", "high", "medium", "low"]
-_SEVERE = ("critical", "high")
-"""Severities that contradict an empty list of labels. Weak models give a lower one instead of null."""
 
 
 def _severity_or_none(value: object) -> object:
@@ -150,10 +150,6 @@ class CriterionAnswer(_Answer):
     result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
 
 
-_NO_LABEL = (NO_FAILURE, "none", "None")
-"""Values that models put in a list of labels that should be empty."""
-
-
 def _failures_named(known: Sequence[str], data: Mapping[str, Any]) -> Any:
     """Return the failures that an answer names, by precedence. Raises ValueError if it contradicts itself.
 
@@ -168,7 +164,7 @@ def _failures_named(known: Sequence[str], data: Mapping[str, Any]) -> Any:
         others = [each for each in named if each not in (*failures, *_NO_LABEL)]
         none_named = NO_FAILURE in named
     else:
-        if value not in tuple(known):  # in a tuple anything can be looked for
+        if value not in tuple(known):  # a tuple, because unhashable values are possible
             raise ValueError(f"`value` must be one of {', '.join(map(repr, known))}")
         named = [each for each in named or () if isinstance(each, str)] if isinstance(named, list) else []
         others = [each for each in named if each not in (*failures, *_NO_LABEL, "")]
@@ -273,17 +269,17 @@ def _disagreement(answers: Sequence[CriterionAnswer]) -> str:
     )
 
 
-def _tie(said: Sequence[str]) -> str:
+def _majority_missing(answers: Sequence[str]) -> str:
     """Explain why answers have no majority. Their number is even only if some samples are missing."""
-    counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(said).items())
-    return f"the judge's {len(said)} answers differ, and none has a majority: {counted}"
+    counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(answers).items())
+    return f"the judge's {len(answers)} answers differ, and none has a majority: {counted}"
 
 
 def _goal_score(answers: Sequence[GoalAnswer], asked: int) -> Score | Unscored:
     """Decide by majority if the goal was reached, then take the most frequent outcome on that side."""
     values = [answer.outcome.value_of_goal for answer in answers]
     if 2 * sum(values) == len(values):
-        return Unscored(_tie([answer.outcome for answer in answers]))
+        return Unscored(_majority_missing([answer.outcome for answer in answers]))
     value = median_low(values)
     agreeing = [answer for answer in answers if answer.outcome.value_of_goal == value]
     [(outcome, _)] = Counter(answer.outcome for answer in agreeing).most_common(1)
@@ -296,14 +292,14 @@ def _labels_score(metric: MetricDefinition, answers: Sequence[LabelsAnswer], ask
     values = [answer.value for answer in answers]
     failing = [answer for answer in answers if answer.value != NO_FAILURE]
     if 2 * len(failing) == len(answers):
-        return Unscored(_tie(values))
+        return Unscored(_majority_missing(values))
     if 2 * len(failing) < len(answers):
         first = next(answer for answer in answers if answer.value == NO_FAILURE)
         return Score(NO_FAILURE, first.reason, _all_values(values, asked))
     named = Counter(label for answer in failing for label in answer.labels)
     [(most, _)] = Counter(answer.value for answer in failing).most_common(1)
-    kept = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
-    labels = tuple(label for label in metric.labels if label in kept)
+    chosen = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
+    labels = tuple(label for label in metric.labels if label in chosen)
     first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
     evidence = _evidence_of_falsehood(failing) if FALSE_INFORMATION in labels else None
     return Score(

@@ -72,8 +72,8 @@ class SightOfCalls:
         This requires that the agent has known tools or reports all its calls. An agent that answers with text
         only and has no known tools may call tools behind its endpoint.
         """
-        told = self.reports_calls or turns[-1].tells_calls
-        return told or self.has_tools or any(turn.tool_calls for turn in turns)
+        reports_all = self.reports_calls or turns[-1].tells_calls
+        return reports_all or self.has_tools or any(turn.tool_calls for turn in turns)
 
     def unseen(self, turns: Sequence[Turn]) -> str:
         """Return why the agent may have made calls that are not shown, or ""."""

@@ -29,9 +29,13 @@ from agentest.support.text import shortened
 
 FINAL_STATE = "final_state"
 _TIMEOUT_S = 60.0
-_AGAIN = "run the scenario again"
+_RUN_AGAIN = "run the scenario again"
 
 Checks = tuple[CheckResult, ...]
+_CHECK = "check"
+_MOST_CHARS = 2000
+_VALUE_CHARS = 80
+_MOST_NAMES = 5
 
 
 async def checked_whole(
@@ -98,10 +102,10 @@ async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: floa
         return ()
     if end.state is None:
         return (_undecided_state(_state_not_stored()),)
-    told = {key: value for key, value in expected.items() if not end.lacks(key)}
-    untold = [key for key in expected if end.lacks(key)]
-    results = await compared_keys(FINAL_STATE, told, end.state, timeout_s)
-    return (*results, *((_undecided_state(_keys_inexact(untold)),) if untold else ()))
+    exact = {key: value for key, value in expected.items() if not end.lacks(key)}
+    inexact = [key for key in expected if end.lacks(key)]
+    results = await compared_keys(FINAL_STATE, exact, end.state, timeout_s)
+    return (*results, *((_undecided_state(_keys_inexact(inexact)),) if inexact else ()))
 
 
 async def _check(
@@ -122,17 +126,11 @@ def _undecided_state(why: str) -> CheckResult:
 
 
 def _state_not_stored() -> str:
-    return f"the state of the mocks was not kept when the conversation was held; {_AGAIN}"
+    return f"the state of the mocks was not kept when the conversation was held; {_RUN_AGAIN}"
 
 
 def _keys_inexact(keys: list[str]) -> str:
-    return f"of {', '.join(keys)} in the mocks' state no more than a form in JSON was kept; {_AGAIN}"
-
-
-_CHECK = "check"
-_MOST_CHARS = 2000
-_VALUE_CHARS = 80
-_MOST_NAMES = 5
+    return f"of {', '.join(keys)} in the mocks' state no more than a form in JSON was kept; {_RUN_AGAIN}"
 
 
 def takes_state(check: Callable[..., Any]) -> bool:
@@ -173,8 +171,8 @@ async def asked_at_end(
 
 def undecided(why: str, at: str = "") -> CheckResult:
     """Return the result of a check that could not be called or gave no answer."""
-    told = _with_location(why, at)
-    return _result(passed=False, summary=f"could not be told: {told}", error=told)
+    reason = _with_location(why, at)
+    return _result(passed=False, summary=f"could not be told: {reason}", error=reason)
 
 
 def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:

@@ -35,6 +35,9 @@ from agentest.scenarios.model import Scenario
 from agentest.support.replacing import replace
 
 Measuring = Callable[[], Awaitable[None]]
+NO_TRAJECTORY = "the scenario has no trajectory about calls"
+_SHORTENED = "texts of the conversation are shortened, so its calls cannot be compared"
+_ZERO_SCORE = TrajectoryScore(met=0.0, precision=0.0, recall=0.0)
 
 
 class OngoingEvaluation:
@@ -263,11 +266,6 @@ def _failed_labels(score: Score) -> tuple[str, ...]:
     return score.labels or (score.value,)
 
 
-NO_TRAJECTORY = "the scenario has no trajectory about calls"
-_SHORTENED = "texts of the conversation are shortened, so its calls cannot be compared"
-
-_ZERO_SCORE = TrajectoryScore(met=0.0, precision=0.0, recall=0.0)
-
 _VALUES: Mapping[str, Callable[[TrajectoryScore], float]] = one_for_each(
     TRAJECTORY_METRICS.values(),
     {
@@ -297,12 +295,12 @@ def partial_credit(
         return {}
     if not any(each.about_calls for each in scenario.trajectories):
         return dict.fromkeys(names, Skipped(NO_TRAJECTORY))
-    held = [each.result for each in held_trajectories(result)]
-    untold = [why for each in held if (why := _why_unknown(each))]
-    scores = [each.score for each in held if each.score]
+    results = [each.result for each in held_trajectories(result)]
+    unknown = [why for each in results if (why := _why_unknown(each))]
+    scores = [each.score for each in results if each.score]
     scores += [_ZERO_SCORE] * _count_unreached(scenario, result)
-    if untold or not scores:
-        why = "; ".join(dict.fromkeys(untold)) or _why_no_score(result)
+    if unknown or not scores:
+        why = "; ".join(dict.fromkeys(unknown)) or _why_no_score(result)
         return dict.fromkeys(names, Unscored(why))
     return {name: _mean_score(name, scores) for name in TRAJECTORY_METRICS if name in names}
 

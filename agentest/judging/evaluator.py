@@ -39,6 +39,9 @@ from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
 from agentest.trajectory.trajectory import matched_trajectories
 
+_CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
+"""Checks that do not depend on text."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScenarioEvaluator:
@@ -272,14 +275,11 @@ def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[Che
     """
     if not why:
         return checks
-    told = f"which cannot be judged: {why}"
+    reason = f"which cannot be judged: {why}"
     return tuple(
-        c if c.passed or c.error else replace(c, summary=f"{c.summary}, {told}", error=told) for c in checks
+        c if c.passed or c.error else replace(c, summary=f"{c.summary}, {reason}", error=reason)
+        for c in checks
     )
-
-
-_CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
-"""Checks that do not depend on text."""
 
 
 def hidden_in(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
@@ -322,5 +322,5 @@ def undecided_trajectory(
     """Return the result for `known_parts`, marked as undecided if it depends on redacted text."""
     if why is None or result is None:
         return result
-    untold = result.error is not None or any(HIDDEN in call.name for call in calls)
-    return replace(result, matched=False, summary=why, error=why) if untold else result
+    is_unknown = result.error is not None or any(HIDDEN in call.name for call in calls)
+    return replace(result, matched=False, summary=why, error=why) if is_unknown else result

@@ -40,6 +40,8 @@ TURNS_AT_ONCE = 8
 """Maximum number of turns that one call judges."""
 
 _T = TypeVar("_T")
+_REASON_CHARS = 300
+"""Limit for the quoted reason of each model if two models differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +199,6 @@ async def at_once(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
     return [results[n] for n in range(len(askings))]
 
 
-_REASON_CHARS = 300
-"""Limit for the quoted reason of each model if two models differ."""
-
 _Result = Score | CriterionResult | Unscored
 
 
@@ -282,8 +281,8 @@ class ConfirmedJudge(Judge):
         return score_of(question.name, answers.usable, answers.asked)
 
     def _disagreement(self, question: JudgeQuestion, first: Answers, second: Answers) -> str:
-        said = self._described(question, first, self.model.name)
-        return f"not confirmed: {said}; {self._described(question, second, self.second.model.name)}"
+        first_answer = self._described(question, first, self.model.name)
+        return f"not confirmed: {first_answer}; {self._described(question, second, self.second.model.name)}"
 
     def _described(self, question: JudgeQuestion, answers: Answers, model: str) -> str:
         if not answers.usable:

@@ -47,6 +47,9 @@ _PART = (
     "The turns to judge: turns {first} to {last}, the last ones above. Questions about the whole "
     "conversation are about all of the above."
 )
+_MIN_CHARS = 100
+_BACKGROUND_CHARS = 40_000
+_STATE_CHARS = 1_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,10 @@ class _Limits:
         return _Limits(min(self.text, each), min(self.call, each), self.room)
 
 
-_MIN_CHARS = 100
 _JUDGED = _Limits(text=200_000, call=20_000, room=400_000)
 _EARLIER = _Limits(text=20_000, call=1_500, room=300_000)
 _EARLIER_OF_WHOLE = _Limits(text=20_000, call=6_000, room=300_000)
 """If all turns are judged, evidence for a turn may be in any of them."""
-_BACKGROUND_CHARS = 40_000
-_STATE_CHARS = 1_500
 
 
 def block(name: str, text: str, turn: int | None = None, limit: int = MAX_CHARS) -> str:
@@ -186,8 +186,8 @@ def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
     for place in range(last + 1):
         for remark in turn.remarks:
             if min(remark.calls_before or 0, last) == place:
-                said = _json({"author": remark.author, "text": remark.text})
-                yield block("before_the_reply", said, index, limits.text)
+                text = _json({"author": remark.author, "text": remark.text})
+                yield block("before_the_reply", text, index, limits.text)
         for call in turn.tool_calls[place : place + 1]:
             yield data_block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
 

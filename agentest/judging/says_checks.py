@@ -74,15 +74,15 @@ async def _checked(
 
 def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) -> CheckResult:
     looked_at = _turns_to_search(saying, turns)
-    untold: PredicateFailed | None = None
+    failed: PredicateFailed | None = None
     for turn in looked_at:
         try:
             if is_said(saying.wanted, turn, conversation):
                 return _result_found(saying, turn)
         except PredicateFailed as error:
-            untold = untold or error
-    if untold:
-        return _undecided(saying, str(untold))
+            failed = failed or error
+    if failed:
+        return _undecided(saying, str(failed))
     return _result_not_found(saying, looked_at, len(turns))
 
 
@@ -125,14 +125,14 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
     place = f"the reply of turn {turn.turn_index}"
-    told = f"it holds for {place}" if _is_function(saying) else f"{place} has it"
+    outcome = f"it holds for {place}" if _is_function(saying) else f"{place} has it"
     if not saying.never:
         return _result(
-            saying, passed=True, summary=f"expected {_expectation_text(saying)}; {told}", turn=turn
+            saying, passed=True, summary=f"expected {_expectation_text(saying)}; {outcome}", turn=turn
         )
     part = _forbidden_part(saying.wanted, turn.agent_message)
     which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
-    summary = f"expected {_expectation_text(saying)}, but {told}{which}"
+    summary = f"expected {_expectation_text(saying)}, but {outcome}{which}"
     reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
     return replace(_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
 
@@ -169,8 +169,8 @@ def _result_not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> Che
         return replace(result, summary=f"{result.summary}, but the conversation has {count(of, 'turn')}")
     if len(looked_at) > 1:
         none = f"none of {len(looked_at)} replies"
-        told = f"it holds for {none}" if _is_function(saying) else f"{none} has it"
-        return replace(result, summary=f"{result.summary}; {told}")
+        outcome = f"it holds for {none}" if _is_function(saying) else f"{none} has it"
+        return replace(result, summary=f"{result.summary}; {outcome}")
     (turn,) = looked_at
     reply = _quoted(turn.agent_message, 0)
     return replace(result, reply=reply, turn_index=turn.turn_index)

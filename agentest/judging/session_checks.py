@@ -129,8 +129,8 @@ def _keys(name: str, of: Mapping[Any, Any]) -> str:
 
 
 def _undecided(check: str, error: str, summary: str = "") -> CheckResult:
-    told = f"could not be told: {error}" + (f"; {summary}" if summary else "")
-    return CheckResult(check=check, passed=False, summary=told, error=error)
+    text = f"could not be told: {error}" + (f"; {summary}" if summary else "")
+    return CheckResult(check=check, passed=False, summary=text, error=error)
 
 
 def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
@@ -146,19 +146,21 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
 
     If the agent does not report authors, a matching remark counts, but the absence of one is unknown.
     """
-    said = _comparison(expected, turn)
+    comparison = _comparison(expected, turn)
     try:
         candidates = [r for r in _remarks_to_search(expected, turn) if _is_by(expected, r)]
         found = any(_fits(expected, remark) for remark in candidates)
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
     except (PredicateFailed, PatternTimeout) as error:
-        return _undecided("remarks", str(error), said)
+        return _undecided("remarks", str(error), comparison)
     unseen = turn.author is None and not banned and (not found or expected.not_contains)
     if unseen:
         return None
     passed = found and not banned
     return CheckResult(
-        check="remarks", passed=passed, summary=f"expected {_expectation_text(expected)}" if passed else said
+        check="remarks",
+        passed=passed,
+        summary=f"expected {_expectation_text(expected)}" if passed else comparison,
     )
 
 
@@ -182,10 +184,12 @@ def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
 
 
 def _comparison(expected: ExpectedRemark, turn: Turn) -> str:
-    said = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
-    if len(turn.remarks) > len(said):
-        said.append(f"… {len(turn.remarks) - len(said)} more")
-    before = f"before the reply was said {', '.join(said)}" if said else "nothing was said before the reply"
+    remarks = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
+    if len(turn.remarks) > len(remarks):
+        remarks.append(f"… {len(turn.remarks) - len(remarks)} more")
+    before = (
+        f"before the reply was said {', '.join(remarks)}" if remarks else "nothing was said before the reply"
+    )
     return f"expected {_expectation_text(expected)}; {before}{_reply_text(expected, turn)}"
 
 

@@ -202,8 +202,8 @@ def place_word(first: bool, last: bool) -> str:
 
 def place_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
     """Return the position of a call from `first`, `last` and `nth`. Raises ValueError if they conflict."""
-    said = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
-    places = {word: place for word, place in said.items() if place is not None}
+    given = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
+    places = {word: place for word, place in given.items() if place is not None}
     if len(set(places.values())) > 1:
         words = " and ".join(places)
         raise ValueError(f"{key}: {words} cannot both be; write one of them, and `max_calls` for how many")

@@ -12,6 +12,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_UNKNOWN = object()
 
 
 def flaw_of(check: Callable[..., Any]) -> str | None:
@@ -97,6 +98,3 @@ def _may_fail(node: ast.AST, local: set[str], known: Mapping[str, Any]) -> bool:
         return callable(value) or isinstance(value, ModuleType)
     unclear = (ast.Assert, ast.Raise, ast.Await, ast.Yield, ast.YieldFrom, ast.Import, ast.ImportFrom)
     return isinstance(node, unclear)
-
-
-_UNKNOWN = object()

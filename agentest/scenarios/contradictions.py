@@ -220,9 +220,9 @@ def _shown(step: Step) -> str:
 
 def check_sayings(turns: Sequence[ScriptedTurn], expect: Sequence[Saying]) -> None:
     """Raise ValueError if the same text is required and forbidden."""
-    said = [*_located_sayings(turns, expect)]
-    bans = [each for each in said if each.never]
-    for demand in said:
+    located = [*_located_sayings(turns, expect)]
+    bans = [each for each in located if each.never]
+    for demand in located:
         ban = next((each for each in bans if not demand.never and each.bans(demand)), None)
         if ban:
             raise ValueError(f"{demand.key}: what must be said, {ban.key} forbids; leave out one of them")

@@ -43,6 +43,7 @@ from agentest.support.spelling import did_you_mean, snake_keys
 from agentest.support.text import count
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
+PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
 
 
 @contextmanager
@@ -311,9 +312,6 @@ def _knowledge_item(item: Any, key: str) -> str:
     if isinstance(item, Mapping):
         return needed_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
     return needed_text(item, key)
-
-
-PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
 
 
 def _template(template: Any) -> str | None:

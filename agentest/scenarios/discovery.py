@@ -27,6 +27,11 @@ from agentest.support.redaction import Redactor
 
 _MOST_BYTES = 10_000_000
 """Size limit for a scenario file."""
+EXACTLY = "="
+"""Prefix of a `--scenario` value that is the complete name."""
+_AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
+"""A location as editors and tracebacks write it, with an optional column."""
+_IN_FILE = "::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +275,6 @@ def matches(
     return included and another_run(path.parent, root, config, patterns(include)) is None
 
 
-EXACTLY = "="
-"""Prefix of a `--scenario` value that is the complete name."""
-_AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
-"""A location as editors and tracebacks write it, with an optional column."""
-_IN_FILE = "::"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathChoice:
     """A file or folder from the command line, with an optional line or scenario name."""
@@ -331,10 +329,10 @@ def meant(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Scenario]:
         return [scenario for scenario in there if scenario.name == choice.name]
     if choice.line is None:
         return there
-    return _at_line(there, choice.line)
+    return _scenarios_at_line(there, choice.line)
 
 
-def _at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
+def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
     """The scenarios whose call spans the line, or else those that the statement around it makes.
 
     Several of them where one call makes several, as in a loop.

@@ -34,6 +34,9 @@ from agentest.support.functions import is_async, taken_by
 from agentest.support.json_schema import check_references, draft_of
 from agentest.support.json_text import json_text
 
+REPLY = ("reply", "turn", "conversation")
+"""Parameters that a function under `says` may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRemark:
@@ -129,10 +132,6 @@ def check_turns(sayings: Iterable[Saying], most: int, why: str, key: str = "expe
     for saying in sayings:
         if saying.in_turn is not None and not -most <= saying.in_turn < most:
             raise ValueError(f"{key}.in_turn: is {saying.in_turn}, but {why}; the first turn is 0")
-
-
-REPLY = ("reply", "turn", "conversation")
-"""Parameters that a function under `says` may have."""
 
 
 def _parsed_sayings(value: Any, key: str) -> tuple[Any, ...]:

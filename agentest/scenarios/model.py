@@ -19,6 +19,8 @@ from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.json_text import NotJson, check_plain
 
+_SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
+
 
 @dataclass(frozen=True, slots=True)
 class ConversationPlan:
@@ -189,9 +191,6 @@ class Scenario:
     def expects_calls(self) -> bool:
         """True if an evaluation set expects tool calls in a turn. Its criteria determine if they count."""
         return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
-
-
-_SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
 
 
 def parse_session(value: Any, key: str = "session") -> Session | None:

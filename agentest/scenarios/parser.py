@@ -25,6 +25,22 @@ from agentest.scenarios.matchers.values import (
 )
 from agentest.support.spelling import did_you_mean, snake_case, snake_keys
 
+_LONGEST_NAME = 100
+"""Limit for suggestions: a longer text is not a misspelt name, and slow to compare."""
+_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+CALL_WORDS = ("any_of", "exactly", "before", "never_after", "regex")
+_MORE_KEYS = {
+    "approx": ("rel", "abs"),
+    "text": ("ignore_case", "ignore_space", "ignore_punctuation"),
+    "regex": ("ignore_case", "flags"),
+}
+"""Additional keys of the dict for each word."""
+_MOST_KEYS = 4
+_NESTING_WORDS = ("optional", "one_of", "number", "each")
+"""Words whose values may be words themselves."""
+_WORDS_FOR_KEYS = ("optional", "one_of")
+"""Words whose inner value is the value of the same key."""
+
 
 def has_text_keys(value: Any) -> bool:
     """Return True if it is a mapping whose keys are texts."""
@@ -56,10 +72,6 @@ def names_of(cls: type[Any]) -> tuple[str, ...]:
 
 def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-_LONGEST_NAME = 100
-"""Limit for suggestions: a longer text is not a misspelt name, and slow to compare."""
 
 
 def one_of_these(value: Any, valid: tuple[str, ...]) -> str:
@@ -119,9 +131,6 @@ def texts_of(value: Any, key: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
-
-
 def pattern_of(value: Any, key: str) -> re.Pattern[str]:
     """Return a compiled pattern; data may also be `{regex: …, ignore_case: true, flags: "ms"}`."""
     if isinstance(value, Mapping):
@@ -158,9 +167,6 @@ def flags_of(pattern: re.Pattern[str]) -> str:
     return "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)
 
 
-CALL_WORDS = ("any_of", "exactly", "before", "never_after", "regex")
-
-
 def word_in(value: Mapping[Any, Any]) -> str | None:
     """Return the name of the call function that a dict stands for, or None."""
     return _word_among(value, CALL_WORDS)
@@ -172,15 +178,6 @@ def _word_among(value: Mapping[Any, Any], words: tuple[str, ...]) -> str | None:
     names = [snake_case(name) if isinstance(name, str) else "" for name in value]
     word = next((name for name in names if name in words), None)
     return word if word and {*names} <= {word, *_MORE_KEYS.get(word, ())} else None
-
-
-_MORE_KEYS = {
-    "approx": ("rel", "abs"),
-    "text": ("ignore_case", "ignore_space", "ignore_punctuation"),
-    "regex": ("ignore_case", "flags"),
-}
-"""Additional keys of the dict for each word."""
-_MOST_KEYS = 4
 
 
 def from_data(value: Any, *, of_key: bool = True, is_word: bool = True) -> Any:
@@ -300,9 +297,5 @@ _WORDS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "regex": _regex,
     "exactly": _exactly,
 }
-_NESTING_WORDS = ("optional", "one_of", "number", "each")
-"""Words whose values may be words themselves."""
-_WORDS_FOR_KEYS = ("optional", "one_of")
-"""Words whose inner value is the value of the same key."""
 WORDS = tuple(_WORDS)
 """Words that a dict in place of a value may represent."""

@@ -31,12 +31,16 @@ from agentest.scenarios.trajectory import Trajectory
 from agentest.support.spelling import snake_case
 from agentest.support.text import shortened
 
-_ABOUT = '"""Exported conversations: what users said, tools answered and the agent called."""'
+_MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'
 NAMES = (
     *("absent", "any_of", "approx", "before", "call", "each", "exactly", "instance", "never_after"),
     *("number", "one_of", "optional", "scenario", "sequence", "text"),
 )
 """Names that exported scenarios may import."""
+_CALL_PARAMETERS = ("where", "result", "first", "last", "nth")
+"""Parameters of `call()` that are not arguments of the tool."""
+_FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
+_PLACES = {1: "first", -1: "last"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ def script(held: Sequence[Held]) -> str:
     """
     scenarios = [_scenario(each) for each in held]
     used = imports(scenarios, NAMES, "agentest")
-    return "\n\n".join([_ABOUT, used, *(opened(each) for each in scenarios)]) + "\n"
+    return "\n\n".join([_MODULE_DOCSTRING, used, *(opened(each) for each in scenarios)]) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +142,13 @@ def nameless(conversation: Conversation) -> bool:
     return any(not call.name.strip() for call in conversation.tool_calls)
 
 
-def _scenario(held: Held) -> Brackets:
-    conversation = held.conversation
+def _scenario(exportable: Held) -> Brackets:
+    conversation = exportable.conversation
     calls = conversation.tool_calls
     asked = answered_by_us(calls)
-    words = held.words or _same_calls(calls)
+    words = exportable.words or _same_calls(calls)
     items = [
-        Item(Text(held.exported_name)),
+        Item(Text(exportable.exported_name)),
         Item(bracketed("[", _turns(conversation, words), "]"), "turns="),
         *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
         *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
@@ -162,8 +166,8 @@ def _same_calls(calls: Sequence[ToolCall]) -> Words:
 def _turns(conversation: Conversation, words: Words) -> Iterator[Item]:
     for turn in conversation.turns:
         message, at = Text(turn.user_message), turn.turn_index
-        said = words.turns[at] if at < len(words.turns) else {}
-        yield Item(mapping([("user_message", message), *said.items()]) if said else message)
+        options = words.turns[at] if at < len(words.turns) else {}
+        yield Item(mapping([("user_message", message), *options.items()]) if options else message)
 
 
 def _expected(call: ToolCall) -> Node:
@@ -216,11 +220,6 @@ def _has_raised(call: ToolCall) -> bool:
 
 def _answer(call: ToolCall) -> tuple[bool, str]:
     return _has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
-
-
-_CALL_PARAMETERS = ("where", "result", "first", "last", "nth")
-"""Parameters of `call()` that are not arguments of the tool."""
-_FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
 
 
 class NoForm(ValueError):
@@ -318,9 +317,6 @@ def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> It
         yield Item("True", f"{_PLACES[value.nth]}=") if value.nth in _PLACES else Item(str(value.nth), "nth=")
 
 
-_PLACES = {1: "first", -1: "last"}
-
-
 def tool(name: ToolName) -> Node:
     """Return the source of a tool name or a pattern."""
     return Text(name) if isinstance(name, str) else _pattern(name, "name")
@@ -382,10 +378,10 @@ def _key(key: Any, at: str) -> str:
 def _matcher(value: Matcher, at: str) -> Node:
     """Return the source of a matcher: the function named like its class, with its values."""
     word = snake_case(type(value).__name__)
-    held = list(_set_fields(value))
-    if not held:
+    set_fields = list(_set_fields(value))
+    if not set_fields:
         return word
-    (first, given), *more = held
+    (first, given), *more = set_fields
     several = first.name in ("values", "types")
     nodes = [_inner_source(each, at) for each in given] if several else [_inner_source(given, at)]
     named = [Item(_inner_source(each, at), f"{one.name}=") for one, each in more]

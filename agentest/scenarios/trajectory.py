@@ -21,6 +21,7 @@ from agentest.scenarios.calls import (
 
 MatchMode = Literal["strict", "unordered", "contains", "in_order", "within"]
 MATCH_MODES = ("strict", "unordered", "contains", "in_order", "within")
+MOST_PATHS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,6 @@ class Trajectory:
         return min((most for name, most in limits.items() if name_matches(name, tool)), default=None)
 
 
-MOST_PATHS = 1_000
 Slot = tuple[ExpectedCall, ...]
 """Alternatives for one call."""
 Path = tuple[Slot, ...]

@@ -59,6 +59,32 @@ _CALL_KEYS = ("name", "args", "arg_match_mode", "where", "result", "first", "las
 _MOST_CALLS = 10_000
 """Limit for the calls in one `any_of`, including nested ones."""
 _MAX_DEPTH = 20
+OrderKind = Literal["before", "never_after"]
+ORDERS: tuple[OrderKind, ...] = ("before", "never_after")
+DEMANDS = (
+    "expected",
+    "expected_writes",
+    "forbidden",
+    "max_calls",
+    "min_calls",
+    "max_turns",
+    "max_calls_per_tool",
+    *ORDERS,
+)
+"""Keys that are requirements."""
+SETTINGS = (
+    "match_mode",
+    "name",
+    "ignore_failed",
+    "reads",
+    "at_most_once",
+    "rounds",
+    "default_arg_match_mode",
+)
+"""Keys that modify requirements."""
+KEYS = (*DEMANDS, *SETTINGS)
+_SHARED_SETTINGS = ("ignore_failed", "reads", "default_arg_match_mode")
+_WRITES_MODES = ("strict", "unordered")
 
 
 def parse_name(value: Any, key: str) -> ToolName:
@@ -208,10 +234,6 @@ def check_number_of_paths(steps: Sequence[Step], key: str) -> None:
         )
 
 
-OrderKind = Literal["before", "never_after"]
-ORDERS: tuple[OrderKind, ...] = ("before", "never_after")
-
-
 def order_in(value: Any, key: str) -> CallOrder | None:
     """Return the order that an item of a list represents, or None."""
     if isinstance(value, CallOrder):
@@ -265,32 +287,6 @@ def _parsed_side(value: Any, key: str) -> Step:
 def _only_value(value: Mapping[Any, Any]) -> Any:
     (inner,) = value.values()
     return inner
-
-
-DEMANDS = (
-    "expected",
-    "expected_writes",
-    "forbidden",
-    "max_calls",
-    "min_calls",
-    "max_turns",
-    "max_calls_per_tool",
-    *ORDERS,
-)
-"""Keys that are requirements."""
-SETTINGS = (
-    "match_mode",
-    "name",
-    "ignore_failed",
-    "reads",
-    "at_most_once",
-    "rounds",
-    "default_arg_match_mode",
-)
-"""Keys that modify requirements."""
-KEYS = (*DEMANDS, *SETTINGS)
-_SHARED_SETTINGS = ("ignore_failed", "reads", "default_arg_match_mode")
-_WRITES_MODES = ("strict", "unordered")
 
 
 def parse_trajectories(value: Any, key: str = "trajectory") -> tuple[Trajectory, ...]:

@@ -29,6 +29,8 @@ _TEXT_CHARS = 300
 _FAILED_CALL = "answered with an error, so it is not the expected call (ignore_failed)"
 _MOST_NEAR = 20
 """Number of allowed calls of one tool to compare with a call."""
+_MOST_COMPARED = 400
+"""Number of pairs of one tool to compare; if there are more, calls are paired in order."""
 
 
 def aligned(
@@ -64,8 +66,8 @@ def aligned(
     rows = sheet.rows()
     if len(rows) <= MOST_ROWS:
         return rows, 0
-    kept = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
-    return tuple(rows[at] for at in kept), len(rows) - len(kept)
+    shown = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
+    return tuple(rows[at] for at in shown), len(rows) - len(shown)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,8 +102,8 @@ class _AlignmentBuilder:
     def _without_known_round(self, row: AlignedRow) -> AlignedRow:
         """Mark the row of a call in an unknown message as unknown, if the result depends on `rounds`."""
         at = 1 << (row.call or 0)
-        told = any(group & at for group in {*self.seen.fine} & {*self.seen.coarse})
-        if told or not row.status.holds:
+        is_known = any(group & at for group in {*self.seen.fine} & {*self.seen.coarse})
+        if is_known or not row.status.holds:
             return row
         return replace(row, status=RowStatus.UNKNOWN, difference=ROUNDS_UNTOLD)
 
@@ -285,10 +287,6 @@ def _with_limit_problem(row: AlignedRow, limit: str) -> AlignedRow:
         return row
     words = "; ".join(filter(None, (row.difference, limit)))
     return replace(row, status=RowStatus.EXTRA if row.status.holds else row.status, difference=words)
-
-
-_MOST_COMPARED = 400
-"""Number of pairs of one tool to compare; if there are more, calls are paired in order."""
 
 
 def different_pairs(

@@ -29,6 +29,13 @@ from agentest.trajectory.matching import (
 from agentest.trajectory.table import CallTable
 
 _ORDERED = ("strict", "in_order")
+_MOST_NEAR = 20
+"""Number of paths among which the nearest is searched; fewer if they are long."""
+_MOST_COMPARED = 400_000
+"""Pairs of expected and actual calls to compare in this search."""
+_MOST_COMBINATIONS = 64
+_MOST_CELLS = 400_000
+"""Pairs of expected and actual calls to compare in all combinations of answers together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,109 @@ class Findings:
 
 
 FINE = Findings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A trajectory with the conditions under which it is assessed."""
+
+    spec: Trajectory
+    paths: tuple[Path, ...] | None
+    """The alternative sequences of expected calls; None: no calls are expected."""
+    turns: int
+    complete: bool
+    blind: bool
+    """True if there may be hidden calls of tools that are not `listed`."""
+    listed: Listed = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The assessment of the calls by the nearest path."""
+
+    table: CallTable | None
+    found: Findings
+    bounds: Bounds
+    hints: tuple[str, ...] = ()
+    """Options that prevent calls from matching missing expected calls."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return (*self.found.problems, *self.hints, *self.bounds.problems)
+
+    @property
+    def holds(self) -> bool:
+        return not self.problems
+
+
+def judged(question: Question, seen: Sightings, *, best: bool, groups: Sequence[int] = ()) -> Judged:
+    """Assess the calls.
+
+    Each requirement is assessed separately. With `best`, unknowns are decided in favor of the requirement, so
+    that a failure is certain; without it, they are decided against it, so that a pass is certain.
+    """
+    table, found = _nearest_path(question, seen, best=best, groups=groups)
+    bounds = broken_bounds(
+        question.spec,
+        seen,
+        question.turns,
+        best=best,
+        some=not question.complete,
+        blind=question.blind,
+        listed=question.listed,
+    )
+    hints = words_missed(table, seen) if table and found.problems else ()
+    return Judged(table=table, found=found, bounds=bounds, hints=hints)
+
+
+def _nearest_path(
+    question: Question, seen: Sightings, *, best: bool, groups: Sequence[int]
+) -> tuple[CallTable | None, Findings]:
+    """Return the first path that holds, else the one with the fewest violations."""
+    if question.paths is None:
+        return None, FINE
+    wrong: list[tuple[int, int, CallTable]] = []
+    compared = partial(compare_some, listed=question.listed) if question.blind else compare
+    for at, path in enumerate(question.paths):
+        table = CallTable.of(path, seen, best=best, groups=groups)
+        least = 0 if question.blind else surely_wrong(question.spec, table)
+        able = question.blind or (not least and may_hold(question.spec, table))
+        if able and not (found := compared(question.spec, table)).problems:
+            return table, found
+        wrong.append((least, at, table))
+    looks = 1 + len(seen.calls) * max(map(len, question.paths), default=0)
+    most = max(1, min(_MOST_NEAR, _MOST_COMPARED // looks))
+    near = sorted(wrong, key=lambda each: each[:2])[:most]
+    pairs = [(table, compared(question.spec, table)) for _, _, table in near]
+    return min(pairs, key=lambda pair: pair[1].size)
+
+
+def whatever_is_so(question: Question, seen: Sightings) -> Judged | None:
+    """Return the assessment if all combinations of unknowns agree, else None.
+
+    Requirements may need opposite answers, and one path may hold where another does not, so no single
+    combination is the best. If few things are unknown, all combinations are tried.
+    """
+    found: Judged | None = None
+    for world in _combinations(seen, question):
+        best = judged(question, world, best=True)
+        if found and best.holds is not found.holds:
+            return None
+        if best.holds and not judged(question, world, best=False).holds:
+            return None
+        found = best if found is None or len(best.problems) < len(found.problems) else found
+    return found
+
+
+def _combinations(seen: Sightings, question: Question) -> Iterator[Sightings]:
+    """Yield all combinations of answers to the unknowns, if there are few."""
+    unknown = [*seen.open_cells, *bits(seen.free.maybe | seen.failed.maybe)]
+    worlds = 1 << min(len(unknown), 30)
+    looks = worlds * sum(map(len, question.paths or ())) * len(seen.calls)
+    if worlds > _MOST_COMBINATIONS or looks > _MOST_CELLS or seen.names_untold:
+        return
+    for answers in product((True, False), repeat=len(unknown)):
+        yield seen.decided(dict(zip(unknown, answers, strict=True)))
 
 
 def is_ordered(mode: str) -> bool:
@@ -220,115 +330,3 @@ def _option_missed(wanted: ExpectedCall, seen: Sightings) -> str:
 
 def _call_numbers(calls: int) -> str:
     return ", ".join(f"call {call + 1}" for call in islice(bits(calls), 3))
-
-
-_MOST_NEAR = 20
-"""Number of paths among which the nearest is searched; fewer if they are long."""
-_MOST_COMPARED = 400_000
-"""Pairs of expected and actual calls to compare in this search."""
-_MOST_COMBINATIONS = 64
-_MOST_CELLS = 400_000
-"""Pairs of expected and actual calls to compare in all combinations of answers together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A trajectory with the conditions under which it is assessed."""
-
-    spec: Trajectory
-    paths: tuple[Path, ...] | None
-    """The alternative sequences of expected calls; None: no calls are expected."""
-    turns: int
-    complete: bool
-    blind: bool
-    """True if there may be hidden calls of tools that are not `listed`."""
-    listed: Listed = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """The assessment of the calls by the nearest path."""
-
-    table: CallTable | None
-    found: Findings
-    bounds: Bounds
-    hints: tuple[str, ...] = ()
-    """Options that prevent calls from matching missing expected calls."""
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        return (*self.found.problems, *self.hints, *self.bounds.problems)
-
-    @property
-    def holds(self) -> bool:
-        return not self.problems
-
-
-def judged(question: Question, seen: Sightings, *, best: bool, groups: Sequence[int] = ()) -> Judged:
-    """Assess the calls.
-
-    Each requirement is assessed separately. With `best`, unknowns are decided in favor of the requirement, so
-    that a failure is certain; without it, they are decided against it, so that a pass is certain.
-    """
-    table, found = _nearest_path(question, seen, best=best, groups=groups)
-    bounds = broken_bounds(
-        question.spec,
-        seen,
-        question.turns,
-        best=best,
-        some=not question.complete,
-        blind=question.blind,
-        listed=question.listed,
-    )
-    hints = words_missed(table, seen) if table and found.problems else ()
-    return Judged(table=table, found=found, bounds=bounds, hints=hints)
-
-
-def _nearest_path(
-    question: Question, seen: Sightings, *, best: bool, groups: Sequence[int]
-) -> tuple[CallTable | None, Findings]:
-    """Return the first path that holds, else the one with the fewest violations."""
-    if question.paths is None:
-        return None, FINE
-    wrong: list[tuple[int, int, CallTable]] = []
-    compared = partial(compare_some, listed=question.listed) if question.blind else compare
-    for at, path in enumerate(question.paths):
-        table = CallTable.of(path, seen, best=best, groups=groups)
-        least = 0 if question.blind else surely_wrong(question.spec, table)
-        able = question.blind or (not least and may_hold(question.spec, table))
-        if able and not (found := compared(question.spec, table)).problems:
-            return table, found
-        wrong.append((least, at, table))
-    looks = 1 + len(seen.calls) * max(map(len, question.paths), default=0)
-    most = max(1, min(_MOST_NEAR, _MOST_COMPARED // looks))
-    near = sorted(wrong, key=lambda each: each[:2])[:most]
-    pairs = [(table, compared(question.spec, table)) for _, _, table in near]
-    return min(pairs, key=lambda pair: pair[1].size)
-
-
-def whatever_is_so(question: Question, seen: Sightings) -> Judged | None:
-    """Return the assessment if all combinations of unknowns agree, else None.
-
-    Requirements may need opposite answers, and one path may hold where another does not, so no single
-    combination is the best. If few things are unknown, all combinations are tried.
-    """
-    found: Judged | None = None
-    for world in _combinations(seen, question):
-        best = judged(question, world, best=True)
-        if found and best.holds is not found.holds:
-            return None
-        if best.holds and not judged(question, world, best=False).holds:
-            return None
-        found = best if found is None or len(best.problems) < len(found.problems) else found
-    return found
-
-
-def _combinations(seen: Sightings, question: Question) -> Iterator[Sightings]:
-    """Yield all combinations of answers to the unknowns, if there are few."""
-    unknown = [*seen.open_cells, *bits(seen.free.maybe | seen.failed.maybe)]
-    worlds = 1 << min(len(unknown), 30)
-    looks = worlds * sum(map(len, question.paths or ())) * len(seen.calls)
-    if worlds > _MOST_COMBINATIONS or looks > _MOST_CELLS or seen.names_untold:
-        return
-    for answers in product((True, False), repeat=len(unknown)):
-        yield seen.decided(dict(zip(unknown, answers, strict=True)))

@@ -38,6 +38,7 @@ from agentest.trajectory.matching import bits, mask_of
 
 RESULT_UNTOLD = "the agent does not tell what the tool answered"
 _REPORTED_BY_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
+_CLOSED_MODES = ("strict", "unordered", "within")
 
 
 def any_call(expected: ExpectedCall) -> bool:
@@ -127,8 +128,8 @@ def result_untold(made: ToolCall) -> bool:
 
     An agent that reports no result cannot be distinguished from one that reports the result null.
     """
-    told = made.result is None and made.error is None and not made.mocked
-    return told and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
+    no_result = made.result is None and made.error is None and not made.mocked
+    return no_result and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
 
 
 def failure_untold(call: ToolCall) -> str:
@@ -147,8 +148,8 @@ class FreeCalls:
         self.whys: dict[int, str] = {}
         """Call → why it is free, or may be."""
         reads = failures = waiting = NOTHING
-        told = spec.reads or spec.ignore_failed or any(call.approval for call in calls)
-        for at, call in enumerate(calls if told else ()):
+        is_needed = spec.reads or spec.ignore_failed or any(call.approval for call in calls)
+        for at, call in enumerate(calls if is_needed else ()):
             if call.approval is Approval.PENDING:
                 waiting = waiting.answered(at, True)
                 if of_turn:
@@ -219,7 +220,6 @@ NOTHING = Known()
 
 Listed = frozenset[str] | None
 """The tools whose calls are all visible; None: any call may be hidden."""
-_CLOSED_MODES = ("strict", "unordered", "within")
 
 
 def is_closed(mode: str) -> bool:

@@ -94,8 +94,8 @@ class Sightings:
     @property
     def certain(self) -> bool:
         """True if nothing is unknown, so that best and worst case are the same."""
-        told = (self.free, self.failed, *self.cells.values(), *self.banned.values())
-        return self.fine == self.coarse and not any(each.maybe for each in told)
+        known = (self.free, self.failed, *self.cells.values(), *self.banned.values())
+        return self.fine == self.coarse and not any(each.maybe for each in known)
 
     @property
     def all(self) -> int:

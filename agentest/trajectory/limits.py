@@ -70,20 +70,20 @@ def broken_bounds(
     return Bounds(
         forbidden=forbidden,
         broken=(*limits, *(words for _, words in orders)),
-        demands=len(spec.forbidden) + _how_many_limits(spec) + len(spec.orders),
-        unmet=sum(map(bool, entries)) + _unmet_limits(spec, limits, seen) + len(orders),
+        demands=len(spec.forbidden) + _count_limits(spec) + len(spec.orders),
+        unmet=sum(map(bool, entries)) + _count_unmet_limits(spec, limits, seen) + len(orders),
         misplaced=dict(reversed(orders)),
     )
 
 
-def _how_many_limits(spec: Trajectory) -> int:
+def _count_limits(spec: Trajectory) -> int:
     per_tool = spec.max_calls_per_tool
     single = (spec.max_calls, spec.max_turns, spec.min_calls)
     of_tools = len(per_tool) if isinstance(per_tool, Mapping) else int(per_tool is not None)
     return sum(each is not None for each in single) + of_tools
 
 
-def _unmet_limits(spec: Trajectory, problems: list[str], seen: Sightings) -> int:
+def _count_unmet_limits(spec: Trajectory, problems: list[str], seen: Sightings) -> int:
     """Count broken limits; one number for all tools is one limit."""
     over = _tools_over(spec, seen)
     return len(problems) - len(over) + len({key for key, _ in over.values()})
@@ -156,7 +156,7 @@ def broken_order(
             return None
         return call, f"before: {_call_text(seen, call)} without {step_text(order.first)} before it"
     groups = groups or (seen.coarse if best else seen.fine)
-    late = _after(groups, first.surely(best), then.surely(best))
+    late = _first_after(groups, first.surely(best), then.surely(best))
     if late is None:
         return None
     call, since = late
@@ -177,7 +177,7 @@ def _without_before(groups: Sequence[int], first: int, then: int) -> int | None:
     return None
 
 
-def _after(groups: Sequence[int], first: int, then: int) -> tuple[int, int] | None:
+def _first_after(groups: Sequence[int], first: int, then: int) -> tuple[int, int] | None:
     """Return the first call of `first` in a group after a call of `then`, and the latter."""
     since: int | None = None
     for group in groups:

@@ -17,6 +17,8 @@ Partners = list[int | None]
 """The column of each row, or None."""
 _MOST_CELLS = 1_000_000
 """Limit for comparisons; beyond it, pairs follow the order of calls instead of the best order."""
+_MOST_GROUPED_CELLS = 20_000
+"""Limit for pairs; beyond it, the best order within messages is not searched."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -236,10 +238,6 @@ def longest_rise(values: Sequence[int]) -> set[int]:
     return found
 
 
-_MOST_GROUPED_CELLS = 20_000
-"""Limit for pairs; beyond it, the best order within messages is not searched."""
-
-
 def fine_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
     """Return one group per message; a call in an unknown message is its own group."""
     keys = [(call.turn_index, at if call.round is None else -1, call.round) for at, call in enumerate(calls)]
@@ -248,8 +246,10 @@ def fine_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
 
 def coarse_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
     """Return one group per message; a turn with a call in an unknown message is one group."""
-    untold = {call.turn_index for call in calls if call.round is None}
-    return _grouped([(call.turn_index, None if call.turn_index in untold else call.round) for call in calls])
+    turns_without_rounds = {call.turn_index for call in calls if call.round is None}
+    return _grouped(
+        [(call.turn_index, None if call.turn_index in turns_without_rounds else call.round) for call in calls]
+    )
 
 
 def single_groups(size: int) -> tuple[int, ...]:

@@ -23,6 +23,37 @@ from agentest.scenarios.matchers.values import OneOf
 Part = tuple[str, Any, Any]
 _REL = Fraction(1, 10**6)
 _ABS = Fraction(1, 10**12)
+_MOST_DEPTH = 20
+MOST_DIGITS = 1_000
+"""Limit for digits and exponents, because longer numbers take long to parse."""
+GAP = "\u00a0"
+"""Represents all spaces allowed within a number: no-break, figure, punctuation, thin."""
+OVER = "\u2044"
+"""The fraction slash."""
+_PLAIN_SIGNS = {
+    **dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u202f"), GAP),
+    **dict.fromkeys(map(ord, "\u2212\ufe63\uff0d\u2013"), "-"),
+    **dict.fromkeys(map(ord, "\uff0c\u066c"), ","),
+    **dict.fromkeys(map(ord, "\uff0e\u066b"), "."),
+    ord("\uff0b"): "+",
+}
+GROUPS = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{GAP}\d{{3}})+)"
+"""1,234,567, or 12,34,567 as in India, or with spaces."""
+SPACED = r"\d{1,3}(?: \d{3})+"
+_DECIMALS = r"(?:\.\d+|\.(?![eE]))?(?:[eE][+-]?\d+)?"
+_ONE_NUMBER = re.compile(rf"(?:{GROUPS}|{SPACED}|\d+|(?=\.\d)){_DECIMALS}", re.ASCII)
+_FRACTION = re.compile(rf"(?:(\d+)[ {GAP}]+)?(\d+)[/{OVER}](\d+)", re.ASCII)
+_DECIMALS_IN_TEXT = r"(?:\.\d+(?!\d|\.\d))?(?:[eE][+-]?\d+(?!\w))?"
+_NUMBERS = re.compile(
+    rf"(?<!\d)(?:(?:\d+[ \xa0]{{1,2}})?\d+{OVER}\d+"
+    rf"|(?:(?<!\d,){GROUPS}(?!,?\d)|(?<!\d\.)\d+){_DECIMALS_IN_TEXT}"
+    r"|\d+|(?<![\w.])\.\d+(?:[eE][+-]?\d+(?!\w))?(?!\.?\d))",
+    re.ASCII,
+)
+"""In dates, versions and lists (2024.05.01, 1.2.3, 1,2,3) each part is a number."""
+_SPACED = re.compile(rf"(?<![\d.,])(?<!\d ){SPACED}(?! ?\d|,\d){_DECIMALS_IN_TEXT}", re.ASCII)
+_CURRENCIES = ("USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "Rs")
+"""Currency codes that may come directly before a number."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -96,9 +127,6 @@ def _check_value(value: Any, depth: int = 0) -> None:
         )
 
 
-_MOST_DEPTH = 20
-
-
 def _check_tolerance(name: str, value: Any) -> None:
     if value is None:
         return
@@ -162,27 +190,6 @@ def number(value: Any) -> Matcher:
     Raises ValueError for anything else.
     """
     return Number(value)
-
-
-MOST_DIGITS = 1_000
-"""Limit for digits and exponents, because longer numbers take long to parse."""
-GAP = "\u00a0"
-"""Represents all spaces allowed within a number: no-break, figure, punctuation, thin."""
-OVER = "\u2044"
-"""The fraction slash."""
-_PLAIN_SIGNS = {
-    **dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u202f"), GAP),
-    **dict.fromkeys(map(ord, "\u2212\ufe63\uff0d\u2013"), "-"),
-    **dict.fromkeys(map(ord, "\uff0c\u066c"), ","),
-    **dict.fromkeys(map(ord, "\uff0e\u066b"), "."),
-    ord("\uff0b"): "+",
-}
-GROUPS = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{GAP}\d{{3}})+)"
-"""1,234,567, or 12,34,567 as in India, or with spaces."""
-SPACED = r"\d{1,3}(?: \d{3})+"
-_DECIMALS = r"(?:\.\d+|\.(?![eE]))?(?:[eE][+-]?\d+)?"
-_ONE_NUMBER = re.compile(rf"(?:{GROUPS}|{SPACED}|\d+|(?=\.\d)){_DECIMALS}", re.ASCII)
-_FRACTION = re.compile(rf"(?:(\d+)[ {GAP}]+)?(\d+)[/{OVER}](\d+)", re.ASCII)
 
 
 def number_of(value: Any) -> Fraction | None:
@@ -264,19 +271,6 @@ def _plain_sign(sign: str) -> str:
     if unicodedata.decomposition(sign).startswith("<fraction>"):
         return GAP + unicodedata.normalize("NFKC", sign)
     return sign
-
-
-_DECIMALS_IN_TEXT = r"(?:\.\d+(?!\d|\.\d))?(?:[eE][+-]?\d+(?!\w))?"
-_NUMBERS = re.compile(
-    rf"(?<!\d)(?:(?:\d+[ \xa0]{{1,2}})?\d+{OVER}\d+"
-    rf"|(?:(?<!\d,){GROUPS}(?!,?\d)|(?<!\d\.)\d+){_DECIMALS_IN_TEXT}"
-    r"|\d+|(?<![\w.])\.\d+(?:[eE][+-]?\d+(?!\w))?(?!\.?\d))",
-    re.ASCII,
-)
-"""In dates, versions and lists (2024.05.01, 1.2.3, 1,2,3) each part is a number."""
-_SPACED = re.compile(rf"(?<![\d.,])(?<!\d ){SPACED}(?! ?\d|,\d){_DECIMALS_IN_TEXT}", re.ASCII)
-_CURRENCIES = ("USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "Rs")
-"""Currency codes that may come directly before a number."""
 
 
 def numbers_in(text: str) -> list[Fraction]:

@@ -25,6 +25,29 @@ from agentest.scenarios.matchers.comparison import (
 from agentest.scenarios.matchers.display import shown
 from agentest.support.spelling import did_you_mean
 
+_CALLS = ("ExpectedCall", "AnyOf", "CallOrder")
+TYPE_NAMES: Final[Mapping[str, type]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "dict": dict,
+    "list": list,
+    "null": type(None),
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+}
+"""Type names in data: Python's names first, then those of JSON Schema."""
+_PLAIN = frozenset({*TYPE_NAMES.values(), tuple, object})
+_ZERO_WIDTH_SPACES = str.maketrans("", "", "\u200b\u2060\ufeff")
+"""Zero-width white space, which `str.split` does not recognize."""
+FLAGS = ("ignore_case", "ignore_space", "ignore_punctuation")
+"""Differences that a text may ignore."""
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Optional(Matcher):
@@ -153,28 +176,6 @@ def is_call(value: Any) -> bool:
     return kind.__module__ == "agentest.scenarios.calls" and kind.__name__ in _CALLS
 
 
-_CALLS = ("ExpectedCall", "AnyOf", "CallOrder")
-
-
-TYPE_NAMES: Final[Mapping[str, type]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "dict": dict,
-    "list": list,
-    "null": type(None),
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "object": dict,
-    "array": list,
-}
-"""Type names in data: Python's names first, then those of JSON Schema."""
-_PLAIN = frozenset({*TYPE_NAMES.values(), tuple, object})
-
-
 def type_named(name: Any) -> type:
     """Return the type with this name in data. Raises ValueError for any other name."""
     if isinstance(name, str) and name in TYPE_NAMES:
@@ -246,12 +247,6 @@ def _instance_hint(wanted: Any) -> str:
     if isinstance(wanted, str) and wanted in TYPE_NAMES:
         return f"write instance({TYPE_NAMES[wanted].__name__})"
     return f"for a value like it write instance({type(wanted).__name__})"
-
-
-_ZERO_WIDTH_SPACES = str.maketrans("", "", "\u200b\u2060\ufeff")
-"""Zero-width white space, which `str.split` does not recognize."""
-FLAGS = ("ignore_case", "ignore_space", "ignore_punctuation")
-"""Differences that a text may ignore."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
