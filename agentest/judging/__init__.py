@@ -1,1 +1,1 @@
-"""Finding out how a conversation went: trajectories, checks, judges, deduplication."""
+"""Evaluate conversations: deterministic checks, judges, custom metrics and grouping of failures."""

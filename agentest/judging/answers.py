@@ -1,8 +1,8 @@
-"""What judges answer: one shape for each kind of question, and one result from several samples.
+"""Answer shapes for judge questions, and one result from several sampled answers.
 
-Each shape has the reason first: a model that gives its reasons before the value judges better. The worst
-choice stands first among the choices. Docstrings of shapes and of choices are for us: `UNDESCRIBED` and
-`choices_of` keep them out of the schema that is sent to the model.
+Each shape puts the reason first because a model that gives its reasons before the value judges better. The
+worst choice comes first among the choices. Docstrings of shapes and choices are for developers: `UNDESCRIBED`
+and `choices_of` keep them out of the schema that is sent to the model.
 """
 
 from __future__ import annotations
@@ -40,41 +40,43 @@ from agentest.models.structured_output import UNDESCRIBED
 from agentest.scenarios.model import Criterion
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
+_REASON_CHARS = 10_000
+"""Limit for a reason. One or two sentences are requested, but some models repeat themselves endlessly."""
+_SEVERE = ("critical", "high")
+"""Severities that contradict an empty list of labels. Weak models give a lower one instead of null."""
+_NO_LABEL = (NO_FAILURE, "none", "None")
+"""Values that models put in a list of labels that should be empty."""
 
 
 def no_bool(value: object) -> object:
-    """The value, unless it is a truth value. Raises ValueError."""
+    """Return the value unless it is a boolean. Raises ValueError."""
     if isinstance(value, bool):  # True is equal to 1, and would be taken for it
         raise ValueError("a number is expected, not true or false")
     return value
 
 
-def _without_evidence(schema: dict[str, Any]) -> None:
+def _drop_evidence(schema: dict[str, Any]) -> None:
     schema.pop("description", None)
     del schema["properties"]["evidence"]
 
 
 def choices_of(names: type[StrEnum]) -> WithJsonSchema:
-    """The names as the schema has them: where they are used, and without what is said of them here."""
+    """Return a schema that lists the enum's values inline, without the enum's docstring."""
     return WithJsonSchema({"type": "string", "enum": [name.value for name in names]})
 
 
 _Evidence = Annotated[Evidence | None, choices_of(Evidence)]
-"""Asked for always; an answer without it can be read all the same."""
+"""Always requested; an answer without it is still valid."""
 
 
-_REASON_CHARS = 10_000
-"""A sentence or two are asked for. What a model that repeats itself without an end writes is not all kept."""
-
-
-def _beginning(reason: str) -> str:
+def _truncated(reason: str) -> str:
     return reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}…"
 
 
 class _Answer(BaseModel):
     model_config = UNDESCRIBED
 
-    reason: Annotated[str, AfterValidator(_beginning)]
+    reason: Annotated[str, AfterValidator(_truncated)]
 
 
 class ScaleAnswer(_Answer):
@@ -96,7 +98,7 @@ class GoalAnswer(_Answer):
     @model_validator(mode="before")
     @classmethod
     def _value_for_outcome(cls, data: Any) -> Any:
-        """The answer; one that gives 1 or 0 says less, and can be read all the same."""
+        """Accept an answer that gives 1 or 0 instead of an outcome."""
         if not isinstance(data, dict) or "outcome" in data or "value" not in data:
             return data
         value = no_bool(data["value"])
@@ -105,18 +107,16 @@ class GoalAnswer(_Answer):
 
 
 _Severity = Literal["critical", "high", "medium", "low"]
-_SEVERE = ("critical", "high")
-"""Nothing that did not fail is so bad. Weak models give a lower one where null is right."""
 
 
 def _severity_or_none(value: object) -> object:
-    """A severity; any other word says nothing of it, and nothing against the labels."""
+    """Return a valid severity, or None for any other value, which does not invalidate the labels."""
     return value if isinstance(value, str) and value in get_args(_Severity) else None
 
 
 class LabelsAnswer(_Answer):
     known: ClassVar[Sequence[str]] = ()
-    """The metric's labels, by precedence."""
+    """The metric's labels in order of precedence."""
     evidence: _Evidence = None
     labels: list[str]
     severity: Annotated[_Severity | None, BeforeValidator(_severity_or_none)] = None
@@ -125,7 +125,7 @@ class LabelsAnswer(_Answer):
     @classmethod
     def _names_failures(cls, data: Any) -> Any:
         if isinstance(data, dict) and (data.get("value") is not None or "labels" in data):
-            labels = _labels_read(cls.known, data)
+            labels = _failures_named(cls.known, data)
             if labels == [] and data.get("severity") in _SEVERE:
                 raise ValueError(
                     f"it names no label, but the severity {data['severity']!r}; name what failed, or set "
@@ -136,12 +136,12 @@ class LabelsAnswer(_Answer):
 
     @property
     def value(self) -> str:
-        """The first label by precedence; `no failure` where the list is empty."""
+        """The first label by precedence, or `no failure` if the list is empty."""
         return self.labels[0] if self.labels else NO_FAILURE
 
 
 def _turn_or_none(value: object) -> object:
-    """A turn's number; what is none names no turn, and says nothing against the answer."""
+    """Return a turn number, or None for any other value, which does not invalidate the answer."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -150,14 +150,10 @@ class CriterionAnswer(_Answer):
     result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
 
 
-_NO_LABEL = (NO_FAILURE, "none", "None")
-"""What stands in a list of labels that should have been empty."""
+def _failures_named(known: Sequence[str], data: Mapping[str, Any]) -> Any:
+    """Return the failures that an answer names, by precedence. Raises ValueError if it contradicts itself.
 
-
-def _labels_read(known: Sequence[str], data: Mapping[str, Any]) -> Any:
-    """The failures that an answer names, by precedence. Raises ValueError where it does not say one thing.
-
-    An answer in the old form has a `value` besides, which decides: what else its list has is left out.
+    An answer in the old form also has a `value`, which decides; unknown labels in its list are ignored.
     """
     failures, value = [label for label in known if label != NO_FAILURE], data.get("value")
     given = data.get("labels")
@@ -168,7 +164,7 @@ def _labels_read(known: Sequence[str], data: Mapping[str, Any]) -> Any:
         others = [each for each in named if each not in (*failures, *_NO_LABEL)]
         none_named = NO_FAILURE in named
     else:
-        if value not in tuple(known):  # in a tuple anything can be looked for
+        if value not in tuple(known):  # a tuple, because unhashable values are possible
             raise ValueError(f"`value` must be one of {', '.join(map(repr, known))}")
         named = [each for each in named or () if isinstance(each, str)] if isinstance(named, list) else []
         others = [each for each in named if each not in (*failures, *_NO_LABEL, "")]
@@ -182,19 +178,18 @@ def _labels_read(known: Sequence[str], data: Mapping[str, Any]) -> Any:
 
 
 def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
-    """The shape for a metric's own labels."""
     choice: Any = Literal[tuple(label for label in metric.labels if label != NO_FAILURE)]
     labels: Any = (list[choice], Field())
     shape = create_model("LabelsAnswer", __base__=LabelsAnswer, labels=labels)
     shape.known = tuple(metric.labels)
-    return _without(shape) if metric.judges_tool_calls else shape
+    return _without_evidence_in_schema(shape) if metric.judges_tool_calls else shape
 
 
-def _without(shape: type[_Shape]) -> type[_Shape]:
-    """The shape whose evidence is not asked for; an answer that has it can be read all the same."""
+def _without_evidence_in_schema(shape: type[_Shape]) -> type[_Shape]:
+    """Return the shape without evidence in its schema; an answer that includes evidence is still valid."""
 
     class Answer(shape):  # type: ignore[misc, valid-type]
-        model_config = ConfigDict(json_schema_extra=_without_evidence)
+        model_config = ConfigDict(json_schema_extra=_drop_evidence)
 
     Answer.__name__ = Answer.__qualname__ = shape.__name__
     return Answer
@@ -212,35 +207,39 @@ ANSWERS = {name: _answer_type(metric) for name, metric in BUILTIN.items()}
 """Built-in metric → the shape of an answer to its question."""
 
 WITHOUT_EVIDENCE = {
-    ANSWERS[name]: _without(ANSWERS[name]) for name in ("faithfulness", "agent_behavior_failure")
+    ANSWERS[name]: _without_evidence_in_schema(ANSWERS[name])
+    for name in ("faithfulness", "agent_behavior_failure")
 }
-"""Shape that has evidence → the same where another answer about the turn gives it."""
+"""Shape with evidence → the same shape for turns whose evidence another answer gives."""
 
 
 def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score | Unscored:
-    """One score from several answers to a built-in metric's question: the median of numbers, the majority of
-    labels. Unscored where as many say that something failed as say that it did not.
+    """Combine several answers to a built-in metric's question into one score.
+
+    Numbers are combined by their median, labels by majority. The result is Unscored if as many answers report
+    a failure as report none.
 
     Args:
-        asked: how many answers were asked for; of more than one, all values are kept.
+        asked: number of answers requested; if more than one, the score lists all values.
     """
     if isinstance(answers[0], GoalAnswer):
-        return _goal(answers, asked)
+        return _goal_score(answers, asked)
     if isinstance(answers[0], LabelsAnswer):
-        return _labelled(BUILTIN[metric], answers, asked)
+        return _labels_score(BUILTIN[metric], answers, asked)
     value = median_low([answer.value for answer in answers])
     first = next(answer for answer in answers if answer.value == value)
     evidence = first.evidence if isinstance(first, EvidencedAnswer) else None
-    return Score(value, first.reason, _kept([a.value for a in answers], asked), evidence=evidence)
+    return Score(value, first.reason, _all_values([a.value for a in answers], asked), evidence=evidence)
 
 
 def criterion_result(
     criterion: Criterion, answers: Sequence[CriterionAnswer], asked: int, turns: int
 ) -> CriterionResult:
-    """One result from several answers about a criterion: what more than half of them say, else `cannot tell`.
+    """Combine several answers about a criterion: the majority result, else `cannot tell`.
 
     Args:
-        turns: how many the conversation has; an index beyond is none.
+        asked: number of answers requested; if more than one, the result lists all of them.
+        turns: number of turns in the conversation; an index outside of this range is dropped.
     """
     results = [answer.result for answer in answers]
     most, times = Counter(results).most_common(1)[0]
@@ -252,78 +251,78 @@ def criterion_result(
         required=criterion.required,
         result=most if agreed else CriterionOutcome.CANNOT_TELL,
         turn_index=turn if agreed else None,
-        reason=_own_reason(first.reason) if agreed else _differing(answers),
-        samples=_kept(results, asked),
+        reason=_unreserved_reason(first.reason) if agreed else _disagreement(answers),
+        samples=_all_values(results, asked),
     )
 
 
-def _own_reason(reason: str) -> str:
-    """A judge's reason. One in the words for what no judge was asked would count as that."""
+def _unreserved_reason(reason: str) -> str:
+    """Return a judge's reason, marked if it equals a text reserved for criteria that were not judged."""
     return f"the judge says: {reason}" if reason in (DECIDED, NO_MODEL) else reason
 
 
-def _differing(answers: Sequence[CriterionAnswer]) -> str:
-    """Why answers of which none has a majority tell nothing: each result once, with a reason."""
+def _disagreement(answers: Sequence[CriterionAnswer]) -> str:
+    """Explain why answers without a majority decide nothing: each result once, with a reason."""
     reasons = {answer.result: answer.reason for answer in reversed(answers)}
     return "the answers differ: " + "; ".join(
         f"{result}: {reason}" for result, reason in sorted(reasons.items())
     )
 
 
-def _evenly_split(said: Sequence[str]) -> str:
-    """Why several answers are none; judges are lost, or there would be one more on a side."""
-    counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(said).items())
-    return f"the judge's {len(said)} answers differ, and none has a majority: {counted}"
+def _majority_missing(answers: Sequence[str]) -> str:
+    """Explain why answers have no majority. Their number is even only if some samples are missing."""
+    counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(answers).items())
+    return f"the judge's {len(answers)} answers differ, and none has a majority: {counted}"
 
 
-def _goal(answers: Sequence[GoalAnswer], asked: int) -> Score | Unscored:
-    """Reached or not by the majority; then in the way that most of those say."""
+def _goal_score(answers: Sequence[GoalAnswer], asked: int) -> Score | Unscored:
+    """Decide by majority if the goal was reached, then take the most frequent outcome on that side."""
     values = [answer.outcome.value_of_goal for answer in answers]
     if 2 * sum(values) == len(values):
-        return Unscored(_evenly_split([answer.outcome for answer in answers]))
+        return Unscored(_majority_missing([answer.outcome for answer in answers]))
     value = median_low(values)
     agreeing = [answer for answer in answers if answer.outcome.value_of_goal == value]
     [(outcome, _)] = Counter(answer.outcome for answer in agreeing).most_common(1)
     first = next(answer for answer in agreeing if answer.outcome is outcome)
-    return Score(value, first.reason, _kept(values, asked), outcome=outcome)
+    return Score(value, first.reason, _all_values(values, asked), outcome=outcome)
 
 
-def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: int) -> Score | Unscored:
-    """Failed or not by the majority; then the labels of most of those that say so, by precedence."""
+def _labels_score(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: int) -> Score | Unscored:
+    """Decide by majority if the turn failed, then take the labels that most failing answers name."""
     values = [answer.value for answer in answers]
     failing = [answer for answer in answers if answer.value != NO_FAILURE]
     if 2 * len(failing) == len(answers):
-        return Unscored(_evenly_split(values))
+        return Unscored(_majority_missing(values))
     if 2 * len(failing) < len(answers):
         first = next(answer for answer in answers if answer.value == NO_FAILURE)
-        return Score(NO_FAILURE, first.reason, _kept(values, asked))
+        return Score(NO_FAILURE, first.reason, _all_values(values, asked))
     named = Counter(label for answer in failing for label in answer.labels)
     [(most, _)] = Counter(answer.value for answer in failing).most_common(1)
-    kept = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
-    labels = tuple(label for label in metric.labels if label in kept)
+    chosen = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
+    labels = tuple(label for label in metric.labels if label in chosen)
     first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
     evidence = _evidence_of_falsehood(failing) if FALSE_INFORMATION in labels else None
     return Score(
         labels[0],
         first.reason,
-        _kept(values, asked),
+        _all_values(values, asked),
         labels=labels,
         evidence=evidence,
-        severity=_severity_of(failing),
+        severity=_median_severity(failing),
     )
 
 
-def _severity_of(answers: Sequence[LabelsAnswer]) -> Severity | None:
-    """The median of what the answers say, the worse of two; None if one of them does not say."""
+def _median_severity(answers: Sequence[LabelsAnswer]) -> Severity | None:
+    """Return the median severity, the worse of two; None if any answer lacks one."""
     found = [Severity.of(answer.severity) for answer in answers if answer.severity]
     return median_high(found) if len(found) == len(answers) else None
 
 
 def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:
-    """What the first of the answers that found a falsehood, and says how it is known, says of it."""
+    """Return the evidence of the first answer that found a falsehood and gives evidence for it."""
     found = [answer.evidence for answer in answers if FALSE_INFORMATION in answer.labels]
     return next((each for each in found if each and each is not Evidence.SUPPORTED), None)
 
 
-def _kept(values: Sequence[Any], asked: int) -> tuple[Any, ...]:
+def _all_values(values: Sequence[Any], asked: int) -> tuple[Any, ...]:
     return tuple(values) if asked > 1 else ()

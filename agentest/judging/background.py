@@ -1,4 +1,4 @@
-"""What judges are told besides the conversation: who wanted what, and what the agent was given."""
+"""Background for judges: the user's goal, the agent's instructions and the visibility of its calls."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NO_TOOL_KNOWN = "no tool call of the agent was seen, and which tools it has is n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SightOfCalls:
-    """What is known of an agent's calls as such.
+    """Visibility of an agent's tool calls.
 
     Attributes:
-        agent: its name.
-        blind: why its calls cannot be seen, and what to do about it; None: they can.
-        told_counts: whether answers that tell of calls make an agent seen whose calls otherwise cannot be.
-        has_tools: whether any tool of the agent is known, or its scenario speaks of calls.
-        has_none: whether it is known to have no tool.
-        reports_calls: whether the agent tells of all calls that it makes: then none told is none made.
-        partial: whether `blind` is about some of its calls alone.
-        untold: why calls are hidden where a mock server answered some, and the agent reported none; None: its
-            configuration says that it reports all, or it has no mock server.
-        listed: the tools whose every call is seen all the same.
+        agent: the agent's name.
+        blind: why its calls cannot be seen, and how to change that; None: they can be seen.
+        told_counts: True if an answer that reports calls makes the calls of a `blind` agent visible.
+        has_tools: True if a tool of the agent is known or its scenario expects calls.
+        has_none: True if the agent is known to have no tools.
+        reports_calls: True if the agent reports every call it makes, so that no report means no call.
+        partial: True if `blind` applies to some of its calls only.
+        untold: why calls are hidden if a mock server answered some and the agent reported none; None if the
+            configuration says that the agent reports all calls, or if it has no mock server.
+        listed: the tools whose calls are all visible even if other calls are hidden.
     """
 
     agent: str = ""
@@ -40,9 +40,11 @@ class SightOfCalls:
     listed: frozenset[str] = frozenset()
 
     def hidden(self, told: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
-        """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight.
+        """Return why calls cannot be seen, or None.
 
-        `turns`: those before that may show it as well.
+        Args:
+            told: the turn or conversation to check, whose answers may report calls.
+            turns: earlier turns, which may also show that the agent does not report its calls.
         """
         if told.call_refused:
             return told.call_refused
@@ -52,7 +54,7 @@ class SightOfCalls:
         return blind or (self.untold if any(one.keeps_calls_back for one in (told, *turns)) else None)
 
     def wholly_hidden(self, told: Turn | Conversation) -> str | None:
-        """Why no call can be judged; None: those that are seen can, though there may be others."""
+        """Return why no call can be judged; None if the visible ones can, although others may be hidden."""
         why = self.hidden(told)
         return None if why is not None and why in (self._partly_blind, self.untold) else why
 
@@ -61,34 +63,34 @@ class SightOfCalls:
         return self.blind if self.partial else None
 
     def listed_in(self, told: Turn | Conversation) -> frozenset[str] | None:
-        """The tools of which every call is seen, though others may be hidden; None: all may be."""
+        """Return the tools whose calls are all visible; None if the calls of any tool may be hidden."""
         return None if self.wholly_hidden(told) else self.listed
 
     def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
-        """Whether the last of the turns can be judged for the calls that it lacks.
+        """Return True if the last turn can be judged for missing calls.
 
-        The agent is known to have tools, or to tell of all its calls. One that answers by text alone, and of
-        which no tool is known, may run its own behind its endpoint.
+        This requires that the agent has known tools or reports all its calls. An agent that answers with text
+        only and has no known tools may call tools behind its endpoint.
         """
-        told = self.reports_calls or turns[-1].tells_calls
-        return told or self.has_tools or any(turn.tool_calls for turn in turns)
+        reports_all = self.reports_calls or turns[-1].tells_calls
+        return reports_all or self.has_tools or any(turn.tool_calls for turn in turns)
 
     def unseen(self, turns: Sequence[Turn]) -> str:
-        """Why the agent may have made calls that are not shown: then no claim is false for that alone."""
+        """Return why the agent may have made calls that are not shown, or ""."""
         hidden = next((why for turn in turns if (why := self.hidden(turn))), "")
         return hidden or ("" if self.has_none or self.may_lack_calls(turns) else NO_TOOL_KNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """What is known before the first word is said. Empty texts stand for what is not known.
+    """Information that judges receive in addition to the conversation. An empty text means unknown.
 
     Attributes:
-        expected_outcome: what should happen in the end, in the words of the scenario's author.
-        instructions: what the agent was told to do and not to do.
-        tools: which tools the agent has, a line each.
-        date: the date or date-time that the conversation takes place at, in place of `started_at`.
-        started_at: when the conversation began, in ISO 8601.
+        expected_outcome: the expected end of the conversation, in the words of the scenario's author.
+        instructions: the agent's system prompt.
+        tools: the agent's tools, one per line.
+        date: the date or date-time of the conversation, which replaces `started_at`.
+        started_at: start of the conversation, in ISO 8601.
         unseen: why the agent may have made tool calls that are not shown; "": all are shown.
     """
 
@@ -105,12 +107,12 @@ class Background:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownAgent:
-    """What is known of an agent before its first word, for judges. Empty texts: that is not known.
+    """Information about an agent for judges. An empty text means unknown.
 
     Attributes:
-        instructions: what it was told to do and not to do.
-        tools: which tools it has, a line each.
-        sight: whether its calls can be seen.
+        instructions: the agent's system prompt.
+        tools: the agent's tools, one per line.
+        sight: the visibility of its tool calls.
     """
 
     instructions: str = ""
@@ -119,10 +121,10 @@ class KnownAgent:
 
 
 def background_of(scenario: Scenario, agent: KnownAgent, turns: Sequence[Turn]) -> Background:
-    """What judges of a scenario's conversation are told, be it in a run or for a calibration.
+    """Return the background for the judges of a scenario's conversation, in a run or a calibration.
 
     Args:
-        turns: those that are shown; one at least.
+        turns: the turns that are shown; at least one.
     """
     return Background(
         goal=scenario.goal,

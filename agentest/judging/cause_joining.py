@@ -1,4 +1,4 @@
-"""Joining the judged groups of several scenarios by their root causes: one call for fifty of them."""
+"""Merge judged failure groups of several scenarios by root cause, with one model call per fifty groups."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agentest.support.text import shortened
 
 GROUPS_PER_CALL = 50
 MOST_GROUPS = 1000
-"""The worst and most frequent ones; what is beyond stays as it is."""
+"""Number of groups to compare, the worst and most frequent first; the rest stay unchanged."""
 _KNOWN_PER_CALL = 50
-"""Of the causes that earlier calls found, the largest: a question stays short however many there are."""
+"""Number of causes from earlier calls, the largest first, that each call repeats. This bounds the prompt."""
 _LABEL_CHARS = 150
 _EXPLANATION_CHARS = 400
 
@@ -40,7 +40,7 @@ cause give:
 
 
 class Cause(BaseModel):
-    """One root cause as the model gives it."""
+    """One root cause in the model's answer."""
 
     model_config = UNDESCRIBED
 
@@ -49,7 +49,7 @@ class Cause(BaseModel):
 
 
 class Causes(BaseModel):
-    """The model's answer."""
+    """The model's answer: all root causes."""
 
     model_config = UNDESCRIBED
 
@@ -57,47 +57,47 @@ class Causes(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
-    """Groups that are taken for one root cause so far."""
+class _MergedCause:
+    """Groups merged into one root cause so far."""
 
     title: str
     members: tuple[JudgedCause, ...]
 
 
 def worth_joining(causes: Sequence[JudgedCause]) -> bool:
-    """Whether there are two causes left in different scenarios."""
+    """Return True if at least two causes come from different scenarios."""
     return len(causes) > 1 and len(set().union(*(cause.scenarios for cause in causes))) > 1
 
 
 class Joining:
-    """Joins judged causes, call by call; what was joined before a call fails stays joined.
+    """Merge judged causes call by call. If a call fails, earlier merges remain.
 
     Args:
-        scope: what the calls are accounted and recorded under.
+        scope: scope under which the calls are counted and recorded.
     """
 
     def __init__(self, causes: Sequence[JudgedCause], model: Model, scope: str) -> None:
         self._causes = causes[:MOST_GROUPS]
         self._model = model
         self._scope = scope
-        self._found: list[_Joined] = []
+        self._found: list[_MergedCause] = []
 
     async def run(self) -> None:
-        """Ask about all of them. Raises ModelError."""
+        """Call the model for all groups. Raises ModelError."""
         for start in range(0, len(self._causes), GROUPS_PER_CALL):
             batch = self._causes[start : start + GROUPS_PER_CALL]
             shown, beyond = self._found[:_KNOWN_PER_CALL], self._found[_KNOWN_PER_CALL:]
-            known = [*shown, *(_Joined(cause.label, (cause,)) for cause in batch)]
+            known = [*shown, *(_MergedCause(cause.label, (cause,)) for cause in batch)]
             if len(known) > 1:
                 by_id = {f"G{at}": each for at, each in enumerate(known, start=1)}
                 key = CallKey("dedup", self._scope, turn=start // GROUPS_PER_CALL)
-                answer = await self._model.ask(_messages(by_id), _answer_about(frozenset(by_id)), key)
-                known = [_united(cause, by_id) for cause in answer.causes]
+                answer = await self._model.ask(_messages(by_id), _answer_shape(frozenset(by_id)), key)
+                known = [_merged(cause, by_id) for cause in answer.causes]
             self._found = sorted([*known, *beyond], key=lambda each: len(each.members), reverse=True)
 
     @property
     def joins(self) -> tuple[CauseJoin, ...]:
-        """The labels that have one root cause."""
+        """The sets of labels that share a root cause."""
         return tuple(
             CauseJoin(
                 title=each.title,
@@ -108,16 +108,16 @@ class Joining:
         )
 
 
-def _united(cause: Cause, by_id: dict[str, _Joined]) -> _Joined:
+def _merged(cause: Cause, by_id: dict[str, _MergedCause]) -> _MergedCause:
     parts = [by_id[id] for id in cause.groups]
     if len(parts) == 1:  # a new title would hide the label that judges gave
         return parts[0]
     title = cause.title if cause.title.strip() else parts[0].title
-    return _Joined(title, tuple(member for part in parts for member in part.members))
+    return _MergedCause(title, tuple(member for part in parts for member in part.members))
 
 
-def _answer_about(ids: frozenset[str]) -> type[Causes]:
-    """The form of an answer that puts each of these ids into exactly one cause."""
+def _answer_shape(ids: frozenset[str]) -> type[Causes]:
+    """Return the shape of an answer that puts each of these ids into exactly one cause."""
 
     class CheckedCauses(Causes):
         model_config = UNDESCRIBED
@@ -149,7 +149,7 @@ def _id_problems(ids: frozenset[str], times: Counter[str]) -> Iterator[str]:
             yield f"{problem}: {shortened(', '.join(found))}"
 
 
-def _messages(by_id: dict[str, _Joined]) -> list[Message]:
+def _messages(by_id: dict[str, _MergedCause]) -> list[Message]:
     lines = "\n".join(on_one_line(_line(id, each)) for id, each in by_id.items())
     question = "\n\n".join(
         ["The groups of failures, a line each.", block("groups", lines), _JOINING_QUESTION]
@@ -157,7 +157,7 @@ def _messages(by_id: dict[str, _Joined]) -> list[Message]:
     return [{"role": "system", "content": JOINING_SYSTEM}, {"role": "user", "content": question}]
 
 
-def _line(id: str, joined: _Joined) -> dict[str, str | int]:
+def _line(id: str, joined: _MergedCause) -> dict[str, str | int]:
     first = joined.members[0]
     scenario, _ = first.groups[0]
     return {

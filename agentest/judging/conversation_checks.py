@@ -1,4 +1,4 @@
-"""What a whole conversation must hold: what is said in it, the mocks' state at its end, a check."""
+"""Checks of a whole conversation: `expect`, `final_state` and `check` of a scenario."""
 
 from __future__ import annotations
 
@@ -29,24 +29,28 @@ from agentest.support.text import shortened
 
 FINAL_STATE = "final_state"
 _TIMEOUT_S = 60.0
-_AGAIN = "run the scenario again"
+_RUN_AGAIN = "run the scenario again"
 
 Checks = tuple[CheckResult, ...]
+_CHECK = "check"
+_MOST_CHARS = 2000
+_VALUE_CHARS = 80
+_MOST_NAMES = 5
 
 
 async def checked_whole(
     scenario: Scenario, conversation: Conversation, timeout_s: float = _TIMEOUT_S
 ) -> Checks:
-    """The results of `expect`, `final_state` and `check`, in this order.
+    """Return the results of `expect`, `final_state` and `check`, in this order.
 
-    Of a conversation that broke off, only what must never be said and was said is certain: its failure says
-    why nothing else is.
+    If the conversation broke off, only violations of `never_says` are certain; its failure explains why
+    nothing else is decided.
     """
     if conversation.shortened or conversation.invalid is not None:
         return ()
     if conversation.failure:
-        return await _said_all_the_same(scenario, conversation, timeout_s)
-    end = _End.of(conversation)
+        return await _certain_violations(scenario, conversation, timeout_s)
+    end = _FinalMockState.of(conversation)
     return (
         *await checked_sayings(scenario.expect, conversation.turns, conversation, timeout_s),
         *await _final_state(scenario, end, timeout_s),
@@ -54,24 +58,24 @@ async def checked_whole(
     )
 
 
-async def _said_all_the_same(scenario: Scenario, conversation: Conversation, timeout_s: float) -> Checks:
+async def _certain_violations(scenario: Scenario, conversation: Conversation, timeout_s: float) -> Checks:
     never = [each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)]
     results = await checked_sayings(never, conversation.turns, conversation, timeout_s)
     return tuple(result for result in results if not result.passed and not result.error)
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """The mocks' state as it is known."""
+class _FinalMockState:
+    """The mocks' state at the end of a conversation."""
 
     state: Mapping[str, Any] | None
-    """None: nothing is."""
+    """None: unknown."""
     inexact: frozenset[str] = frozenset()
-    """The keys of which only a form is known."""
+    """Keys whose values were stored only as an approximate JSON form."""
 
     @classmethod
-    def of(cls, conversation: Conversation) -> _End:
-        """The state itself where the conversation was just held, else what was told of it."""
+    def of(cls, conversation: Conversation) -> _FinalMockState:
+        """Use the live state if the conversation has just run, else the stored state."""
         if conversation.live_state is not None:
             return cls(conversation.live_state)
         return cls(copied(conversation.mock_state), frozenset(conversation.inexact_state))
@@ -81,9 +85,9 @@ class _End:
         return bool(self.inexact) and CUT_OFF in (self.state or {})
 
     def lacks(self, key: str) -> bool:
-        """Whether the value of a key, or that it is not there, is not exactly known.
+        """Return True if the exact value of a key, or its absence, is unknown.
 
-        The key may be a path: what is known of it is what is known of the key that leads into it.
+        For a path, this depends on the key that leads into it.
         """
         state = self.state or {}
         if key in state:
@@ -92,49 +96,45 @@ class _End:
         return not self.inexact.isdisjoint(leading) or (self.cut and state.keys().isdisjoint(leading))
 
 
-async def _final_state(scenario: Scenario, end: _End, timeout_s: float) -> Checks:
+async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: float) -> Checks:
     expected = scenario.final_state
     if expected is None:
         return ()
     if end.state is None:
-        return (_unknown(_not_kept()),)
-    told = {key: value for key, value in expected.items() if not end.lacks(key)}
-    untold = [key for key in expected if end.lacks(key)]
-    results = await compared_keys(FINAL_STATE, told, end.state, timeout_s)
-    return (*results, *((_unknown(_inexact(untold)),) if untold else ()))
+        return (_undecided_state(_state_not_stored()),)
+    exact = {key: value for key, value in expected.items() if not end.lacks(key)}
+    inexact = [key for key in expected if end.lacks(key)]
+    results = await compared_keys(FINAL_STATE, exact, end.state, timeout_s)
+    return (*results, *((_undecided_state(_keys_inexact(inexact)),) if inexact else ()))
 
 
-async def _check(scenario: Scenario, conversation: Conversation, end: _End, timeout_s: float) -> Checks:
+async def _check(
+    scenario: Scenario, conversation: Conversation, end: _FinalMockState, timeout_s: float
+) -> Checks:
     if scenario.check is None:
         return ()
     if takes_state(scenario.check):
         if end.state is None:
-            return (undecided(_not_kept()),)
+            return (undecided(_state_not_stored()),)
         if end.inexact:
-            return (undecided(_inexact(sorted(end.inexact))),)
+            return (undecided(_keys_inexact(sorted(end.inexact))),)
     return (await asked_at_end(scenario.check, conversation, end.state, timeout_s),)
 
 
-def _unknown(why: str) -> CheckResult:
+def _undecided_state(why: str) -> CheckResult:
     return CheckResult(check=FINAL_STATE, passed=False, summary=f"could not be told: {why}", error=why)
 
 
-def _not_kept() -> str:
-    return f"the state of the mocks was not kept when the conversation was held; {_AGAIN}"
+def _state_not_stored() -> str:
+    return f"the state of the mocks was not kept when the conversation was held; {_RUN_AGAIN}"
 
 
-def _inexact(keys: list[str]) -> str:
-    return f"of {', '.join(keys)} in the mocks' state no more than a form in JSON was kept; {_AGAIN}"
-
-
-_CHECK = "check"
-_MOST_CHARS = 2000
-_VALUE_CHARS = 80
-_MOST_NAMES = 5
+def _keys_inexact(keys: list[str]) -> str:
+    return f"of {', '.join(keys)} in the mocks' state no more than a form in JSON was kept; {_RUN_AGAIN}"
 
 
 def takes_state(check: Callable[..., Any]) -> bool:
-    """Whether a check is given the mocks' state."""
+    """Return True if a check has a parameter for the mocks' state."""
     return "state" in taken_by(check, OFFERED).names
 
 
@@ -144,7 +144,12 @@ async def asked_at_end(
     state: Mapping[str, Any] | None,
     timeout_s: float = _TIMEOUT_S,
 ) -> CheckResult:
-    """What a check says of a conversation. `state`: the mocks' own, for a check that takes it."""
+    """Call a check with a conversation and return its result.
+
+    Args:
+        state: the mocks' live state, for a check that takes it.
+        timeout_s: time limit in seconds.
+    """
     offered: dict[str, Callable[[], Any]] = {
         "conversation": lambda: copied_conversation(conversation),
         "state": lambda: state,
@@ -152,9 +157,9 @@ async def asked_at_end(
     call = taken_by(check, OFFERED).given(check, lambda name: offered[name]())
     limit = TimeLimit(timeout_s)
     try:
-        return _said(check, await result_of(call, limit=limit))
+        return _result_of_answer(check, await result_of(call, limit=limit))
     except AssertionError as error:
-        return _result(passed=False, summary=_assertion(error, check))
+        return _result(passed=False, summary=_assertion_text(error, check))
     except BaseException as error:
         if ends_the_run(error):
             raise
@@ -165,17 +170,17 @@ async def asked_at_end(
 
 
 def undecided(why: str, at: str = "") -> CheckResult:
-    """The result of a check that could not be asked, or did not answer."""
-    told = _placed(why, at)
-    return _result(passed=False, summary=f"could not be told: {told}", error=told)
+    """Return the result of a check that could not be called or gave no answer."""
+    reason = _with_location(why, at)
+    return _result(passed=False, summary=f"could not be told: {reason}", error=reason)
 
 
-def _said(check: Callable[..., Any], answer: Any) -> CheckResult:
-    """What the answer means: nothing, or True, holds; a text says why it does not."""
+def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
+    """Convert a return value: None or True passes, False fails, a text is the reason for a failure."""
     if answer is None or answer is True:
         return _result(passed=True, summary="holds")
     if answer is False:
-        return _result(passed=False, summary=_placed("returned False", defined_at(check)))
+        return _result(passed=False, summary=_with_location("returned False", defined_at(check)))
     if isinstance(answer, str) and answer.strip():
         return _result(passed=False, summary=answer.strip()[:_MOST_CHARS])
     shown = shortened(safe_repr(answer))
@@ -189,34 +194,34 @@ def _result(*, passed: bool, summary: str, error: str | None = None) -> CheckRes
     return CheckResult(check=_CHECK, passed=passed, summary=summary, error=error)
 
 
-def _placed(text: str, at: str) -> str:
-    """The text with a place of the user's files behind its first line."""
+def _with_location(text: str, at: str) -> str:
+    """Insert a location in the user's files after the first line of a text."""
     first, newline, rest = text.partition("\n")
     return f"{first} ({at}){newline}{rest}" if at else text
 
 
-def _assertion(error: AssertionError, check: Callable[..., Any]) -> str:
-    """What did not hold: the error's own words, or pytest's, else the line that says `assert`."""
+def _assertion_text(error: AssertionError, check: Callable[..., Any]) -> str:
+    """Return the error's own message, or pytest's, else the source line of the assertion."""
     own = words_of(error).strip()
-    lines = [line.rstrip() for line in (own or _asserted(error)).splitlines()]
+    lines = [line.rstrip() for line in (own or _assertion_source(error)).splitlines()]
     text = "\n".join(line for line in lines if line)[:_MOST_CHARS]
-    return _placed(text or "an assertion does not hold", raised_at(error, check))
+    return _with_location(text or "an assertion does not hold", raised_at(error, check))
 
 
-def _asserted(error: AssertionError) -> str:
-    """The source of the assertion, with the values of the names in it."""
+def _assertion_source(error: AssertionError) -> str:
+    """Return the source line of the assertion with the values of its names."""
     places = [*traceback.walk_tb(error.__traceback__)]
     users = [place for place in places if is_users_file(place[0].f_code.co_filename)]
     if not users:
         return ""
     frame, line = users[-1]
     source = linecache.getline(frame.f_code.co_filename, line).strip()
-    values = ", ".join(_values(source, frame))
+    values = ", ".join(_local_values(source, frame))
     return f"{source} ({values})" if values else source
 
 
-def _values(source: str, frame: FrameType) -> Iterator[str]:
-    """`total = 4` for the names of a line that are known where it stands."""
+def _local_values(source: str, frame: FrameType) -> Iterator[str]:
+    """Yield `total = 4` for each name in a line that is a local variable of the frame."""
     try:
         parsed = ast.parse(textwrap.dedent(source))
     except SyntaxError:  # one of several lines

@@ -1,7 +1,7 @@
-"""Users' own metrics.
+"""Custom metrics: base classes for users, and their evaluation.
 
-Subclass one of three, give it a `name` (default: the class name in snake_case), and name it in
-`custom_metrics`. Methods may be plain or async and may ask the judges' model through `self.llm`.
+Subclass one of the three base classes, give it a `name` (default: the class name in snake_case), and list it
+under `custom_metrics`. Methods may be plain or async and may call the judges' model through `self.llm`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from agentest.support.spelling import snake_case
 _TIMEOUT_S = 300.0
 Answer = TypeVar("Answer", bound=BaseModel)
 Given = Score | Mapping[str, Any] | tuple[Any, str] | float | str
-"""What a metric may return: a value, `(value, reason)`, `{"value": …, "reason": …}` or a Score."""
+"""Types that a metric may return: a value, `(value, reason)`, `{"value": …, "reason": …}` or a Score."""
 
 
 class NoModel(ModelError):
-    """A metric asked for the judges' model in an offline run."""
+    """Raised when a metric calls the judges' model in an offline run."""
 
 
 class _Text(BaseModel, defer_build=True):
@@ -41,18 +41,18 @@ class _Text(BaseModel, defer_build=True):
 
 
 class MetricModel:
-    """`self.llm` of a custom metric: the judges' model, with the calls counted as the judges'."""
+    """The judges' model as `self.llm` of a custom metric. Its calls count as judge calls."""
 
     def __init__(self, model: Model | None, key: CallKey) -> None:
         self._model = model
         self._key = key
         self.refused = False
-        """Whether an answer was asked for although there is no model."""
+        """True if the metric called a model that is not configured."""
         self.failed = False
-        """Whether the model had no answer after all retries."""
+        """True if a call failed after all retries."""
 
     async def ask(self, prompt: str, answer: type[Answer], *, system: str | None = None) -> Answer:
-        """An answer of the shape of a pydantic model. Raises ModelError."""
+        """Return an answer that is an instance of the given pydantic model. Raises ModelError."""
         if self._model is None:
             self.refused = True
             raise NoModel(NO_MODEL)
@@ -64,12 +64,12 @@ class MetricModel:
             raise
 
     async def text(self, prompt: str, *, system: str | None = None) -> str:
-        """An answer in words. Raises ModelError."""
+        """Return an answer as text. Raises ModelError."""
         return (await self.ask(prompt, _Text, system=system)).text
 
 
 class Metric(ABC):
-    """Base of custom metrics; use one of the three below."""
+    """Base of all custom metrics; subclass one of the three classes below instead."""
 
     name: str = ""
     llm: MetricModel
@@ -85,7 +85,7 @@ class QuantitativeMetric(Metric):
 
     @abstractmethod
     def score(self, input: TurnInput) -> Any:
-        """The turn's value; any form of `Given` with a number, or an awaitable of one."""
+        """Return the turn's value: any form of `Given` with a number, or an awaitable of one."""
 
 
 class QualitativeMetric(Metric):
@@ -93,7 +93,7 @@ class QualitativeMetric(Metric):
 
     @abstractmethod
     def evaluate(self, input: TurnInput) -> Any:
-        """The turn's label; any form of `Given` with a text, or an awaitable of one."""
+        """Return the turn's label: any form of `Given` with a text, or an awaitable of one."""
 
 
 class ConversationMetric(Metric):
@@ -101,7 +101,7 @@ class ConversationMetric(Metric):
 
     @abstractmethod
     def score(self, input: ConversationInput) -> Any:
-        """The conversation's value; any form of `Given` with a number, or an awaitable of one."""
+        """Return the conversation's value: any form of `Given` with a number, or an awaitable of one."""
 
 
 async def evaluate_metric(
@@ -111,10 +111,17 @@ async def evaluate_metric(
     key: CallKey,
     timeout_s: float = _TIMEOUT_S,
 ) -> MetricResult:
-    """The metric's value. Whatever its code raises makes it Unscored; asking a missing model, Skipped."""
+    """Call a metric and return its result.
+
+    Any exception in its code makes the result Unscored; a call to a model that is not configured makes it
+    Skipped.
+
+    Args:
+        timeout_s: time limit in seconds.
+    """
     llm, limit = MetricModel(model, key), TimeLimit(timeout_s)
     try:
-        # A copy for each call: `self.llm` knows its conversation, and nothing set on `self` is shared.
+        # Copy for each call: `self.llm` belongs to one conversation, and attributes must not be shared.
         bound: Any = copy.copy(metric)
         bound.llm = llm
         method = bound.evaluate if isinstance(metric, QualitativeMetric) else bound.score
@@ -124,7 +131,7 @@ async def evaluate_metric(
             raise
         if limit.expired and isinstance(error, TimeoutError):
             return Unscored(f"the metric gave no value within {timeout_s:g} s", own_code=True)
-        # A task group or a wrapper may have hidden ModelError: what became of its calls counts.
+        # A task group or a wrapper may have hidden ModelError, so rely on the recorded outcome of its calls.
         if llm.refused:
             return Skipped(NO_MODEL)
         return Unscored(f"{type(error).__name__}: {words_of(error)}", own_code=not llm.failed)
@@ -156,7 +163,7 @@ def _value_and_reason(returned: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TurnInput:
-    """One turn to be judged. `history` are the turns before it."""
+    """One turn to judge; `history` contains the turns before it."""
 
     goal: str
     profile: str
@@ -168,14 +175,14 @@ class TurnInput:
     turn_index: int
 
     def copied(self) -> TurnInput:
-        """The same for code of the user's own, which may change its input."""
+        """Return a copy for users' code, which may modify its input."""
         calls = tuple(map(copied_call, self.tool_calls))
         return replace(self, tool_calls=calls, history=tuple(map(copied_turn, self.history)))
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationInput:
-    """A whole conversation to be judged."""
+    """A whole conversation to judge."""
 
     goal: str
     profile: str
@@ -183,12 +190,14 @@ class ConversationInput:
     turns: tuple[Turn, ...]
 
     def copied(self) -> ConversationInput:
-        """The same for code of the user's own, which may change its input."""
+        """Return a copy for users' code, which may modify its input."""
         return replace(self, turns=tuple(map(copied_turn, self.turns)))
 
 
 def copied_conversation(conversation: Conversation) -> Conversation:
-    """The conversation for code of the user's own: with calls and a state of its own, as they are told."""
+    """Copy a conversation for users' code: the calls and the stored state are copies, the live state is
+    omitted.
+    """
     unfinished = conversation.unfinished
     return replace(
         conversation,
@@ -202,10 +211,10 @@ def copied_conversation(conversation: Conversation) -> Conversation:
 
 
 def copied_turn(turn: Turn) -> Turn:
-    """The turn with calls of its own."""
+    """Copy a turn with its calls."""
     return replace(turn, tool_calls=tuple(map(copied_call, turn.tool_calls))) if turn.tool_calls else turn
 
 
 def copied_call(call: ToolCall) -> ToolCall:
-    """The call with arguments and a result of its own."""
+    """Copy a call with its arguments and result."""
     return replace(call, args=copied(call.args), result=copied(call.result))

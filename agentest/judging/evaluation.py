@@ -1,4 +1,8 @@
-"""Evaluating one conversation while it goes on, or once it has ended."""
+"""Evaluate one conversation, turn by turn while it runs or once it has ended.
+
+`OngoingEvaluation` fixes the order of checks, judges and metrics. The module also computes partial credit
+from trajectories and collects labelled failures.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +35,22 @@ from agentest.scenarios.model import Scenario
 from agentest.support.replacing import replace
 
 Measuring = Callable[[], Awaitable[None]]
+NO_TRAJECTORY = "the scenario has no trajectory about calls"
+_SHORTENED = "texts of the conversation are shortened, so its calls cannot be compared"
+_ZERO_SCORE = TrajectoryScore(met=0.0, precision=0.0, recall=0.0)
 
 
 class OngoingEvaluation:
-    """Evaluates one conversation: each turn when it closes, the whole at the end; or all at the end.
+    """Evaluates one conversation: each turn when it closes and the whole at the end, or everything at the
+    end.
 
-    An error in evaluating (not in a judge: that is a value) ends this conversation's evaluation
-    alone; the result says so.
+    An internal error ends the evaluation of this conversation only and is reported in its result. An error of
+    a judge is a value, not an exception.
 
     Args:
-        at_end: whether nothing is evaluated before the conversation has ended. Where judges wait for that
-            (`ScenarioEvaluator.asks_at_end`), it is so in any case.
+        number: the conversation's number within its scenario.
+        at_end: True to evaluate nothing before the conversation has ended, which is also the case if judges
+            are called at the end (`ScenarioEvaluator.asks_at_end`).
     """
 
     def __init__(self, evaluator: ScenarioEvaluator, number: int, *, at_end: bool = False) -> None:
@@ -52,44 +61,44 @@ class OngoingEvaluation:
         self._checked: dict[int, TurnEvaluation] = {}
         self._judged: list[Judgement] = []
         self._custom: dict[int | None, Mapping[str, MetricResult]] = {}
-        """The users' own metrics by turn, those of the whole under None."""
+        """Custom metrics by turn; those of the whole conversation under None."""
         self._grades: Mapping[str, Graded] = {}
         self._calls: dict[int, tuple[object, ...]] = {}
-        """What was known of the calls of each turn when it closed."""
-        self._again: dict[int, Judgement] = {}
-        """What is said of those turns, and of the turns after them, as they were judged once more."""
+        """The known calls of each turn when it closed."""
+        self._rejudged: dict[int, Judgement] = {}
+        """Second judgements of turns with late calls, and of the turns after them."""
         self._trajectory: TrajectoryResult | None = None
         self._final_state: tuple[CheckResult, ...] = ()
         self._whole: tuple[CheckResult, ...] = ()
-        """What is expected of the conversation as a whole."""
+        """Checks of the conversation as a whole."""
         self._problem: str | None = None
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:
-        """Evaluate the last of the turns, unless that waits for the end."""
+        """Evaluate the last of the turns, unless evaluation waits for the end."""
         if self._at_end:
             return
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
-            own = self._own_of(partial(self._measure_turn, turns))
-            await self._judged_beside(own, partial(self._judge_turn, turns))
+            own = self._if_custom_metrics(partial(self._measure_turn, turns))
+            await self._judge_while_measuring(own, partial(self._judge_turn, turns))
             await self._check_turn(turns)
-        except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
-            self._note(error)
+        except Exception as error:  # noqa: BLE001 - stage boundary: the error becomes part of the result
+            self._record_problem(error)
 
     async def add_conversation(self, conversation: Conversation) -> None:
-        """Evaluate the conversation as a whole, and its turns where that has waited."""
+        """Evaluate the conversation as a whole, and its turns if they have not been evaluated."""
         try:
             await self._check(conversation)
-            early = self._judged_too_early(conversation)
+            early = self._turns_with_late_calls(conversation)
             others: list[Measuring] = [partial(self._judge_turn_again, turns) for turns in early]
-            others += self._own_of(partial(self._measure, conversation))
-            await self._judged_beside(others, partial(self._judge, conversation))
+            others += self._if_custom_metrics(partial(self._measure, conversation))
+            await self._judge_while_measuring(others, partial(self._judge, conversation))
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
-            self._note(error)
+            self._record_problem(error)
 
     def result(self, conversation: Conversation) -> ConversationResult:
-        """The result, once everything has been added."""
+        """Return the result; call it after everything has been added."""
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
         turns = tuple(with_grades(turn, self._grades) for turn in self._evaluated_turns())
@@ -104,18 +113,18 @@ class OngoingEvaluation:
             criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
             checks=self._whole,
         )
-        return self._credited(result)
+        return self._with_partial_credit(result)
 
-    def _credited(self, result: ConversationResult) -> ConversationResult:
-        """The result with what thresholds ask of its trajectories."""
+    def _with_partial_credit(self, result: ConversationResult) -> ConversationResult:
+        """Add the trajectory metrics that thresholds require."""
         found = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
         return replace(result, metrics={**result.metrics, **found}) if found else result
 
     def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
-        """The turns in their order, each with all but what graders say of it."""
-        judgements = [*self._judged, *self._again.values()]
+        """Return the turns in order, with everything except graders' scores."""
+        judgements = [*self._judged, *self._rejudged.values()]
         judged = {index: metrics for each in self._judged for index, metrics in each.turns.items()}
-        again = {index: each.turns[index] for index, each in self._again.items()}
+        again = {index: each.turns[index] for index, each in self._rejudged.items()}
         took = {index: ms for each in judgements for index, ms in each.judged_ms.items()}
         turns = []
         for index in sorted(self._checked):
@@ -124,25 +133,29 @@ class OngoingEvaluation:
             turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
         return _with_last_checks(tuple(turns), self._final_state)
 
-    async def _judged_beside(self, others: Sequence[Measuring], judge: Measuring) -> None:
-        """Judge while all else is measured; where there is no judge that takes no time, nor a task."""
+    async def _judge_while_measuring(self, others: Sequence[Measuring], judge: Measuring) -> None:
+        """Judge while other metrics are measured. Without a judge, start no task for it because it takes no
+        time.
+        """
         if self._judging.judge is not None:
             await at_once([*others, judge])
             return
         await at_once(others)
         await judge()
 
-    def _own_of(self, measuring: Measuring) -> list[Measuring]:
-        """What measures by the users' own metrics, where there are any: a run may be stopped at each task."""
+    def _if_custom_metrics(self, measuring: Measuring) -> list[Measuring]:
+        """Return the measurement if there are custom metrics. Each task is a point at which a run can be
+        stopped.
+        """
         return [measuring] if self._evaluator.custom else []
 
     async def _check_turn(self, turns: Sequence[Turn]) -> None:
         self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
 
     async def _check(self, conversation: Conversation) -> None:
-        """All that is certain without a judge."""
+        """Run everything that needs no judge."""
         for turns in beginnings(conversation):
-            if self._at_end or self._calls_came(turns[-1]):
+            if self._at_end or self._has_late_calls(turns[-1]):
                 await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
@@ -160,30 +173,32 @@ class OngoingEvaluation:
             self._judged.append(await self._judging.whole(conversation, self._number))
 
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
-        """Judge a turn anew that was judged without calls that came late.
+        """Judge a turn again that was judged before late calls arrived.
 
-        The first answers do not count, though they may come last.
+        The first answers do not count even if they arrive last.
         """
         judged = await self._judging.one_turn(turns, self._number)
         custom = await self._evaluator.custom_of_turn(turns, self._number)
         index = turns[-1].turn_index
-        self._again[index] = replace(judged, turns={index: {**judged.turns[index], **custom}})
+        self._rejudged[index] = replace(judged, turns={index: {**judged.turns[index], **custom}})
 
-    def _judged_too_early(self, conversation: Conversation) -> list[Sequence[Turn]]:
-        """The first turn of which calls came when it had closed, and all after it, each with those before."""
+    def _turns_with_late_calls(self, conversation: Conversation) -> list[Sequence[Turn]]:
+        """Return the first turn whose calls arrived after it closed and all later turns, each with its
+        predecessors.
+        """
         turns = beginnings(conversation)
-        late = (n for n, each in enumerate(turns) if self._calls_came(each[-1]))
+        late = (n for n, each in enumerate(turns) if self._has_late_calls(each[-1]))
         return turns[next(late, len(turns)) :]
 
-    def _calls_came(self, turn: Turn) -> bool:
+    def _has_late_calls(self, turn: Turn) -> bool:
         known = _known_calls(turn)
         return self._calls.get(turn.turn_index, known) != known
 
     def _has_failed(self, conversation: Conversation) -> bool:
-        """Whether the conversation fails whatever judges say."""
+        """Return True if the conversation fails regardless of judges."""
         turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
         found = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
-        return conversation_failed(self._credited(found))
+        return conversation_failed(self._with_partial_credit(found))
 
     async def _measure_turn(self, turns: Sequence[Turn]) -> None:
         self._custom[turns[-1].turn_index] = await self._evaluator.custom_of_turn(turns, self._number)
@@ -193,7 +208,7 @@ class OngoingEvaluation:
             await at_once([partial(self._measure_turn, each) for each in beginnings(conversation)])
         self._custom[None] = await self._evaluator.custom_of_conversation(conversation, self._number)
 
-    def _note(self, error: Exception) -> None:
+    def _record_problem(self, error: Exception) -> None:
         while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         text = f"the conversation could not be evaluated: {type(error).__name__}: {error}"
@@ -205,7 +220,7 @@ def _known_calls(turn: Turn) -> tuple[object, ...]:
 
 
 def with_grades(turn: TurnEvaluation, grades: Mapping[str, Graded]) -> TurnEvaluation:
-    """The turn's evaluation with the scores that the graders gave it."""
+    """Add the graders' scores to a turn's evaluation."""
     own = {
         name: grade.turns[turn.turn_index] for name, grade in grades.items() if turn.turn_index in grade.turns
     }
@@ -215,14 +230,14 @@ def with_grades(turn: TurnEvaluation, grades: Mapping[str, Graded]) -> TurnEvalu
 def _with_last_checks(
     turns: tuple[TurnEvaluation, ...], checks: tuple[CheckResult, ...]
 ) -> tuple[TurnEvaluation, ...]:
-    """The turns with further checks of the last one."""
+    """Add checks to the last turn."""
     if not (turns and checks):
         return turns
     return (*turns[:-1], replace(turns[-1], checks=(*turns[-1].checks, *checks)))
 
 
 def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:
-    """Every label other than `no failure`, with an id of its own; a turn may have several."""
+    """Return a failure with a unique id for every label other than `no failure`; a turn may have several."""
     failures = [
         (turn.turn_index, name, label, result)
         for turn in turns
@@ -245,16 +260,11 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
 
 
 def _failed_labels(score: Score) -> tuple[str, ...]:
-    """All labels of a turn that failed; none of one that did not, or has a number."""
+    """Return all failure labels of a score; none if it passed or is a number."""
     if not isinstance(score.value, str) or score.value == NO_FAILURE:
         return ()
     return score.labels or (score.value,)
 
-
-NO_TRAJECTORY = "the scenario has no trajectory about calls"
-_SHORTENED = "texts of the conversation are shortened, so its calls cannot be compared"
-
-_NOTHING = TrajectoryScore(met=0.0, precision=0.0, recall=0.0)
 
 _VALUES: Mapping[str, Callable[[TrajectoryScore], float]] = one_for_each(
     TRAJECTORY_METRICS.values(),
@@ -270,49 +280,50 @@ _VALUES: Mapping[str, Callable[[TrajectoryScore], float]] = one_for_each(
 def partial_credit(
     names: Collection[str], scenario: Scenario, result: ConversationResult
 ) -> dict[str, MetricResult]:
-    """Those of the metrics of trajectories that are named: each the mean over all trajectories about calls.
+    """Return the requested trajectory metrics, each the mean over all trajectories about calls.
+
+    A trajectory that could not be compared leaves all metrics Unscored. The trajectory of a turn that was not
+    reached scores 0. A conversation that was cut short, but not by the agent, has no metrics because its
+    failure explains this.
 
     Args:
-        result: whose trajectories, the whole one's and the turns', have been compared.
-
-    One that could not be compared leaves all of them without a value; one of a turn that was not reached is
-    not met at all. A conversation that something but the agent cut short has none: its failure says it.
+        names: the metrics to compute.
+        result: the result with the compared trajectories of the conversation and its turns.
     """
     failure = result.conversation.failure
     if not names or (failure and failure.blame is not Blame.AGENT):
         return {}
     if not any(each.about_calls for each in scenario.trajectories):
         return dict.fromkeys(names, Skipped(NO_TRAJECTORY))
-    held = [each.result for each in held_trajectories(result)]
-    untold = [why for each in held if (why := _untold(each))]
-    scores = [each.score for each in held if each.score]
-    scores += [_NOTHING] * _unreached(scenario, result)
-    if untold or not scores:
-        why = "; ".join(dict.fromkeys(untold)) or _unheld(result)
+    results = [each.result for each in held_trajectories(result)]
+    unknown = [why for each in results if (why := _why_unknown(each))]
+    scores = [each.score for each in results if each.score]
+    scores += [_ZERO_SCORE] * _count_unreached(scenario, result)
+    if unknown or not scores:
+        why = "; ".join(dict.fromkeys(unknown)) or _why_no_score(result)
         return dict.fromkeys(names, Unscored(why))
-    return {name: _measured(name, scores) for name in TRAJECTORY_METRICS if name in names}
+    return {name: _mean_score(name, scores) for name in TRAJECTORY_METRICS if name in names}
 
 
-def _untold(trajectory: TrajectoryResult) -> str | None:
-    """Why its score is not known; None where it is, or where the trajectory is not about calls."""
+def _why_unknown(trajectory: TrajectoryResult) -> str | None:
+    """Return why a trajectory's score is unknown; None if it is known or the trajectory ignores calls."""
     if trajectory.error or trajectory.score or trajectory.actual is None:
         return trajectory.error
     return "it is not known of all calls whether they are as expected"
 
 
-def _unreached(scenario: Scenario, result: ConversationResult) -> int:
-    """How many trajectories are of turns to which the conversation did not come."""
+def _count_unreached(scenario: Scenario, result: ConversationResult) -> int:
+    """Count the trajectories of turns that the conversation did not reach."""
     reached = {turn.turn_index for turn in result.turns}
     later = (turn for index, turn in enumerate(scenario.turns) if index not in reached)
     return sum(each.about_calls for turn in later for each in turn.trajectory)
 
 
-def _measured(name: str, scores: Sequence[TrajectoryScore]) -> Score:
+def _mean_score(name: str, scores: Sequence[TrajectoryScore]) -> Score:
     values = [_VALUES[name](score) for score in scores]
     each = f": {', '.join(f'{value:.2g}' for value in values)}" if values[1:] else ""
     return Score(mean(values), f"of {len(values)} trajector{'ies' if values[1:] else 'y'}{each}")
 
 
-def _unheld(result: ConversationResult) -> str:
-    """Why no trajectory has a score."""
+def _why_no_score(result: ConversationResult) -> str:
     return _SHORTENED if result.conversation.shortened else "no trajectory about calls was compared"

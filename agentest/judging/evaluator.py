@@ -1,6 +1,6 @@
-"""What is found out about the turns and conversations of a scenario: checks, metrics, grades, step by step.
+"""Evaluate the turns and conversations of a scenario step by step: checks, custom metrics and grades.
 
-Which questions judges are asked is in `judging`; in which order all is done, in `evaluation`.
+`judgement` selects the questions for judges, and `evaluation` fixes the order of all steps.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
 from agentest.trajectory.trajectory import matched_trajectories
 
+_CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
+"""Checks that do not depend on text."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScenarioEvaluator:
-    """Evaluates the conversations of a scenario. It has no state of any conversation."""
+    """Evaluates the conversations of a scenario. It stores no state of any conversation."""
 
     scenario: Scenario
     scope: str
@@ -52,35 +55,37 @@ class ScenarioEvaluator:
     graders: Sequence[Grader] = ()
     judge: Judge | None = None
     named: Mapping[ModelWish, Model] = field(default_factory=dict)
-    """The models that graders wish for, where they can be asked."""
+    """The models that graders request, if they are available."""
     redact: Callable[[str], str] = field(default=str)
     agent: KnownAgent = KnownAgent()  # noqa: RUF009 - it holds nothing that could change
-    """What is known of the agent.
+    """Information about the agent.
 
-    Where its calls cannot be seen, whatever would judge calls is unscored, unless calls that were seen all
-    the same break it, or its answers show that it tells of all of them.
+    If its calls cannot be seen, checks of calls are unscored, unless visible calls already violate them or
+    its answers show that it reports all calls.
     """
     unstreamed: str = "it does not stream its replies"
-    """Why the time to the first token of a reply is not known, where it is not."""
+    """Reason to report if the time to the first token is unknown."""
     metrics_named: bool = True
-    """Whether `metrics` were named; else all run by default, and what cannot be judged is skipped."""
+    """True if `metrics` were named explicitly; else all run by default, and those that cannot be judged are
+    skipped.
+    """
     credited: Collection[str] = ()
-    """The metrics of trajectories that thresholds name; others are not measured."""
+    """Trajectory metrics that thresholds name; others are not measured."""
     information: Collection[str] = ()
-    """The graders whose scores decide nothing: what they cannot score is skipped."""
+    """Graders whose scores decide nothing: if they cannot score, the result is skipped."""
     idle_user: str | None = None
-    """Why the simulated user could not use the tools that it has; None: it could, or has none."""
+    """Why the simulated user could not use its tools; None: it could, or has none."""
     skip_decided: bool = False
-    """Whether judges are not asked about a conversation that has failed without them."""
+    """True to skip judges for a conversation that has failed without them."""
 
     @property
     def asks_at_end(self) -> bool:
-        """Whether judges are asked nothing before a conversation has ended."""
+        """True if judges are called only after a conversation has ended."""
         return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
 
     @property
     def judging(self) -> Judging:
-        """What judges are asked about the scenario's conversations."""
+        """The questions for judges of the scenario's conversations."""
         return Judging(
             scenario=self.scenario,
             scope=self.scope,
@@ -92,12 +97,11 @@ class ScenarioEvaluator:
         )
 
     @property
-    def _name(self) -> str:
-        """The agent's, for what cannot be seen of it."""
+    def _agent_name(self) -> str:
         return self.agent.sight.agent
 
     async def checked_turn(self, turns: Sequence[Turn]) -> TurnEvaluation:
-        """The last of the turns held against what its script says of it."""
+        """Check the last of the turns against its script."""
         turn = turns[-1]
         scripted = self._script_of(turn)
         return TurnEvaluation(
@@ -108,7 +112,7 @@ class ScenarioEvaluator:
         )
 
     async def _turn_trajectory(self, turns: Sequence[Turn]) -> TrajectoryResult | None:
-        """The trajectory that the script has for the last of the turns against its calls."""
+        """Match the calls of the last turn against the trajectory in its script."""
         turn = turns[-1]
         scripted = self._script_of(turn)
         if scripted is None:
@@ -125,12 +129,12 @@ class ScenarioEvaluator:
         return undecided_trajectory(why, calls, found)
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:
-        """What the scenario has the user say in a turn; None: it leaves that to the user."""
+        """Return the scripted turn, or None if the simulated user writes it."""
         script = self.scenario.turns
         return script[turn.turn_index] if turn.turn_index < len(script) else None
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
-        """The users' own metrics of the last of the turns."""
+        """Return the custom metrics of the last of the turns."""
         metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
         if not metrics:
             return {}
@@ -148,12 +152,12 @@ class ScenarioEvaluator:
             history=tuple(turns[:-1]),
             turn_index=turn.turn_index,
         )
-        return await self._own(metrics, turn_input, key)
+        return await self._custom_results(metrics, turn_input, key)
 
     async def custom_of_conversation(
         self, conversation: Conversation, number: int
     ) -> dict[str, MetricResult]:
-        """The users' own metrics of a conversation as a whole."""
+        """Return the custom metrics of the conversation as a whole."""
         if conversation.failure or not conversation.turns:
             return {}
         metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
@@ -165,9 +169,9 @@ class ScenarioEvaluator:
             knowledge=self.scenario.knowledge,
             turns=conversation.turns,
         )
-        return await self._own(metrics, whole, CallKey("judge", self.scope, number))
+        return await self._custom_results(metrics, whole, CallKey("judge", self.scope, number))
 
-    async def _own(
+    async def _custom_results(
         self, metrics: Sequence[Metric], data: TurnInput | ConversationInput, key: CallKey
     ) -> dict[str, MetricResult]:
         model = self.judge.model if self.judge else None
@@ -183,7 +187,7 @@ class ScenarioEvaluator:
         }
 
     async def grade(self, conversation: Conversation, number: int) -> Mapping[str, Graded]:
-        """The scores by the graders of an evaluation set's case. Never raises."""
+        """Return the scores by the graders of an evaluation set's case. Never raises."""
         if not self.graders or conversation.failure or not conversation.turns:
             return {}
         grades: dict[str, Graded] = {}
@@ -191,7 +195,7 @@ class ScenarioEvaluator:
         redacted = hidden_in(conversation.turns)
 
         async def grade(grader: Grader) -> None:
-            key, model = CallKey("judge", self.scope, number, metric=grader.name), self._asked_by(grader)
+            key, model = CallKey("judge", self.scope, number, metric=grader.name), self._model_for(grader)
             grades[grader.name] = await graded(grader, conversation, model, key, self.redact)
 
         async with anyio.create_task_group() as tasks:
@@ -209,12 +213,12 @@ class ScenarioEvaluator:
             for grader in self.graders
         }
 
-    def _asked_by(self, grader: Grader) -> Model | None:
+    def _model_for(self, grader: Grader) -> Model | None:
         named = self.named.get(grader.judge) if grader.judge else None
         return named or (self.judge.model if self.judge else None)
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
-        """The scenario's own trajectory against the whole conversation."""
+        """Match the calls of the whole conversation against the scenario's trajectory."""
         if conversation.shortened:
             return None
         failure = conversation.failure
@@ -230,16 +234,16 @@ class ScenarioEvaluator:
         return undecided_trajectory(why, conversation.tool_calls, found)
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
-        """What the scenario expects of the session's state, against the state after the last turn."""
+        """Check the session's state after the last turn against the scenario's expectation."""
         expected = self.scenario.final_session_state
         if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
             return ()
         last = conversation.turns[-1]
-        checks = await checked_state("final_session_state", expected, last, self._name)
+        checks = await checked_state("final_session_state", expected, last, self._agent_name)
         return _undecided_if(last.call_refused, undecided_checks(hidden_in([last]), checks))
 
     async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
-        """What the scenario expects of what is said in it all, of the mocks' state, and its check."""
+        """Check the whole conversation: `expect`, the mocks' final state, and `check`."""
         checks = await checked_whole(self.scenario, conversation)
         checks = undecided_checks(hidden_in((*conversation.turns, conversation.unfinished)), checks)
         checks = tuple(map(self._redacted, checks))
@@ -247,42 +251,39 @@ class ScenarioEvaluator:
         return _undecided_if(conversation.call_refused or idle, checks)
 
     def _redacted(self, check: CheckResult) -> CheckResult:
-        """The check without secrets: what a function returns or raises may tell anything."""
+        """Redact secrets in a check, because users' functions may return or raise any text."""
         error = check.error and self.redact(check.error)
         return replace(check, summary=self.redact(check.summary), error=error)
 
     async def _checks(self, expect: Expect, turns: Sequence[Turn]) -> tuple[CheckResult, ...]:
         turn = turns[-1]
-        first_token = checked_first_token(expect, turn, self._name, self.unstreamed)
+        first_token = checked_first_token(expect, turn, self._agent_name, self.unstreamed)
         checks = (
             *await checked_reply(expect, turn),
             *first_token,
-            *await checked_session(expect, turn, self._name),
+            *await checked_session(expect, turn, self._agent_name),
             *await checked_in_turn(expect.sayings, turns),
         )
         return _undecided_if(turn.call_refused, undecided_checks(hidden_in([turn]), checks))
 
 
 def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-    """The checks; those that failed cannot be told where something but the agent may be why they did.
+    """Mark failed checks as undecided if something other than the agent may have caused the failure.
 
     Args:
-        why: what that is, like a call that we refused to answer; None: nothing is known to be.
+        why: the possible cause, such as a call that Agentest refused to answer; None: no such cause is known.
     """
     if not why:
         return checks
-    told = f"which cannot be judged: {why}"
+    reason = f"which cannot be judged: {why}"
     return tuple(
-        c if c.passed or c.error else replace(c, summary=f"{c.summary}, {told}", error=told) for c in checks
+        c if c.passed or c.error else replace(c, summary=f"{c.summary}, {reason}", error=reason)
+        for c in checks
     )
 
 
-_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
-"""Checks that no text decides."""
-
-
 def hidden_in(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
-    """Why texts of these turns cannot be judged; None: they are as they were said."""
+    """Return why texts of these turns cannot be judged; None if they are complete."""
     hidden = [str(turn.turn_index) for turn in turns if turn and turn.redacted]
     if not hidden:
         return None
@@ -291,23 +292,23 @@ def hidden_in(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
 
 
 def undecided_checks(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-    """The checks; those of hidden text are not decided, whether they hold of what is left or not."""
+    """Mark checks of redacted text as undecided, whether or not the remaining text meets them."""
     if why is None:
         return checks
     return tuple(
         check
-        if check.check in _OF_TIME
+        if check.check in _CHECKS_OF_TIME
         else replace(check, passed=False, summary=f"cannot be judged: {why}", error=why)
         for check in checks
     )
 
 
 def known_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-    """The calls; arguments and results with hidden parts are not told."""
-    return calls if why is None else tuple(map(_known_parts, calls))
+    """Mark arguments and results with redacted parts as unknown."""
+    return calls if why is None else tuple(map(_known_parts_of_call, calls))
 
 
-def _known_parts(call: ToolCall) -> ToolCall:
+def _known_parts_of_call(call: ToolCall) -> ToolCall:
     if isinstance(call.args, Mapping) and HIDDEN in safe_repr(call.args):
         call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNTOLD)
     if HIDDEN in safe_repr(call.result):
@@ -318,8 +319,8 @@ def _known_parts(call: ToolCall) -> ToolCall:
 def undecided_trajectory(
     why: str | None, calls: Sequence[ToolCall], result: TrajectoryResult | None
 ) -> TrajectoryResult | None:
-    """The result of `known_parts`; not decided where it hangs on something hidden."""
+    """Return the result for `known_parts`, marked as undecided if it depends on redacted text."""
     if why is None or result is None:
         return result
-    untold = result.error is not None or any(HIDDEN in call.name for call in calls)
-    return replace(result, matched=False, summary=why, error=why) if untold else result
+    is_unknown = result.error is not None or any(HIDDEN in call.name for call in calls)
+    return replace(result, matched=False, summary=why, error=why) if is_unknown else result

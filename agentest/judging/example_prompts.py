@@ -1,4 +1,4 @@
-"""Whole calls to a judge about a made-up conversation, for people who want to read what is asked."""
+"""Complete judge prompts for an example conversation, shown to people who want to read them."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ _CONVERSATION = Conversation(
 )
 
 
-class _Listener:
-    """A model that is asked, and never answers."""
+class _RecordingModel:
+    """A model that records requests and never answers."""
 
     name = "nobody"
 
@@ -79,12 +79,13 @@ class _Listener:
 
 
 def shown_calls(mode: str) -> str:
-    """Every call about a conversation of two turns, as text; what an earlier call had already is named only.
+    """Return every judge call about a conversation of two turns as text; a repeated message is only
+    referenced.
 
     Args:
         mode: a value of `judge.batch`: `off`, `turn` or `conversation`.
     """
-    listener = _Listener()
+    listener = _RecordingModel()
     evaluator = ScenarioEvaluator(
         scenario=_SCENARIO,
         scope="example",
@@ -95,10 +96,12 @@ def shown_calls(mode: str) -> str:
     anyio.run(evaluator.judging.everything, _CONVERSATION, 1)
     shown: dict[str, int] = {}
     calls = enumerate(listener.asked, start=1)
-    return "\n\n".join(part for n, call in calls for part in _call(n, len(listener.asked), *call, shown))
+    return "\n\n".join(part for n, call in calls for part in _call_text(n, len(listener.asked), *call, shown))
 
 
-def _call(n: int, of: int, key: CallKey, messages: Sequence[Message], shown: dict[str, int]) -> list[str]:
+def _call_text(
+    n: int, of: int, key: CallKey, messages: Sequence[Message], shown: dict[str, int]
+) -> list[str]:
     about = "the conversation" if key.turn is None else f"turn {key.turn}"
     parts = [f"# call {n} of {of}: {about}, {'all questions' if key.metric == TOGETHER else key.metric}"]
     for message in messages:

@@ -1,6 +1,6 @@
-"""Graders: they look at a finished conversation and give every turn its score.
+"""Graders score every turn of a finished conversation.
 
-A case of an evaluation set brings its own, one for each criterion; they know what the case expects.
+A case of an evaluation set brings its own graders, one for each criterion, which know what the case expects.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from agentest.support.calling import ends_the_run, words_of
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A grader's results: by turn, and of the conversation as a whole.
+    """A grader's results by turn and for the conversation as a whole.
 
-    Scores of turns are averaged over all turns of all conversations. A turn that the grader has nothing to
-    say about is left out. Where it could score no turn at all, `whole` says why (Skipped).
+    Scores of turns are averaged over all turns of all conversations. A turn that the grader does not score is
+    left out. If it could score no turn at all, `whole` is Skipped and gives the reason.
     """
 
     turns: Mapping[int, MetricResult] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Graded:
 
 
 class Grader(Protocol):
-    """Scores the turns of a finished conversation. Holds nothing of any conversation."""
+    """Scores the turns of a finished conversation. It stores no state of any conversation."""
 
     @property
     def name(self) -> str:
@@ -38,19 +38,21 @@ class Grader(Protocol):
 
     @property
     def judge(self) -> ModelWish | None:
-        """Whom it wishes to ask; None: the configured judge."""
+        """The model to use; None: the configured judge."""
         ...
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        """The scores. `model` is the one that it wishes for, or the configured judge; None in an offline run.
+        """Return the scores.
 
-        `key` says whose calls these are; a grader that asks more than once makes each key its own
-        (`replace(key, turn=…, sample=…)`).
+        Args:
+            model: the requested model or the configured judge; None in an offline run.
+            key: identifies the calls; a grader that makes several must make each key unique
+                (`replace(key, turn=…, sample=…)`).
         """
         ...
 
     def most_calls(self, turns: int) -> int:
-        """How often a judge is asked at most about a conversation of so many turns, where one is."""
+        """Return the maximum number of judge calls for a conversation with this number of turns."""
         ...
 
 
@@ -61,7 +63,7 @@ async def graded(
     key: CallKey,
     redact: Callable[[str], str] = str,
 ) -> Graded:
-    """What the grader says. Whatever its code raises makes the conversation Unscored."""
+    """Return the grader's scores. Any exception in its code makes the conversation Unscored."""
     try:
         graded = await grader.grade(conversation, model, key)
     except BaseException as error:
@@ -73,12 +75,12 @@ async def graded(
 
 
 def for_information(grade: Graded) -> Graded:
-    """The grade of a metric that decides nothing: what could not be scored is skipped, and says why."""
-    turns = {index: _not_missed(result) for index, result in grade.turns.items()}
-    return Graded(turns, _not_missed(grade.whole) if grade.whole else None)
+    """Return the grade of a metric that decides nothing: Unscored results become Skipped."""
+    turns = {index: _skipped_if_unscored(result) for index, result in grade.turns.items()}
+    return Graded(turns, _skipped_if_unscored(grade.whole) if grade.whole else None)
 
 
-def _not_missed(result: MetricResult) -> MetricResult:
+def _skipped_if_unscored(result: MetricResult) -> MetricResult:
     return (
         Skipped(f"for information, and not scored: {result.error}")
         if isinstance(result, Unscored)

@@ -1,4 +1,8 @@
-"""Asking a model what it thinks of a turn or a conversation, in as many calls as the configuration wants."""
+"""Judge a turn or a conversation with a model, in as many calls as the configuration requires.
+
+`Judge` collects several samples for each question, together or one by one. `ConfirmedJudge` adds a second
+model that must agree before a judgement can fail a scenario.
+"""
 
 from __future__ import annotations
 
@@ -30,37 +34,41 @@ from agentest.support.errors import ModelError
 from agentest.support.text import shortened
 
 TOGETHER = "batch"
-"""In the key of a call that asks several questions: what stands in place of a metric."""
+"""Replaces the metric in the key of a call that contains several questions."""
 
 TURNS_AT_ONCE = 8
-"""About how many turns a call asks at most."""
+"""Maximum number of turns that one call judges."""
 
 _T = TypeVar("_T")
+_REASON_CHARS = 300
+"""Limit for the quoted reason of each model if two models differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the samples answered to one question: nothing, unless more than half have an answer."""
+    """The sampled answers to one question; empty unless more than half of the samples are usable."""
 
     usable: tuple[Any, ...]
     asked: int
     problem: str
-    """The first problem; by number, not by time: a replay has the same numbers, and other times."""
+    """The first problem by sample number, not by time, so that a replay reports the same one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What is asked of a conversation in one call: questions about some of its turns, and in the last part
-    about the whole. The turns up to the last one asked about are shown."""
+    """The content of one call: questions about some turns, and in the last part about the whole conversation.
+
+    The turns up to the last one that is judged are shown.
+    """
 
     questions: tuple[JudgeQuestion, ...]
     asked: range
-    """The turns asked about, by their index."""
+    """Indexes of the turns to judge."""
     is_last: bool
 
 
 def parts_of(questions: Sequence[JudgeQuestion], turns: int) -> list[Part]:
-    """The parts of a conversation of so many turns, in order: a part has at most TURNS_AT_ONCE of them."""
+    """Split a conversation with this number of turns into parts of at most TURNS_AT_ONCE turns, in order."""
     starts = range(0, turns, TURNS_AT_ONCE)
     parts = []
     for start in starts:
@@ -73,19 +81,19 @@ def parts_of(questions: Sequence[JudgeQuestion], turns: int) -> list[Part]:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The judges' model and how many answers to ask it for."""
+    """The judges' model, with the number of samples and the batch mode."""
 
     model: Model
     samples: int = 1
     batch: Batch = Batch.TURN
-    """How much is asked for in one call."""
+    """Which questions share one call."""
     first_sample: int = 0
-    """The number of the first answer; those of another model come after it."""
+    """The number of the first sample; a second model's samples follow those of the first."""
 
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
     ) -> dict[JudgeQuestion, Answers]:
-        """Answers to questions about one turn, or about a conversation as a whole."""
+        """Return answers to questions about one turn or about a whole conversation."""
         if self.batch is not Batch.OFF and len(questions) > 1:
             return await self._together(questions, context, key, by_turn=False)
         answers = await at_once([partial(self._alone, each, context, key) for each in questions])
@@ -98,11 +106,11 @@ class Judge:
         context: Callable[[Part], str],
         key: CallKey,
     ) -> dict[JudgeQuestion, Answers]:
-        """Answers to questions about every turn and the whole of a conversation, a call a part and sample.
+        """Return answers to questions about every turn and the whole, with one call per part and sample.
 
         Args:
-            turns: how many the conversation has.
-            context: what is shown for a part.
+            turns: number of turns in the conversation.
+            context: returns the text to show for a part.
         """
         parts = parts_of(questions, turns)
         keys = [key if part.is_last else replace(key, turn=part.asked[-1]) for part in parts]
@@ -131,7 +139,7 @@ class Judge:
         return {each: counted([answers[each] for answers in picks]) for each in questions}
 
     def _picked(self, sample: BaseModel | Problem, question: JudgeQuestion, *, by_turn: bool) -> Any:
-        """The answer to one question of several; a problem that it has by itself, with whose it is."""
+        """Return the answer to one of several questions; a problem with this answer alone names the model."""
         if isinstance(sample, Problem):
             return sample
         own = picked(sample, question, by_turn=by_turn)
@@ -149,32 +157,36 @@ class Judge:
 async def sampled(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey, numbers: Iterable[int]
 ) -> list[Any | Problem]:
-    """The answer of each sample, or its problem, in the order of their numbers. Never raises."""
+    """Return the answer or problem of each sample, in the order of their numbers. Never raises."""
     return await at_once([partial(answered, model, messages, shape, replace(key, sample=n)) for n in numbers])
 
 
 async def answered(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
 ) -> Any | Problem:
-    """A model's answer, or the problem that it has. Never raises."""
+    """Return a model's answer, or its problem. Never raises."""
     try:
         return await model.ask(messages, shape, key)
     except ModelError as error:
         return Problem(str(error))
-    except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
+    except Exception as error:  # noqa: BLE001 - an error in a model adapter costs one answer, not the run
         return Problem(f"internal error: {type(error).__name__}: {error}")
 
 
 def counted(samples: Sequence[Any]) -> Answers:
-    """ADK's metrics let fewer decide (`evalset.metrics.sampling.Sampled`), because google-adk does."""
+    """Return the usable samples if they are more than half of all.
+
+    Metrics of evaluation sets require fewer (`agentest.adk.metrics.turn_judge.Sampled`), because google-adk
+    does.
+    """
     usable = tuple(sample for sample in samples if not isinstance(sample, Problem))
     problem = next((sample.text for sample in samples if isinstance(sample, Problem)), "")
     return Answers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
 
 
 async def at_once(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
-    """The results of all, which go on at once, in their order."""
-    if len(askings) <= 1:  # a task of its own would cost more than all else here
+    """Run all functions concurrently and return their results in order."""
+    if len(askings) <= 1:  # starting a task would cost more than the call
         return [await asking() for asking in askings]
     results: dict[int, _T] = {}
 
@@ -187,28 +199,26 @@ async def at_once(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
     return [results[n] for n in range(len(askings))]
 
 
-_REASON_CHARS = 300
-"""How much of each model's reason is quoted where they differ."""
-
-_Opinion = Score | CriterionResult | Unscored
+_Result = Score | CriterionResult | Unscored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmedJudge(Judge):
-    """A judge whose answers fail a scenario only where a second model agrees.
+    """A judge whose answers fail a scenario only if a second model agrees.
 
-    Where the two differ, or the second model gives no usable answer, the question has no answer: a metric is
-    unscored, a criterion cannot be told.
+    If the two differ, or the second model gives no usable answer, the question has no answer: a metric is
+    unscored, and a criterion is `cannot tell`.
     """
 
     second: Judge
-    """Asks the confirming model."""
+    """Judge with the confirming model."""
     criteria: Mapping[str, Criterion] = field(default_factory=dict)
-    """Name of a question → the scenario's criterion. Those that are not required fail nothing."""
+    """Name of a question → the scenario's criterion. A criterion that is not required cannot fail a scenario.
+    """
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    """Metric → least average. Scores below it can fail the scenario."""
+    """Metric → minimum average. Scores below it can fail the scenario."""
     fail_on: Severity = Severity.HIGH
-    """Failures that a judge grades lower fail nothing."""
+    """Minimum severity of a failure that fails the scenario."""
 
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
@@ -218,7 +228,7 @@ class ConfirmedJudge(Judge):
         failing = self._failing(first)
         if not failing:
             return first
-        return first | self._compared(failing, await self.second.ask(list(failing), context, key))
+        return first | self._confirmed(failing, await self.second.ask(list(failing), context, key))
 
     async def ask_of_all_turns(
         self, questions: Sequence[JudgeQuestion], *conversation: Any, **more: Any
@@ -228,31 +238,31 @@ class ConfirmedJudge(Judge):
         if not failing:
             return first
         second = await self.second.ask_of_all_turns(list(failing), *conversation, **more)
-        return first | self._compared(failing, second)
+        return first | self._confirmed(failing, second)
 
     def _failing(self, found: Mapping[JudgeQuestion, Answers]) -> dict[JudgeQuestion, Answers]:
         return {
             question: answers
             for question, answers in found.items()
-            if answers.usable and self._fails(question, self._opinion(question, answers))
+            if answers.usable and self._fails(question, self._result_of(question, answers))
         }
 
-    def _compared(
+    def _confirmed(
         self, first: Mapping[JudgeQuestion, Answers], second: Mapping[JudgeQuestion, Answers]
     ) -> dict[JudgeQuestion, Answers]:
-        """The first answers where the second agree; elsewhere none, and why."""
+        """Return each first answer if the second model agrees, else no answer and the reason."""
         return {
             question: answers
             if self._agrees(question, second[question])
-            else Answers((), answers.asked, self._difference(question, answers, second[question]))
+            else Answers((), answers.asked, self._disagreement(question, answers, second[question]))
             for question, answers in first.items()
         }
 
     def _agrees(self, question: JudgeQuestion, answers: Answers) -> bool:
-        return bool(answers.usable) and self._fails(question, self._opinion(question, answers))
+        return bool(answers.usable) and self._fails(question, self._result_of(question, answers))
 
-    def _fails(self, question: JudgeQuestion, opinion: _Opinion) -> bool:
-        """Whether this can fail the scenario."""
+    def _fails(self, question: JudgeQuestion, opinion: _Result) -> bool:
+        """Return True if this result can fail the scenario."""
         match opinion:
             case CriterionResult():
                 return opinion.required and opinion.result is CriterionOutcome.VIOLATED
@@ -264,20 +274,20 @@ class ConfirmedJudge(Judge):
             case _:
                 return False
 
-    def _opinion(self, question: JudgeQuestion, answers: Answers) -> _Opinion:
+    def _result_of(self, question: JudgeQuestion, answers: Answers) -> _Result:
         criterion = self.criteria.get(question.name)
         if criterion:
             return criterion_result(criterion, answers.usable, answers.asked, turns=0)
         return score_of(question.name, answers.usable, answers.asked)
 
-    def _difference(self, question: JudgeQuestion, first: Answers, second: Answers) -> str:
-        said = self._said(question, first, self.model.name)
-        return f"not confirmed: {said}; {self._said(question, second, self.second.model.name)}"
+    def _disagreement(self, question: JudgeQuestion, first: Answers, second: Answers) -> str:
+        first_answer = self._described(question, first, self.model.name)
+        return f"not confirmed: {first_answer}; {self._described(question, second, self.second.model.name)}"
 
-    def _said(self, question: JudgeQuestion, answers: Answers, model: str) -> str:
+    def _described(self, question: JudgeQuestion, answers: Answers, model: str) -> str:
         if not answers.usable:
             return f"{model} gave no usable answer: {answers.problem}"
-        match self._opinion(question, answers):
+        match self._result_of(question, answers):
             case CriterionResult(result=result, reason=reason):
                 value = result.value
             case Score(value=number, outcome=outcome, severity=severity, reason=reason):
@@ -296,12 +306,12 @@ def confirmed_judge(
     thresholds: Mapping[str, float],
     fail_on: Severity,
 ) -> Judge:
-    """The judge of one scenario, confirmed by a second model.
+    """Return the judge of one scenario, confirmed by a second model.
 
     Args:
-        criteria: the scenario's.
-        thresholds: those that the scenario is held to.
-        fail_on: the least severity of a failure that fails it.
+        criteria: the scenario's criteria.
+        thresholds: the thresholds that apply to the scenario.
+        fail_on: minimum severity of a failure that fails the scenario.
     """
     # The second model gives the sample after the judge's: calls and recordings stay apart.
     second = Judge(confirming, batch=Batch.TURN, first_sample=judge.samples)

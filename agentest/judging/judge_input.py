@@ -1,9 +1,9 @@
-"""What judges are shown: the background and the conversation, as data that cannot pass for an instruction.
+"""The text that judges read: background and conversation, as data that cannot pass for instructions.
 
-Everything that an agent, a tool, a user or a scenario wrote stands inside `<data>` blocks, with `<`, `>` and
-`&` escaped, so that nothing written there can end a block. The names of blocks and all that stands between
-them are ours. What is the same for many questions comes first: providers charge little for a beginning that
-they have seen before. So which turn is to be judged is said after the turns.
+Everything that an agent, tool, user or scenario wrote is inside `<data>` blocks, with `<`, `>` and `&`
+escaped, so that no content can end a block. Names of blocks and the text between them are fixed. Text shared
+by many questions comes first, because providers charge little for a cached beginning. Therefore the turn to
+judge is named after the turns.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from agentest.support.dates import shown_date
 from agentest.support.json_text import on_one_line, safe_repr
 from agentest.support.text import cut, data_block
 
-_TOLD = "The assistant's instructions. It had to keep to them, also against the user's wishes:"
+_INSTRUCTIONS = "The assistant's instructions. It had to keep to them, also against the user's wishes:"
 _TOOLS = "The assistant's tools:"
-_UNSEEN = (
+_HIDDEN_CALLS = (
     "The assistant's tool calls cannot be seen here, or not all of them. That no call is shown says nothing: "
     "believe what the assistant says that it did or found out, unless something shown speaks against it."
 )
-_OF_THE_USER = (
+_USER = (
     "The user. The assistant saw none of this: it knew only what the user had told it in the conversation."
 )
 _EXPECTED = (
@@ -47,66 +47,69 @@ _PART = (
     "The turns to judge: turns {first} to {last}, the last ones above. Questions about the whole "
     "conversation are about all of the above."
 )
+_MIN_CHARS = 100
+_BACKGROUND_CHARS = 40_000
+_STATE_CHARS = 1_500
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """How many characters are shown of a text, of the arguments or the result of a call, and of all turns
-    together."""
+    """Character limits for a text, for the arguments or result of a call, and for all turns together."""
 
     text: int
     call: int
     room: int
 
     def shared(self, turns: Sequence[Turn]) -> _Limits:
-        """As much for each text of the turns as for any other, so that they keep to the room."""
+        """Return limits that give each text of the turns an equal share of the room."""
         texts = sum(3 + len(turn.remarks) + 2 * len(turn.tool_calls) for turn in turns)
-        each = max(_LEAST_CHARS, self.room // max(texts, 1))
+        each = max(_MIN_CHARS, self.room // max(texts, 1))
         return _Limits(min(self.text, each), min(self.call, each), self.room)
 
 
-_LEAST_CHARS = 100
 _JUDGED = _Limits(text=200_000, call=20_000, room=400_000)
 _EARLIER = _Limits(text=20_000, call=1_500, room=300_000)
 _EARLIER_OF_WHOLE = _Limits(text=20_000, call=6_000, room=300_000)
-"""Where all turns are judged, what a turn is judged by may stand in any of them."""
-_BACKGROUND_CHARS = 40_000
-_STATE_CHARS = 1_500
+"""If all turns are judged, evidence for a turn may be in any of them."""
 
 
 def block(name: str, text: str, turn: int | None = None, limit: int = MAX_CHARS) -> str:
-    """A data block. Of a very long text the middle is left out."""
+    """Return a data block; the middle of a very long text is left out."""
     return data_block(name, cut(text, limit), turn)
 
 
 def called(name: str, call: ToolCall, limit: int) -> str:
-    """A data block of one call, with its turn."""
+    """Return a data block of one call, with its turn."""
     return data_block(name, "\n".join(_call_lines(call, limit)), call.turn_index)
 
 
 def turn_context(background: Background, turns: Sequence[Turn]) -> str:
-    """The shared beginning of all questions about a turn, the last of `turns`."""
+    """Return the shared beginning of all questions about the last of `turns`."""
     asked = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
-    return "\n\n".join([*_until_the_question(background, turns, _EARLIER), asked])
+    return "\n\n".join([*_shared_parts(background, turns, _EARLIER), asked])
 
 
 def conversation_context(background: Background, turns: Sequence[Turn]) -> str:
-    """The shared beginning of all questions about a conversation."""
-    return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
+    """Return the shared beginning of all questions about a conversation."""
+    return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
 
 
 def part_context(background: Background, turns: Sequence[Turn], asked: range) -> str:
-    """The shared beginning of questions about some turns of a conversation, the last of `turns`, and perhaps
-    about all of it."""
+    """Return the shared beginning of questions about some turns of a conversation.
+
+    Args:
+        turns: the turns to show; the last ones are judged.
+        asked: indexes of the turns to judge; from 0, the whole conversation is judged.
+    """
     if asked.start == 0:
         return conversation_context(background, turns)
     part = _PART.format(first=asked.start, last=asked[-1])
-    return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), part])
+    return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), part])
 
 
 def spoken(turns: Sequence[Turn]) -> list[str]:
-    """What user and assistant said, two blocks a turn: all that the user has seen of a conversation."""
-    limit = min(_EARLIER.text, max(_LEAST_CHARS, _EARLIER.room // max(2 * len(turns), 1)))
+    """Return the messages of user and assistant, two blocks per turn: everything that the user sees."""
+    limit = min(_EARLIER.text, max(_MIN_CHARS, _EARLIER.room // max(2 * len(turns), 1)))
     return [
         block(who, said, turn.turn_index, limit)
         for turn in turns
@@ -115,57 +118,61 @@ def spoken(turns: Sequence[Turn]) -> list[str]:
 
 
 def background_parts(background: Background) -> list[str]:
-    """What is known besides the conversation, each with what it is; what is not known is left out."""
+    """Return the known background, each part with an introduction."""
     return [
-        *_introduced(_TOLD, {"assistant_instructions": background.instructions}),
-        *_introduced(_TOOLS, {"assistant_tools": background.tools}),
-        *([_UNSEEN] if background.unseen else []),
-        *_introduced(
-            _OF_THE_USER,
+        *_with_introduction(_INSTRUCTIONS, {"assistant_instructions": background.instructions}),
+        *_with_introduction(_TOOLS, {"assistant_tools": background.tools}),
+        *([_HIDDEN_CALLS] if background.unseen else []),
+        *_with_introduction(
+            _USER,
             {
                 "user_goal": background.goal,
                 "user_profile": background.profile,
                 "user_knowledge": "\n".join(f"- {fact}" for fact in background.knowledge),
             },
         ),
-        *_introduced(_EXPECTED, {"expected_outcome": background.expected_outcome}),
-        *_introduced("", {"date_and_time": shown_date(background.date or None, background.started_at)}),
+        *_with_introduction(_EXPECTED, {"expected_outcome": background.expected_outcome}),
+        *_with_introduction(
+            "", {"date_and_time": shown_date(background.date or None, background.started_at)}
+        ),
     ]
 
 
-def _introduced(introduction: str, texts: Mapping[str, str]) -> list[str]:
-    """The introduction with a block for each text that there is; nothing where there is none."""
+def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]:
+    """Return the introduction with a block for each text that is not empty; [] if all are empty."""
     blocks = [block(name, text, limit=_BACKGROUND_CHARS) for name, text in texts.items() if text]
     return ["\n".join([introduction, *blocks] if introduction else blocks)] if blocks else []
 
 
-def _until_the_question(background: Background, turns: Sequence[Turn], earlier: _Limits) -> list[str]:
+def _shared_parts(background: Background, turns: Sequence[Turn], earlier: _Limits) -> list[str]:
     with_before = [(before, turn) for before, turn in pairwise((None, *turns)) if turn]
     return [
         *background_parts(background),
         "The conversation:",
-        *_fitting(with_before[:-1], earlier),
-        *_fitting(with_before[-1:], _JUDGED),
+        *_turns_within_limits(with_before[:-1], earlier),
+        *_turns_within_limits(with_before[-1:], _JUDGED),
     ]
 
 
-def _fitting(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
-    """The turns, each with the one before it. Where they are too long together, each text has its share."""
-    shown = _shown(turns, limits)
+def _turns_within_limits(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
+    """Return the turns, each with its predecessor. If they exceed the limit together, each text gets an equal
+    share.
+    """
+    shown = _turn_texts(turns, limits)
     if sum(map(len, shown)) <= limits.room:
         return shown
-    return _shown(turns, limits.shared([turn for _, turn in turns]))
+    return _turn_texts(turns, limits.shared([turn for _, turn in turns]))
 
 
-def _shown(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
-    return ["\n".join(_turn(turn, before, limits)) for before, turn in turns]
+def _turn_texts(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
+    return ["\n".join(_turn_blocks(turn, before, limits)) for before, turn in turns]
 
 
-def _turn(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[str]:
+def _turn_blocks(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[str]:
     index = turn.turn_index
     yield block("user", turn.user_message, index, limits.text)
-    yield from _on_the_way(turn, limits)
-    state = _state(turn, before)
+    yield from _remarks_and_calls(turn, limits)
+    state = _state_text(turn, before)
     if state:
         yield block("session_state", state, index, _STATE_CHARS)
     if turn.author:
@@ -173,25 +180,25 @@ def _turn(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[str]:
     yield block("assistant", turn.agent_message or NO_TEXT, index, limits.text)
 
 
-def _on_the_way(turn: Turn, limits: _Limits) -> Iterator[str]:
-    """Remarks and calls as they came. Remarks of which nobody knows when they were made come first."""
+def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
+    """Yield remarks and calls in order. Remarks with an unknown position come first."""
     index, last = turn.turn_index, len(turn.tool_calls)
     for place in range(last + 1):
         for remark in turn.remarks:
             if min(remark.calls_before or 0, last) == place:
-                said = _json({"author": remark.author, "text": remark.text})
-                yield block("before_the_reply", said, index, limits.text)
+                text = _json({"author": remark.author, "text": remark.text})
+                yield block("before_the_reply", text, index, limits.text)
         for call in turn.tool_calls[place : place + 1]:
             yield data_block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
 
 
 def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
-    """A line for each thing that is known of a call; in JSON, so that no text of others begins one."""
+    """Yield a line for each known part of a call, in JSON, so that foreign text cannot begin a line."""
     yield f"tool: {cut(_json(call.name), limit)}"
     yield f"arguments: {'not known' if arguments_untold(call) else cut(_json(call.args), limit)}"
     if call.invalid_arguments and not arguments_untold(call):
         yield f"arguments refused: {cut(_json(call.invalid_arguments), limit)}"
-    result = _result(call, limit)
+    result = _result_text(call, limit)
     yield f"result: {result}"
     if call.error and call.error != UNANSWERED:
         error = cut(_json(call.error), limit)
@@ -199,7 +206,7 @@ def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
             yield f"error: {error}"
 
 
-def _result(call: ToolCall, limit: int) -> str:
+def _result_text(call: ToolCall, limit: int) -> str:
     if call.error == UNANSWERED:
         return "none; the call was cancelled before it was answered"
     if unanswered(call):
@@ -210,8 +217,8 @@ def _result(call: ToolCall, limit: int) -> str:
     return cut(_json(call.result), limit)
 
 
-def _state(turn: Turn, before: Turn | None) -> str:
-    """The session's state after the first turn, and what later ones changed in it; "": nothing is known."""
+def _state_text(turn: Turn, before: Turn | None) -> str:
+    """Return the session's state after the first turn, and later only its changes; "": unknown."""
     if turn.state_after is None:
         return ""
     if before is None or before.state_after is None:

@@ -1,4 +1,4 @@
-"""Which questions judges are asked about a conversation and its turns, and what becomes of the answers."""
+"""Select the questions for judges about a conversation and its turns, and convert the answers to results."""
 
 from __future__ import annotations
 
@@ -34,43 +34,43 @@ _NO_JUDGE_OF_OUTCOME = (
 
 @dataclass(frozen=True, slots=True)
 class NotAsked:
-    """Why a question was not asked."""
+    """Why a question was not sent to a judge."""
 
     why: str
 
 
 Found = Answers | NotAsked
-"""What came of a question."""
+"""The outcome of a question."""
 AllFound = Mapping[JudgeQuestion, Found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What judges say of a conversation: of turns by their index, of the whole, of the criteria."""
+    """Judges' results by turn index, for the whole conversation, and for criteria."""
 
     turns: Mapping[int, Mapping[str, MetricResult]] = field(default_factory=dict)
     judged_ms: Mapping[int, float] = field(default_factory=dict)
-    """By index of the turn; of those about which judges were asked in calls of their own."""
+    """Duration in milliseconds by turn index, for turns that were judged in separate calls."""
     metrics: Mapping[str, MetricResult] = field(default_factory=dict)
     criteria: tuple[CriterionResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """What judges are asked about the conversations of a scenario. It has no state of any conversation."""
+    """Judges the conversations of a scenario. It stores no state of any conversation."""
 
     scenario: Scenario
     scope: str
     metrics: Sequence[str]
-    """Built-in metrics to judge: those that the scenario can be judged by."""
+    """Built-in metrics to judge that apply to the scenario."""
     judge: Judge | None
     redact: Callable[[str], str]
     agent: KnownAgent
     metrics_named: bool
 
-    async def _turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
-        """The metrics of the last of the turns, judged in the light of those before it. Never raises."""
-        questions = self._of_turn(turns)
+    async def _judged_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
+        """Judge the metrics of the last turn in the context of the turns before it. Never raises."""
+        questions = self._turn_questions(turns)
         key = CallKey("judge", self.scope, number, turns[-1].turn_index)
         if self.judge is None or not questions:
             return self._turn_results(turns, _not_asked(questions, NO_MODEL))
@@ -78,19 +78,21 @@ class Judging:
         return self._turn_results(turns, await self.judge.ask(questions, context, key))
 
     async def whole(self, conversation: Conversation, number: int) -> Judgement:
-        """Metrics of the conversation as a whole, and criteria. Never raises."""
-        questions = self._of_whole(conversation)
+        """Judge metrics of the whole conversation, and criteria. Never raises."""
+        questions = self._conversation_questions(conversation)
         if self.judge is None or not questions:
-            return self._whole_results(conversation, _not_asked(questions, NO_MODEL))
+            return self._conversation_results(conversation, _not_asked(questions, NO_MODEL))
         turns = conversation.turns
         context = conversation_context(background_of(self.scenario, self.agent, turns), turns)
         found = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
-        return self._whole_results(conversation, found)
+        return self._conversation_results(conversation, found)
 
     async def everything(self, conversation: Conversation, number: int) -> Judgement:
-        """All turns and the whole, once the conversation has ended. Never raises."""
+        """Judge all turns and the whole conversation after it has ended. Never raises."""
         if self.judge and self.judge.batch is Batch.CONVERSATION:
-            return self._all_results(conversation, await self._in_parts(self.judge, conversation, number))
+            return self._all_results(
+                conversation, await self._answers_in_parts(self.judge, conversation, number)
+            )
         parts = await at_once(
             [
                 *(partial(self.one_turn, turns, number) for turns in beginnings(conversation)),
@@ -102,42 +104,42 @@ class Judging:
         return replace(parts[-1], turns=turns, judged_ms=judged_ms)
 
     async def one_turn(self, turns: Sequence[Turn], number: int) -> Judgement:
-        """The last of the turns, and how long that took. Never raises."""
+        """Judge the last of the turns and measure the duration. Never raises."""
         index, began = turns[-1].turn_index, perf_counter()
-        metrics = await self._turn(turns, number)
-        took = {index: (perf_counter() - began) * 1000} if self.judge and self._of_turn(turns) else {}
+        metrics = await self._judged_turn(turns, number)
+        took = {index: (perf_counter() - began) * 1000} if self.judge and self._turn_questions(turns) else {}
         return Judgement(turns={index: metrics}, judged_ms=took)
 
     def nothing(self, conversation: Conversation, why: str) -> Judgement:
-        """What stands in place of all that would have been asked."""
-        return self._all_results(conversation, _not_asked(self._of_all(conversation), why))
+        """Return results for a conversation that is not judged, each with the given reason."""
+        return self._all_results(conversation, _not_asked(self._all_questions(conversation), why))
 
-    async def _in_parts(self, judge: Judge, conversation: Conversation, number: int) -> AllFound:
+    async def _answers_in_parts(self, judge: Judge, conversation: Conversation, number: int) -> AllFound:
         def context(part: Part) -> str:
             shown = turns[: part.asked.stop]
             return part_context(background_of(self.scenario, self.agent, shown), shown, part.asked)
 
         turns, key = conversation.turns, CallKey("judge", self.scope, number)
-        return await judge.ask_of_all_turns(self._of_all(conversation), len(turns), context, key)
+        return await judge.ask_of_all_turns(self._all_questions(conversation), len(turns), context, key)
 
-    def _of_all(self, conversation: Conversation) -> list[JudgeQuestion]:
-        of_turns = [each for turns in beginnings(conversation) for each in self._of_turn(turns)]
-        return [*of_turns, *self._of_whole(conversation)]
+    def _all_questions(self, conversation: Conversation) -> list[JudgeQuestion]:
+        of_turns = [each for turns in beginnings(conversation) for each in self._turn_questions(turns)]
+        return [*of_turns, *self._conversation_questions(conversation)]
 
-    def _of_turn(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
-        """The questions about the last of the turns."""
+    def _turn_questions(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
+        """Return the questions about the last of the turns."""
         turn = turns[-1]
         sight = self.agent.sight
         about_calls = sight.may_lack_calls(turns) and not sight.wholly_hidden(turn)
-        names = [name for name in self._of_turns if about_calls or name not in ABOUT_CALLS]
+        names = [name for name in self._turn_metrics if about_calls or name not in ABOUT_CALLS]
         return [metric_question(name, turn.turn_index) for name in names]
 
     @property
-    def _of_turns(self) -> list[str]:
+    def _turn_metrics(self) -> list[str]:
         return [name for name in self.metrics if BUILTIN[name].level is MetricLevel.TURN]
 
-    def _of_whole(self, conversation: Conversation) -> list[JudgeQuestion]:
-        """The questions about the conversation, none where it was cut short."""
+    def _conversation_questions(self, conversation: Conversation) -> list[JudgeQuestion]:
+        """Return the questions about the conversation; none if it was cut short."""
         if conversation.failure or not conversation.turns:
             return []
         names = [name for name in self.metrics if BUILTIN[name].level is MetricLevel.CONVERSATION]
@@ -150,33 +152,33 @@ class Judging:
 
     def _all_results(self, conversation: Conversation, found: AllFound) -> Judgement:
         turns = {turns[-1].turn_index: self._turn_results(turns, found) for turns in beginnings(conversation)}
-        return replace(self._whole_results(conversation, found), turns=turns)
+        return replace(self._conversation_results(conversation, found), turns=turns)
 
     def _turn_results(self, turns: Sequence[Turn], found: AllFound) -> dict[str, MetricResult]:
-        results = {q.name: self._metric(q, found[q]) for q in self._of_turn(turns)}
-        return results | self._unseen(turns[-1])
+        results = {q.name: self._metric_result(q, found[q]) for q in self._turn_questions(turns)}
+        return results | self._unseen_results(turns[-1])
 
-    def _unseen(self, turn: Turn) -> dict[str, MetricResult]:
-        """The metrics of tool calls where they would be judged, but calls cannot be seen."""
+    def _unseen_results(self, turn: Turn) -> dict[str, MetricResult]:
+        """Return results for the metrics of tool calls if a judge is configured but calls cannot be seen."""
         blind = self.agent.sight.wholly_hidden(turn)
         if not blind or not self.judge:
             return {}
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)
-        return {name: result for name in self._of_turns if name in ABOUT_CALLS}
+        return {name: result for name in self._turn_metrics if name in ABOUT_CALLS}
 
-    def _whole_results(self, conversation: Conversation, found: AllFound) -> Judgement:
+    def _conversation_results(self, conversation: Conversation, found: AllFound) -> Judgement:
         criteria = self._criteria
-        questions = self._of_whole(conversation)
+        questions = self._conversation_questions(conversation)
         return Judgement(
-            metrics={q.name: self._metric(q, found[q]) for q in questions if q not in criteria},
+            metrics={q.name: self._metric_result(q, found[q]) for q in questions if q not in criteria},
             criteria=tuple(
-                self._criterion(criteria[q], found[q], len(conversation.turns))
+                self._criterion_result(criteria[q], found[q], len(conversation.turns))
                 for q in questions
                 if q in criteria
             ),
         )
 
-    def _metric(self, question: JudgeQuestion, found: Found) -> MetricResult:
+    def _metric_result(self, question: JudgeQuestion, found: Found) -> MetricResult:
         if isinstance(found, NotAsked):
             if found.why == NO_MODEL and question.name == GOAL and self.scenario.expected_outcome:
                 return Unscored(_NO_JUDGE_OF_OUTCOME)
@@ -185,7 +187,7 @@ class Judging:
             return Unscored(self.redact(found.problem))
         return score_of(question.name, found.usable, found.asked)
 
-    def _criterion(self, criterion: Criterion, found: Found, turns: int) -> CriterionResult:
+    def _criterion_result(self, criterion: Criterion, found: Found, turns: int) -> CriterionResult:
         if isinstance(found, Answers) and found.usable:
             return criterion_result(criterion, found.usable, found.asked, turns)
         return CriterionResult(
@@ -198,7 +200,7 @@ class Judging:
 
 
 def beginnings(conversation: Conversation) -> list[Sequence[Turn]]:
-    """For each turn, the conversation up to it."""
+    """Return the conversation up to each turn."""
     return [conversation.turns[: n + 1] for n in range(len(conversation.turns))]
 
 

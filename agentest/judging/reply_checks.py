@@ -21,7 +21,9 @@ _TIMEOUT_S = 60.0
 
 
 async def checked_reply(expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_S) -> tuple[CheckResult, ...]:
-    """`check_reply`, in a thread where a check may take long: some schemas take for ever on some values."""
+    """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take very
+    long.
+    """
     if not (expect.regex or expect.json_schema):
         return check_reply(expect, turn)
     limit = TimeLimit(timeout_s)
@@ -36,7 +38,7 @@ async def checked_reply(expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_
 
 
 def check_reply(expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
-    """Every check of the turn with what was expected and what came."""
+    """Return a result for every check of the reply, with the expected and actual values."""
     return tuple(_checks(expect, turn))
 
 
@@ -60,10 +62,11 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
 
 
 def checked_first_token(expect: Expect, turn: Turn, agent: str, unstreamed: str) -> tuple[CheckResult, ...]:
-    """The checks of the time to the first piece of the reply's text.
+    """Return the checks of the time to the first token.
 
     Args:
-        unstreamed: why that is not known of the agent.
+        agent: the agent's name.
+        unstreamed: the reason to report if the time is unknown.
     """
     return tuple(_first_token(longest, turn, agent, unstreamed) for longest in expect.max_first_token_ms)
 
@@ -121,9 +124,9 @@ def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
 
 
 def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
-    """Raise PatternTimeout for a pattern that takes for ever on a key of the value.
+    """Raise PatternTimeout for a pattern that takes too long on a key of the value.
 
-    jsonschema matches `patternProperties` by itself, from several keywords, and holds everybody up meanwhile.
+    jsonschema matches `patternProperties` itself, without a time limit.
     """
     patterns = set(_patterns_of_keys(schema))
     keys = set(_keys(value)) if patterns else ()
@@ -133,18 +136,18 @@ def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
 
 
 def _patterns_of_keys(schema: Any) -> Iterator[str]:
-    for part in _parts(schema):
+    for part in _objects_in(schema):
         patterns = part.get("patternProperties")
         yield from (key for key in patterns if isinstance(key, str)) if isinstance(patterns, Mapping) else ()
 
 
 def _keys(value: Any) -> Iterator[str]:
-    for part in _parts(value):
+    for part in _objects_in(value):
         yield from part
 
 
-def _parts(value: Any) -> Iterator[Mapping[Any, Any]]:
-    """All objects in a JSON value, itself among them."""
+def _objects_in(value: Any) -> Iterator[Mapping[Any, Any]]:
+    """Yield all objects in a JSON value, including the value itself."""
     waiting = [value]
     while waiting:
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""What an agent must say, or never: `says` and `never_says` of a turn, and of a whole conversation."""
+"""Checks of `says` and `never_says`, for a turn or a whole conversation."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ async def checked_sayings(
     conversation: Conversation,
     timeout_s: float = _TIMEOUT_S,
 ) -> tuple[CheckResult, ...]:
-    """A result for each, in their order.
+    """Return a result for each saying, in order.
 
     Args:
-        turns: those of which it is said; `in_turn` counts among them.
-        conversation: what functions receive.
+        turns: the turns to search; `in_turn` is an index into them.
+        conversation: passed to users' functions.
+        timeout_s: time limit in seconds for each saying.
     """
     each = [partial(_checked, saying, turns, conversation, timeout_s) for saying in sayings]
     return tuple(await at_once(each))
@@ -49,7 +50,7 @@ async def checked_sayings(
 async def checked_in_turn(
     sayings: Sequence[Saying], turns: Sequence[Turn], timeout_s: float = _TIMEOUT_S
 ) -> tuple[CheckResult, ...]:
-    """A result for each, of the reply of the last turn; functions receive the conversation up to it."""
+    """Return a result for each saying about the last turn's reply. Functions get the turns up to it."""
     if not sayings:
         return ()
     so_far = Conversation("", tuple(turns), Ending.SCRIPT)
@@ -60,33 +61,33 @@ async def checked_in_turn(
 async def _checked(
     saying: Saying, turns: Sequence[Turn], conversation: Conversation, timeout_s: float
 ) -> CheckResult:
-    """The result, found in a thread where code of the user's decides, or a pattern: they may hang."""
+    """Check in a thread if a pattern or users' code decides, because these may hang."""
     decide = partial(_decided, saying, turns, conversation)
     if is_plain(saying.wanted):
         return decide()
     try:
         result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s))
     except TimeoutError:
-        return _untold(saying, f"{_shown(saying.wanted)} gave no answer within {timeout_s:g} s")
+        return _undecided(saying, f"{_shown(saying.wanted)} gave no answer within {timeout_s:g} s")
     return result
 
 
 def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) -> CheckResult:
-    looked_at = _looked_at(saying, turns)
-    untold: PredicateFailed | None = None
+    looked_at = _turns_to_search(saying, turns)
+    failed: PredicateFailed | None = None
     for turn in looked_at:
         try:
             if is_said(saying.wanted, turn, conversation):
-                return _found(saying, turn)
+                return _result_found(saying, turn)
         except PredicateFailed as error:
-            untold = untold or error
-    if untold:
-        return _untold(saying, str(untold))
-    return _not_found(saying, looked_at, len(turns))
+            failed = failed or error
+    if failed:
+        return _undecided(saying, str(failed))
+    return _result_not_found(saying, looked_at, len(turns))
 
 
-def _looked_at(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
-    """The turns in which it is looked for: none where the conversation did not come that far."""
+def _turns_to_search(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Return the turns to search; none if the conversation ended before the turn."""
     if saying.in_turn is None:
         return turns
     index = saying.in_turn + (len(turns) if saying.in_turn < 0 else 0)
@@ -94,7 +95,7 @@ def _looked_at(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
 
 
 def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
-    """Whether the reply of a turn says what is wanted. May block; raises PredicateFailed."""
+    """Return True if a turn's reply contains the expected value. May block; raises PredicateFailed."""
     reply = turn.agent_message
     if isinstance(wanted, str):
         return wanted in reply
@@ -108,12 +109,12 @@ def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
     if isinstance(wanted, re.Pattern):
         return asked(wanted, lambda: searches(wanted, reply))
     if isinstance(wanted, FUNCTIONS):
-        return asked(wanted, lambda: _answer(wanted, turn, conversation))
+        return asked(wanted, lambda: _answer_of_function(wanted, turn, conversation))
     return equal(wanted, reply)
 
 
-def _answer(function: Callable[..., Any], turn: Turn, conversation: Conversation) -> Any:
-    """What a function says of a turn: it gets what it takes, of which each is its own."""
+def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: Conversation) -> Any:
+    """Call a function with copies of the arguments that it takes."""
     offered: dict[str, Callable[[], Any]] = {
         "reply": lambda: turn.agent_message,
         "turn": lambda: copied_turn(turn),
@@ -122,34 +123,36 @@ def _answer(function: Callable[..., Any], turn: Turn, conversation: Conversation
     return taken_by(function, REPLY).given(function, lambda name: offered[name]())()
 
 
-def _found(saying: Saying, turn: Turn) -> CheckResult:
+def _result_found(saying: Saying, turn: Turn) -> CheckResult:
     place = f"the reply of turn {turn.turn_index}"
-    told = f"it holds for {place}" if _asks(saying) else f"{place} has it"
+    outcome = f"it holds for {place}" if _is_function(saying) else f"{place} has it"
     if not saying.never:
-        return _result(saying, passed=True, summary=f"expected {_wanted(saying)}; {told}", turn=turn)
-    part = _part(saying.wanted, turn.agent_message)
+        return _result(
+            saying, passed=True, summary=f"expected {_expectation_text(saying)}; {outcome}", turn=turn
+        )
+    part = _forbidden_part(saying.wanted, turn.agent_message)
     which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
-    summary = f"expected {_wanted(saying)}, but {told}{which}"
+    summary = f"expected {_expectation_text(saying)}, but {outcome}{which}"
     reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
     return replace(_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
 
 
-def _part(wanted: Any, reply: str) -> str:
-    """The part of a reply that should not be there; "": it is not known which that is."""
+def _forbidden_part(wanted: Any, reply: str) -> str:
+    """Return the forbidden part of a reply; "" if it is unknown."""
     if isinstance(wanted, str):
         return wanted if wanted in reply else ""
     if isinstance(wanted, Text):
-        return _part_like(wanted, reply)
+        return _matching_part(wanted, reply)
     if isinstance(wanted, OneOf):
-        return next(filter(None, (_part(each, reply) for each in wanted.values)), "")
+        return next(filter(None, (_forbidden_part(each, reply) for each in wanted.values)), "")
     if isinstance(wanted, re.Pattern):
         with suppress(PatternTimeout):
             return found_in(wanted, reply) or ""
     return ""
 
 
-def _part_like(wanted: Text, reply: str) -> str:
-    """The first part of a reply that is the text, but for what makes no difference."""
+def _matching_part(wanted: Text, reply: str) -> str:
+    """Return the first part of a reply that equals the text, apart from ignored differences."""
     if not wanted.is_in(reply):
         return ""
     places = range(len(reply) + 1)
@@ -158,23 +161,25 @@ def _part_like(wanted: Text, reply: str) -> str:
     return reply[begin:end]
 
 
-def _not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResult:
-    result = _result(saying, passed=saying.never, summary=f"expected {_wanted(saying)}")
+def _result_not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResult:
+    result = _result(saying, passed=saying.never, summary=f"expected {_expectation_text(saying)}")
     if saying.never:
         return result
     if not looked_at:
         return replace(result, summary=f"{result.summary}, but the conversation has {count(of, 'turn')}")
     if len(looked_at) > 1:
         none = f"none of {len(looked_at)} replies"
-        told = f"it holds for {none}" if _asks(saying) else f"{none} has it"
-        return replace(result, summary=f"{result.summary}; {told}")
+        outcome = f"it holds for {none}" if _is_function(saying) else f"{none} has it"
+        return replace(result, summary=f"{result.summary}; {outcome}")
     (turn,) = looked_at
     reply = _quoted(turn.agent_message, 0)
     return replace(result, reply=reply, turn_index=turn.turn_index)
 
 
-def _untold(saying: Saying, why: str) -> CheckResult:
-    result = _result(saying, passed=False, summary=f"could not be told: {why}; expected {_wanted(saying)}")
+def _undecided(saying: Saying, why: str) -> CheckResult:
+    result = _result(
+        saying, passed=False, summary=f"could not be told: {why}; expected {_expectation_text(saying)}"
+    )
     return replace(result, error=why)
 
 
@@ -185,21 +190,21 @@ def _result(saying: Saying, *, passed: bool, summary: str, turn: Turn | None = N
     )
 
 
-def _wanted(saying: Saying) -> str:
-    """What is looked for, and where: `'refunded' in a reply`."""
-    where = _place(saying.in_turn) or ("any reply" if saying.never else "a reply")
-    if _asks(saying):
+def _expectation_text(saying: Saying) -> str:
+    """Describe the expected value and its place: `'refunded' in a reply`."""
+    where = _place_text(saying.in_turn) or ("any reply" if saying.never else "a reply")
+    if _is_function(saying):
         return f"{_shown(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
     return f"{'no ' if saying.never else ''}{_shown(saying.wanted)} in {where}"
 
 
-def _asks(saying: Saying) -> bool:
-    """Whether a function decides, which is no part of a reply."""
+def _is_function(saying: Saying) -> bool:
+    """Return True if a function decides, which is not a part of a reply."""
     return isinstance(saying.wanted, FUNCTIONS)
 
 
-def _place(index: int | None) -> str:
-    """In which reply it is looked for; "": in all."""
+def _place_text(index: int | None) -> str:
+    """Name the reply to search; "": all replies."""
     if index is None:
         return ""
     if index >= 0:

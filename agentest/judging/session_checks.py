@@ -1,4 +1,4 @@
-"""Deterministic checks of what an agent keeps and says beside its reply: its session's state, its remarks."""
+"""Checks of a session's state and of remarks, which are messages before the agent's reply."""
 
 from __future__ import annotations
 
@@ -30,19 +30,26 @@ Checks = tuple[CheckResult, ...]
 
 
 async def checked_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
-    """The checks of a turn's `session_state` and `remarks`. `agent` is its name, for what cannot be seen."""
+    """Check a turn's `session_state` and `remarks`.
+
+    Args:
+        agent: the agent's name, for messages about hidden state.
+        timeout_s: time limit in seconds for users' code.
+    """
     state: Checks = ()
     if expect.session_state is not None:
         state = await checked_state("session_state", expect.session_state, turn, agent, timeout_s)
     wanted = expect.remarks
     plain = not any(e.regex or not is_plain([e.author, e.equals]) for e in wanted)
-    return state + await _in_time(lambda: _remarks(wanted, turn, agent), "remarks", plain, timeout_s)
+    return state + await _with_time_limit(
+        lambda: _remark_results(wanted, turn, agent), "remarks", plain, timeout_s
+    )
 
 
 async def checked_state(
     check: str, expected: Mapping[str, Any], turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S
 ) -> Checks:
-    """One result, called `check`, for each expected key of the session's state after the turn."""
+    """Return one result, named `check`, for each expected key of the session's state after the turn."""
     if turn.state_after is None:
         return (_undecided(check, turn.state_error or state_unseen(agent)),)
     return await compared_keys(check, expected, turn.state_after, timeout_s)
@@ -51,16 +58,18 @@ async def checked_state(
 async def compared_keys(
     check: str, expected: Mapping[str, Any], state: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
 ) -> Checks:
-    """One result, called `check`, for each expected key of a state, which may be a path into it."""
+    """Return one result, named `check`, for each expected key of a state; a key may be a path."""
 
     def compare() -> Checks:
         return tuple(_compared(check, key, wanted, state) for key, wanted in expected.items())
 
-    return await _in_time(compare, check, is_plain(expected), timeout_s)
+    return await _with_time_limit(compare, check, is_plain(expected), timeout_s)
 
 
-async def _in_time(compare: Callable[[], Checks], check: str, plain: bool, timeout_s: float) -> Checks:
-    """The results, in a thread where functions and matchers of the user decide: they may hang."""
+async def _with_time_limit(
+    compare: Callable[[], Checks], check: str, plain: bool, timeout_s: float
+) -> Checks:
+    """Compare, in a thread if users' functions or matchers decide, because these may hang."""
     if plain:
         return compare()
     try:
@@ -77,7 +86,7 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
         missing = f"{expected}, found no such key"
         if may_be_absent(wanted):
             return CheckResult(check=check, passed=True, summary=missing)
-        return CheckResult(check=check, passed=False, summary=f"{missing}; {_instead(key, state)}")
+        return CheckResult(check=check, passed=False, summary=f"{missing}; {_found_instead(key, state)}")
     summary = f"{expected}, got {_short(value)}"
     try:
         passed = equal(wanted, value)
@@ -86,12 +95,12 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
     return CheckResult(
         check=check,
         passed=passed,
-        summary=summary if passed else _different(key, wanted, value, summary),
+        summary=summary if passed else _difference(key, wanted, value, summary),
     )
 
 
-def _different(key: str, wanted: Any, found: Any, summary: str) -> str:
-    """What differs in a value that has parts: `orders.17.status: expected 'refunded', got 'open'`."""
+def _difference(key: str, wanted: Any, found: Any, summary: str) -> str:
+    """List the parts that differ: `orders.17.status: expected 'refunded', got 'open'`."""
     problems = [*islice(value_problems(wanted, found, key), _SHOWN_PROBLEMS + 1)]
     if not problems or any(problem.path == key for problem in problems):
         return summary
@@ -99,8 +108,8 @@ def _different(key: str, wanted: Any, found: Any, summary: str) -> str:
     return "; ".join([*words, "…"] if len(problems) > len(words) else words)
 
 
-def _instead(key: str, state: Mapping[str, Any]) -> str:
-    """What there is where a key is missing; of a path, where it ends: `orders has 17, 18`."""
+def _found_instead(key: str, state: Mapping[str, Any]) -> str:
+    """Describe the state where a key is missing; for a path, where it ends: `orders has 17, 18`."""
     leading = ((name, argument(state, name)) for name in steps_of(key)[1:])
     reached = next(((name, found) for name, found in leading if found is not MISSING), None)
     if reached is None:
@@ -120,41 +129,43 @@ def _keys(name: str, of: Mapping[Any, Any]) -> str:
 
 
 def _undecided(check: str, error: str, summary: str = "") -> CheckResult:
-    told = f"could not be told: {error}" + (f"; {summary}" if summary else "")
-    return CheckResult(check=check, passed=False, summary=told, error=error)
+    text = f"could not be told: {error}" + (f"; {summary}" if summary else "")
+    return CheckResult(check=check, passed=False, summary=text, error=error)
 
 
-def _remarks(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
-    """A result for each expected remark; those that cannot be seen have one together, which says why."""
-    results = [(each, _remark(each, turn)) for each in expected]
-    unseen = "; ".join(_wanted(each) for each, result in results if result is None)
+def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
+    """Return a result for each expected remark. Those that cannot be seen share one undecided result."""
+    results = [(each, _remark_result(each, turn)) for each in expected]
+    unseen = "; ".join(_expectation_text(each) for each, result in results if result is None)
     why = (_undecided("remarks", remarks_unseen(agent), f"expected {unseen}"),) if unseen else ()
     return (*(result for _, result in results if result), *why)
 
 
-def _remark(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
-    """Whether a remark of the turn is as expected; None where that cannot be seen.
+def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
+    """Return a result for an expected remark, or None if it cannot be decided.
 
-    Where the agent does not tell who says what, a remark that fits is one; that there is none is not known.
+    If the agent does not report authors, a matching remark counts, but the absence of one is unknown.
     """
-    said = _side_by_side(expected, turn)
+    comparison = _comparison(expected, turn)
     try:
-        candidates = [r for r in _said(expected, turn) if _is_by(expected, r)]
+        candidates = [r for r in _remarks_to_search(expected, turn) if _is_by(expected, r)]
         found = any(_fits(expected, remark) for remark in candidates)
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
     except (PredicateFailed, PatternTimeout) as error:
-        return _undecided("remarks", str(error), said)
+        return _undecided("remarks", str(error), comparison)
     unseen = turn.author is None and not banned and (not found or expected.not_contains)
     if unseen:
         return None
     passed = found and not banned
     return CheckResult(
-        check="remarks", passed=passed, summary=f"expected {_wanted(expected)}" if passed else said
+        check="remarks",
+        passed=passed,
+        summary=f"expected {_expectation_text(expected)}" if passed else comparison,
     )
 
 
-def _said(expected: ExpectedRemark, turn: Turn) -> Sequence[Remark]:
-    """Where a remark is looked for: the reply is one where an author is named, and has given it."""
+def _remarks_to_search(expected: ExpectedRemark, turn: Turn) -> Sequence[Remark]:
+    """Return the remarks to search. The reply is one of them if an author is expected and known."""
     if expected.author is None or turn.author is None:
         return turn.remarks
     return (*turn.remarks, Remark(turn.author, turn.agent_message))
@@ -172,22 +183,24 @@ def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
     )
 
 
-def _side_by_side(expected: ExpectedRemark, turn: Turn) -> str:
-    said = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
-    if len(turn.remarks) > len(said):
-        said.append(f"… {len(turn.remarks) - len(said)} more")
-    before = f"before the reply was said {', '.join(said)}" if said else "nothing was said before the reply"
-    return f"expected {_wanted(expected)}; {before}{_reply(expected, turn)}"
+def _comparison(expected: ExpectedRemark, turn: Turn) -> str:
+    remarks = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
+    if len(turn.remarks) > len(remarks):
+        remarks.append(f"… {len(turn.remarks) - len(remarks)} more")
+    before = (
+        f"before the reply was said {', '.join(remarks)}" if remarks else "nothing was said before the reply"
+    )
+    return f"expected {_expectation_text(expected)}; {before}{_reply_text(expected, turn)}"
 
 
-def _reply(expected: ExpectedRemark, turn: Turn) -> str:
+def _reply_text(expected: ExpectedRemark, turn: Turn) -> str:
     if turn.author is None:
         return ""
     alone = " (which counts where `author` is named)" if expected.author is None else ""
     return f"; {_name(turn.author)} gave the reply{alone}: {_short(turn.agent_message)}"
 
 
-def _wanted(expected: ExpectedRemark) -> str:
+def _expectation_text(expected: ExpectedRemark) -> str:
     who = "" if expected.author is None else f" of {_short(expected.author)}"
     return f"a remark{who}{''.join(_conditions(expected))}"
 

@@ -1,8 +1,9 @@
-"""Scenarios: what they say, what they expect, and how their files are found.
+"""Scenarios: their values, their files and what they expect.
 
-`definition.scenario` takes what a file says, `making` makes a `model.Scenario` of it. What is expected are
-frozen values: `calls`, `trajectory`, `expectations`. There is one way in for each: `steps` reads calls,
-alternatives and orders, `trajectories` reads trajectories and asks `contradictions`, `expectations` and
-`state` read their own; `forms` reads words that were written as data, `parsing` plain options. `words` are
-what files write for calls. The one way out is `writing`: data that is read back the same.
+`definition.scenario` reads the options of a scenario file and returns a `model.Scenario`. Expectations are
+frozen values in `calls`, `trajectory` and `expectations`. Each has one parser: `trajectory_parser` for calls,
+orders and trajectories, `expectations` for replies, `options` for states and checks, and `parser` for plain
+options and words written as data. `contradictions` rejects expectations that no conversation can meet.
+`call_expectations` contains the functions for scenario files, `serialization` writes expectations as data,
+and `source_code` as Python. `discovery` finds and imports scenario files.
 """

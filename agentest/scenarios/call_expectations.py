@@ -1,4 +1,4 @@
-"""The words of scenario files for calls: `call`, `exactly`, `any_of`, `before`, `never_after`."""
+"""Functions for expected calls in scenario files: `call`, `exactly`, `any_of`, `before`, `never_after`."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def call(
     nth: int | None = None,
     **more: Any,
 ) -> ExpectedCall:
-    """A call of `tool` whose arguments include these; other arguments may have any value.
+    """Expect a call of `tool` whose arguments include these; other arguments may have any value.
 
     Args:
-        tool: its name, a glob (`"get_*"`), or a compiled pattern, which matches the whole name.
-        args: arguments whose names cannot be written as keywords, or would be taken for the words below;
-            and paths into them: `{"amount.value": 5}`.
-        where: a function of all arguments, a dict; what it returns decides.
-        result: what the tool must have answered; of a dict the keys that are given, which may be paths.
-        first: whether it must be the first call of the tool, of those that count.
-        last: whether it must be the last of them.
-        nth: which of them it must be, from 1; negative: counted from the last.
+        tool: its name, a glob (`"get_*"`), or a compiled pattern, which must match the whole name.
+        args: arguments that cannot be written as keywords, or that have the name of a parameter below; also
+            paths into arguments: `{"amount.value": 5}`.
+        where: a function that receives all arguments as a dict and decides.
+        result: the expected result of the tool; of a dict only the given keys, which may be paths.
+        first: True if it must be the first call of the tool, among those that count.
+        last: True if it must be the last of them.
+        nth: the required position among them, from 1; negative: counted from the last.
 
     Raises:
-        ValueError: where one of these is something else, which may have been meant as an argument.
+        ValueError: if one of these has an invalid value, which may have been meant as an argument.
     """
     given = args if args is not None else {}
     if not isinstance(given, Mapping):
@@ -74,22 +74,22 @@ def call(
 
 
 def exactly(expected: ExpectedCall) -> ExpectedCall:
-    """A call without any arguments beyond those that are written. Raises ValueError for anything else."""
+    """Expect a call with no arguments beyond the given ones. Raises ValueError for anything but a call."""
     if not isinstance(expected, ExpectedCall):
         raise ValueError(f"exactly: expected call(…), found {brief(expected)}")
     return made_exact(expected)
 
 
 def any_of(*alternatives: Any) -> AnyOf:
-    """Calls of which one is enough; or lists of calls, of which one has to be made as a whole.
+    """Expect one of several calls; or one of several lists of calls, which must be made completely.
 
-    Raises ValueError where there is none, or something is no call: for values there is `one_of`.
+    Raises ValueError if there is no alternative, or one is not a call. For values, use `one_of`.
     """
     return parse_any_of(alternatives, "any_of(…)")
 
 
 def before(first: Any, then: Any) -> CallOrder:
-    """Each call of `then` has a call of `first` before it; nothing is demanded where there is none.
+    """Require a call of `first` before each call of `then`; without a call of `then`, nothing is required.
 
     Both are names, patterns, `call(…)` or `any_of(…)`. Raises ValueError.
     """
@@ -97,7 +97,7 @@ def before(first: Any, then: Any) -> CallOrder:
 
 
 def never_after(first: Any, then: Any) -> CallOrder:
-    """No call of `first` comes after any call of `then`.
+    """Forbid calls of `first` after any call of `then`.
 
     Both are names, patterns, `call(…)` or `any_of(…)`. Raises ValueError.
     """

@@ -1,4 +1,4 @@
-"""Expected tool calls: the values, and what all that read them check of a call's own words."""
+"""Values for expected tool calls and their order, with the validation that all parsers of calls share."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from agentest.scenarios.matchers.validity import function_problem
 from agentest.support.patterns import PatternTimeout, matches_whole
 
 ToolName = str | re.Pattern[str]
-"""A name, a glob (`get_*`) or a compiled pattern, which matches the whole name."""
+"""A name, a glob (`get_*`) or a compiled pattern, which must match the whole name."""
 
-_KEPT_ANSWERS = 4096
+_CACHED_MATCHES = 4096
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name of a tool stands for several."""
+    """Return True if a tool name is a glob."""
     return any(sign in name for sign in "*?[")
 
 
 def is_one_tool(name: ToolName) -> bool:
-    """Whether it names a tool, not a kind of tools."""
+    """Return True if it names a single tool."""
     return isinstance(name, str) and not is_glob(name)
 
 
 def name_matches(wanted: ToolName, made: str) -> bool:
-    """Whether a tool called `made` is one that `wanted` names. May block. Raises PatternTimeout."""
+    """Return True if `wanted` matches a tool named `made`. May block. Raises PatternTimeout."""
     if isinstance(wanted, str):
         return wanted == made or (is_glob(wanted) and fnmatchcase(made, wanted))
-    answer = _whole(wanted, made)
+    answer = _match_or_reason(wanted, made)
     if isinstance(answer, str):
         raise PatternTimeout(answer)
     return answer
 
 
-@lru_cache(maxsize=_KEPT_ANSWERS)
-def _whole(pattern: re.Pattern[str], name: str) -> bool | str:
-    """Whether the pattern matches, or why that is not known: a run asks it of the same few names."""
+@lru_cache(maxsize=_CACHED_MATCHES)
+def _match_or_reason(pattern: re.Pattern[str], name: str) -> bool | str:
+    """Match a pattern, or return the reason why it timed out; cached because a run repeats the same few
+    names.
+    """
     try:
         return matches_whole(pattern, name)
     except PatternTimeout as error:
@@ -49,19 +51,19 @@ def _whole(pattern: re.Pattern[str], name: str) -> bool | str:
 
 
 def matches_any(wanted: Iterable[ToolName], made: str) -> bool:
-    """Whether one of several names a tool called `made`. Raises PatternTimeout."""
+    """Return True if any of the names matches a tool named `made`. Raises PatternTimeout."""
     return any(name_matches(each, made) for each in wanted)
 
 
 def covers(wider: ToolName, name: ToolName) -> bool:
-    """Whether every tool that `name` stands for is surely one that `wider` names. Raises PatternTimeout."""
+    """Return True if `wider` certainly matches every tool that `name` matches. Raises PatternTimeout."""
     if wider == name or wider == "*":
         return True
     return isinstance(name, str) and not is_glob(name) and name_matches(wider, name)
 
 
 def name_text(name: ToolName) -> str:
-    """A name as it is shown."""
+    """Format a tool name."""
     return name if isinstance(name, str) else shown(name)
 
 
@@ -69,37 +71,37 @@ ArgMatchMode = Literal["ignore", "partial", "exact"]
 ARG_MATCH_MODES = ("ignore", "partial", "exact")
 
 
-class _Anything:
-    """What stands for a result of which nothing is said: None is a result."""
+class _AnyResult:
+    """Type of the placeholder for any result; None is a result."""
 
     def __repr__(self) -> str:
         return "anything"
 
     def __reduce__(self) -> str:
-        return "ANYTHING"  # copied or sent to another process, it is still this one
+        return "ANYTHING"  # copies, also in other processes, stay this object
 
 
-ANYTHING: Final = _Anything()
+ANYTHING: Final = _AnyResult()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExpectedCall:
-    """A tool call that is expected or forbidden; `args` is compared as `arg_match_mode` says."""
+    """A tool call that is expected or forbidden; `arg_match_mode` determines how `args` are compared."""
 
     name: ToolName
     args: Mapping[str, Any] | None = None
-    """None: every call of that name, whatever the mode. A key with dots is a path: `amount.value`."""
+    """None: any arguments, whatever the mode. A key with dots is a path: `amount.value`."""
     arg_match_mode: ArgMatchMode = "partial"
     where: Callable[[dict[str, Any]], Any] | None = None
-    """Is asked about all arguments."""
+    """Function that receives all arguments and decides."""
     result: Any = ANYTHING
-    """What the tool must have answered; of a dict the keys that are given, which may be paths."""
+    """The expected result of the tool; of a dict only the given keys, which may be paths."""
     nth: int | None = None
-    """Which of the tool's calls that count it must be: 1 the first, -1 the last; None: any."""
+    """Position among the tool's calls that count: 1 the first, -1 the last; None: any."""
     mode_unsaid: bool = field(default=False, compare=False, repr=False)
-    """Whether nobody wrote its mode yet, so that the trajectory's own default decides."""
+    """True if no mode was given yet, so that the trajectory's default applies."""
     place_word: str = field(default="nth", compare=False, repr=False)
-    """The word with which `nth` was written: `first`, `last` or `nth`."""
+    """The option with which `nth` was given: `first`, `last` or `nth`."""
 
     def __repr__(self) -> str:
         words = [repr(self.name)] if isinstance(self.name, str) else [shown(self.name)]
@@ -113,7 +115,7 @@ class ExpectedCall:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AnyOf:
-    """Alternatives, of which one is enough: each is a path, one call or several."""
+    """Alternatives, one of which is sufficient; each is a path of one or several calls."""
 
     paths: tuple[tuple[ExpectedCall | AnyOf, ...], ...]
 
@@ -122,7 +124,7 @@ class AnyOf:
 
     @property
     def single(self) -> tuple[ExpectedCall, ...] | None:
-        """The calls of which any will do, where each path is one call; None: one of them is longer."""
+        """The alternative calls if each path is a single call; None if a path is longer."""
         calls: list[ExpectedCall] = []
         for path in self.paths:
             if len(path) != 1:
@@ -135,11 +137,11 @@ class AnyOf:
 
 
 Step = ExpectedCall | AnyOf
-"""What stands in a list of expected calls."""
+"""An item in a list of expected calls."""
 
 
 def names_in(step: Step) -> Iterator[ToolName]:
-    """What a step names: tools, globs and patterns."""
+    """Yield the tool names, globs and patterns in a step."""
     if isinstance(step, AnyOf):
         for path in step.paths:
             for each in path:
@@ -150,10 +152,10 @@ def names_in(step: Step) -> Iterator[ToolName]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CallOrder:
-    """An order between two calls. Nothing is demanded where `then` is not made.
+    """An order between two calls. It requires nothing if `then` is not made.
 
     `before`: each call of `then` has a call of `first` before it. `never_after`: no call of `first` comes
-    after any of `then`. Each of them is one call, or alternatives of one call each.
+    after a call of `then`. Each side is one call, or alternatives of one call each.
     """
 
     kind: Literal["before", "never_after"]
@@ -165,12 +167,12 @@ class CallOrder:
 
 
 def made_exact(expected: ExpectedCall) -> ExpectedCall:
-    """A call without any arguments beyond those that are written."""
+    """Return the call in mode `exact`: with no arguments beyond the given ones."""
     return replace(expected, args=expected.args or {}, arg_match_mode="exact", mode_unsaid=False)
 
 
 def checked_name(value: Any, key: str) -> ToolName:
-    """The name of a tool, or a pattern of names. Raises ValueError."""
+    """Return a tool name or a pattern of names. Raises ValueError."""
     if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
         return value
     if not isinstance(value, str):
@@ -181,7 +183,7 @@ def checked_name(value: Any, key: str) -> ToolName:
 
 
 def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[str, str]]:
-    """What is wrong with the words that stand beside a call's arguments: the word, and why."""
+    """Yield each invalid option of a call, with the reason."""
     if where is not None and (not callable(where) or isinstance(where, type)):
         yield "where", f"expected a function of all arguments, found {brief(where)}"
     elif where is not None and (problem := function_problem(where)):
@@ -194,14 +196,14 @@ def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[s
 
 
 def place_word(first: bool, last: bool) -> str:
-    """The word that says which of the tool's calls it must be."""
+    """Return the option that determines the position of a call."""
     return "first" if first else "last" if last else "nth"
 
 
 def place_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
-    """Which of the tool's calls that count an expected call must be, 1 the first. Raises ValueError."""
-    said = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
-    places = {word: place for word, place in said.items() if place is not None}
+    """Return the position of a call from `first`, `last` and `nth`. Raises ValueError if they conflict."""
+    given = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
+    places = {word: place for word, place in given.items() if place is not None}
     if len(set(places.values())) > 1:
         words = " and ".join(places)
         raise ValueError(f"{key}: {words} cannot both be; write one of them, and `max_calls` for how many")

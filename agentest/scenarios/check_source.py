@@ -1,4 +1,4 @@
-"""Flaws in the source of a `check`: it can never fail, whatever the conversation was."""
+"""Detect flaws in the source of a `check`, such as a function that can never fail."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_UNKNOWN = object()
 
 
 def flaw_of(check: Callable[..., Any]) -> str | None:
-    """Why a check proves nothing; None if nothing is wrong, or its source does not tell."""
+    """Return why a check proves nothing; None if it has no known flaw or its source is not available."""
     while isinstance(check, partial):
         check = check.func
     function = check if inspect.isroutine(check) else getattr(type(check), "__call__", None)  # noqa: B004
@@ -27,14 +28,14 @@ def flaw_of(check: Callable[..., Any]) -> str | None:
 def _flaw(function: FunctionType) -> str | None:
     try:
         [tree] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    except (OSError, SyntaxError, TypeError, ValueError):  # it has no source, or stands within a statement
+    except (OSError, SyntaxError, TypeError, ValueError):  # no source, or a lambda within a statement
         return None
     if not isinstance(tree, _Function):
         return None
     nodes = [node for statement in tree.body for node in ast.walk(statement)]
     stored = (n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     local = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *stored}
-    known = _known(function, local)
+    known = _outer_names(function, local)
     for node in nodes:
         at = f"line {function.__code__.co_firstlineno + getattr(node, 'lineno', 1) - 1}"
         if isinstance(node, ast.Expr) and _makes_coroutine(node.value, known, tree):
@@ -48,23 +49,23 @@ def _flaw(function: FunctionType) -> str | None:
     return None
 
 
-def _known(function: FunctionType, local: set[str]) -> dict[str, Any]:
-    """The names outside of the function that its source may mean, with their values where they have one."""
+def _outer_names(function: FunctionType, local: set[str]) -> dict[str, Any]:
+    """Return the names outside of the function that its source may use, with their values."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    outside = {**function.__globals__, **dict(_filled(cells))}
+    outside = {**function.__globals__, **dict(_assigned_cells(cells))}
     return {name: value for name, value in outside.items() if name not in local}
 
 
-def _filled(cells: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _assigned_cells(cells: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     for name, cell in cells:
         try:
             yield name, cell.cell_contents
-        except ValueError:  # it gets its value later
+        except ValueError:  # not assigned yet
             continue
 
 
 def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) -> bool:
-    """Whether an expression calls an async function and leaves it at that."""
+    """Return True if an expression calls an async function without awaiting it."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Name) and any(
@@ -75,7 +76,7 @@ def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) 
 
 
 def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
-    """What a name, or a name in a module, stands for; None if that is not known."""
+    """Return the value of a name, or of a name in a module; None if it is unknown."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
     if isinstance(node, ast.Attribute) and isinstance(module := _value(node.value, known), ModuleType):
@@ -92,11 +93,8 @@ def _may_fail(node: ast.AST, local: set[str], known: Mapping[str, Any]) -> bool:
         return node.attr.startswith(("assert", "fail"))
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
         value = known.get(node.id, _UNKNOWN)
-        if value is _UNKNOWN:  # a built-in function, or what is defined below
+        if value is _UNKNOWN:  # a built-in function, or a name defined later
             return not hasattr(builtins, node.id)
         return callable(value) or isinstance(value, ModuleType)
     unclear = (ast.Assert, ast.Raise, ast.Await, ast.Yield, ast.YieldFrom, ast.Import, ast.ImportFrom)
     return isinstance(node, unclear)
-
-
-_UNKNOWN = object()

@@ -1,6 +1,6 @@
-"""Trajectories that no conversation could meet: what is found of them when a scenario file is read.
+"""Detect expectations that no conversation can meet when a scenario file is read.
 
-Each function raises ValueError whose message names both keys that do not agree.
+Each function raises ValueError with a message that names both conflicting keys.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from agentest.scenarios.trajectory import Trajectory, calls_in
 from agentest.support.patterns import PatternTimeout
 
 _ORDERED = ("strict", "in_order")
-_WORDS_OF_CALLS = tuple(each.name for each in fields(ExpectedCall) if each.compare)
+_CALL_FIELDS = tuple(each.name for each in fields(ExpectedCall) if each.compare)
 
 
 def check_trajectory(made: Trajectory, key: str, calls_key: str = "expected") -> None:
-    """Raise ValueError where two things that a trajectory says cannot both be."""
+    """Raise ValueError if two options of a trajectory contradict each other."""
     try:
         problem = next(_problems(made, f"{key}.{calls_key}", key), None)
     except PatternTimeout as error:
@@ -43,8 +43,8 @@ def check_trajectory(made: Trajectory, key: str, calls_key: str = "expected") ->
 
 
 def check_writes(made: Trajectory, key: str) -> None:
-    """Raise ValueError where a tool is a read, and expected as a write."""
-    for place, each in _placed(made.expected or (), f"{key}.expected_writes"):
+    """Raise ValueError if a tool is expected as a write but listed in `reads`."""
+    for place, each in _calls_with_keys(made.expected or (), f"{key}.expected_writes"):
         read = next((name for name in made.reads if covers(name, each.name)), None)
         if read is not None:
             raise ValueError(
@@ -53,14 +53,14 @@ def check_writes(made: Trajectory, key: str) -> None:
 
 
 def _problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
-    yield from _wrong_settings(made, key)
-    yield from _wrong_limits(made, key)
-    yield from _wrong_places(made, calls, key)
-    yield from _forbidden(made, calls, key)
-    yield from _wrong_orders(made, key)
+    yield from _setting_problems(made, key)
+    yield from _limit_problems(made, key)
+    yield from _position_problems(made, calls, key)
+    yield from _forbidden_and_expected(made, calls, key)
+    yield from _order_problems(made, key)
 
 
-def _wrong_settings(made: Trajectory, key: str) -> Iterator[str]:
+def _setting_problems(made: Trajectory, key: str) -> Iterator[str]:
     if made.rounds and made.match_mode not in _ORDERED:
         yield f"{key}.rounds: is about an order, which `match_mode` {made.match_mode!r} has not"
     if made.rounds and made.expected is None and not made.orders:
@@ -69,7 +69,7 @@ def _wrong_settings(made: Trajectory, key: str) -> Iterator[str]:
         yield f"{key}.at_most_once: is about the calls of `expected`, which is missing"
 
 
-def _wrong_limits(made: Trajectory, key: str) -> Iterator[str]:
+def _limit_problems(made: Trajectory, key: str) -> Iterator[str]:
     most, least = made.max_calls, made.min_calls
     if most is not None and least is not None and least > most:
         yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
@@ -79,58 +79,56 @@ def _is_named(each: ExpectedCall) -> bool:
     return is_one_tool(each.name)
 
 
-def _wrong_places(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+def _position_problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
     banned = ((f"{key}.forbidden[{at}]", each) for at, each in enumerate(made.forbidden))
-    for place, each in (*_placed(made.expected or (), calls), *banned):
+    for place, each in (*_calls_with_keys(made.expected or (), calls), *banned):
         if each.nth is not None:
-            yield from _places_of_free_calls(made, place, each)
-    for place, each in _placed(made.expected or (), calls):
+            yield from _positions_of_free_calls(made, place, each)
+    for place, each in _calls_with_keys(made.expected or (), calls):
         if each.nth is None:
             continue
         if made.max_calls is not None and abs(each.nth) > made.max_calls:
-            yield f"{_place_key(place, each)}, but `max_calls` is {made.max_calls}"
-        limit = _limit_of_all(made, each)
+            yield f"{_nth_key(place, each)}, but `max_calls` is {made.max_calls}"
+        limit = _tool_limit(made, each)
         if limit is not None and abs(each.nth) > limit:
-            yield (
-                f"{_place_key(place, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
-            )
+            yield (f"{_nth_key(place, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}")
     if made.match_mode != "within":
-        yield from _places_taken(made, calls)
+        yield from _positions_taken_twice(made, calls)
 
 
-def _places_of_free_calls(made: Trajectory, place: str, each: ExpectedCall) -> Iterator[str]:
-    """Where a call is to be the n-th of those that count, and only calls that do not count can be it."""
+def _positions_of_free_calls(made: Trajectory, place: str, each: ExpectedCall) -> Iterator[str]:
+    """Yield problems if an expected position can only be taken by calls that do not count."""
     not_counted = "calls that are free are not counted"
     read = next((name for name in made.reads if covers(name, each.name)), None)
     if read is not None:
         yield (
-            f"{_place_key(place, each)}, but {name_text(each.name)} is free, as `reads` has "
+            f"{_nth_key(place, each)}, but {name_text(each.name)} is free, as `reads` has "
             f"{name_text(read)}; {not_counted}"
         )
-    if made.ignore_failed and _asks_for_failure(each.result):
+    if made.ignore_failed and _requires_failure(each.result):
         yield (
-            f"{_place_key(place, each)}, but a call with the `result` {brief(each.result)} has failed, and "
+            f"{_nth_key(place, each)}, but a call with the `result` {brief(each.result)} has failed, and "
             f"`ignore_failed` makes it free; {not_counted}. Leave out one of the three"
         )
 
 
-def _place_key(place: str, each: ExpectedCall) -> str:
-    """The key that says which of the tool's calls it must be, with what it is: `….first: is True`."""
+def _nth_key(place: str, each: ExpectedCall) -> str:
+    """Return the key and value of the position option: `….first: is True`."""
     return f"{place}.{each.place_word}: is {each.nth if each.place_word == 'nth' else True}"
 
 
-def _asks_for_failure(result: Any) -> bool:
-    """Whether only a call that failed has such a result: one with an `error` in it."""
+def _requires_failure(result: Any) -> bool:
+    """Return True if only a failed call has such a result, which contains an `error`."""
     if not isinstance(result, Mapping):
         return False
     keys = [key for key in result if isinstance(key, str) and (key == "error" or key.startswith("error."))]
-    return any(key != "error" or _is_something(result[key]) for key in keys)
+    return any(key != "error" or _is_never_empty(result[key]) for key in keys)
 
 
-def _is_something(wanted: Any) -> bool:
-    """Whether no value that is empty, false or missing can be equal to it."""
+def _is_never_empty(wanted: Any) -> bool:
+    """Return True if no empty, false or missing value can equal it."""
     if isinstance(wanted, OneOf):
-        return all(map(_is_something, wanted.values))
+        return all(map(_is_never_empty, wanted.values))
     if isinstance(wanted, re.Pattern):
         return wanted.fullmatch("") is None
     if isinstance(wanted, Text):
@@ -138,26 +136,26 @@ def _is_something(wanted: Any) -> bool:
     return isinstance(wanted, str | int | float | Mapping | list | tuple) and bool(wanted)
 
 
-def _limit_of_all(made: Trajectory, each: ExpectedCall) -> int | None:
-    """How many calls of its tool may be made; None: any number, or it may stand for several tools."""
+def _tool_limit(made: Trajectory, each: ExpectedCall) -> int | None:
+    """Return the maximum number of calls of its tool; None if unlimited, or if it may match several tools."""
     return made.limit_of(str(each.name)) if _is_named(each) else None
 
 
-def _places_taken(made: Trajectory, calls: str) -> Iterator[str]:
-    """Where two expected calls would have to be one and the same."""
+def _positions_taken_twice(made: Trajectory, calls: str) -> Iterator[str]:
+    """Yield a problem for each pair of expected calls that would have to be the same call."""
     taken: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
     for at, step in enumerate(made.expected or ()):
         if isinstance(step, ExpectedCall) and step.nth is not None:
             place = step.name, step.nth
             if place in taken:
-                other = _place_key(f"{calls}[{taken[place][0]}]", taken[place][1])
+                other = _nth_key(f"{calls}[{taken[place][0]}]", taken[place][1])
                 name = name_text(step.name)
-                yield f"{_place_key(f'{calls}[{at}]', step)}, but {other} for the same call of {name}"
+                yield f"{_nth_key(f'{calls}[{at}]', step)}, but {other} for the same call of {name}"
             taken.setdefault(place, (at, step))
 
 
-def _forbidden(made: Trajectory, calls: str, key: str) -> Iterator[str]:
-    for place, each in _placed(made.expected or (), calls):
+def _forbidden_and_expected(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+    for place, each in _calls_with_keys(made.expected or (), calls):
         for at, banned in enumerate(made.forbidden):
             if forbids(banned, each):
                 yield (
@@ -166,7 +164,7 @@ def _forbidden(made: Trajectory, calls: str, key: str) -> Iterator[str]:
                 )
 
 
-def _wrong_orders(made: Trajectory, key: str) -> Iterator[str]:
+def _order_problems(made: Trajectory, key: str) -> Iterator[str]:
     for order in made.orders:
         if order.kind == "before" and alike(order.first, order.then):
             yield (
@@ -176,7 +174,7 @@ def _wrong_orders(made: Trajectory, key: str) -> Iterator[str]:
 
 
 def forbids(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
-    """Whether every call that is as `wanted` is surely one that is `banned`."""
+    """Return True if every call that matches `wanted` certainly matches `banned`."""
     asks_more = (
         (banned.where is not None and banned.where is not wanted.where)
         or (banned.result is not ANYTHING and not is_same(banned.result, wanted.result))
@@ -197,9 +195,9 @@ def _covers_arguments(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
 
 
 def alike(one: Step, other: Step) -> bool:
-    """Whether two calls, or alternatives, say the same."""
+    """Return True if two calls, or alternatives, are equivalent."""
     if isinstance(one, ExpectedCall) and isinstance(other, ExpectedCall):
-        return all(is_same(getattr(one, name), getattr(other, name)) for name in _WORDS_OF_CALLS)
+        return all(is_same(getattr(one, name), getattr(other, name)) for name in _CALL_FIELDS)
     if not isinstance(one, AnyOf) or not isinstance(other, AnyOf) or len(one.paths) != len(other.paths):
         return False
     return all(map(_same_path, one.paths, other.paths))
@@ -209,8 +207,8 @@ def _same_path(one: Sequence[Step], other: Sequence[Step]) -> bool:
     return len(one) == len(other) and all(map(alike, one, other))
 
 
-def _placed(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:
-    """All calls of a list, those of alternatives too, each with the key of the item that it is of."""
+def _calls_with_keys(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:
+    """Yield all calls of a list, including alternatives, each with the key of its item."""
     for at, step in enumerate(steps):
         for each in calls_in([step]):
             yield f"{key}[{at}]", each
@@ -221,24 +219,24 @@ def _shown(step: Step) -> str:
 
 
 def check_sayings(turns: Sequence[ScriptedTurn], expect: Sequence[Saying]) -> None:
-    """Raise ValueError where the same must be said and must never be said."""
-    said = [*_said(turns, expect)]
-    bans = [each for each in said if each.never]
-    for demand in said:
+    """Raise ValueError if the same text is required and forbidden."""
+    located = [*_located_sayings(turns, expect)]
+    bans = [each for each in located if each.never]
+    for demand in located:
         ban = next((each for each in bans if not demand.never and each.bans(demand)), None)
         if ban:
             raise ValueError(f"{demand.key}: what must be said, {ban.key} forbids; leave out one of them")
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _LocatedSaying:
     key: str
     wanted: Any
     never: bool
     turn: int | None
-    """None: any turn, or every one."""
+    """None: any turn, or every turn."""
 
-    def bans(self, demand: _Said) -> bool:
+    def bans(self, demand: _LocatedSaying) -> bool:
         if self.turn is not None and self.turn != demand.turn:
             return False
         if isinstance(self.wanted, str) and isinstance(demand.wanted, str):
@@ -246,20 +244,20 @@ class _Said:
         return is_same(self.wanted, demand.wanted)
 
 
-def _said(turns: Sequence[ScriptedTurn], expect: Sequence[Saying]) -> Iterator[_Said]:
+def _located_sayings(turns: Sequence[ScriptedTurn], expect: Sequence[Saying]) -> Iterator[_LocatedSaying]:
     for each in expect:
         word = "never_says" if each.never else "says"
         place = each.in_turn % len(turns) if turns and each.in_turn else each.in_turn
-        yield _Said(f"expect.{word}", each.wanted, each.never, place)
+        yield _LocatedSaying(f"expect.{word}", each.wanted, each.never, place)
     for at, turn in enumerate(turns):
         for word in ("contains", "not_contains", "says", "never_says") if turn.expect else ():
             for wanted in getattr(turn.expect, word):
                 is_ban = word in ("not_contains", "never_says")
-                yield _Said(f"turns[{at}].expect.{word}", wanted, is_ban, at)
+                yield _LocatedSaying(f"turns[{at}].expect.{word}", wanted, is_ban, at)
 
 
 def check_user_tools(trajectories: Iterable[Trajectory], user_tools: Mapping[str, Any]) -> None:
-    """Raise ValueError where a trajectory names a tool of the simulated user's."""
+    """Raise ValueError if a trajectory names a tool of the simulated user."""
     for made in trajectories:
         _check_user_tools(made, user_tools)
 

@@ -1,9 +1,9 @@
-"""What a scenario file says: `scenario()` and `sequence()`.
+"""Define scenarios in scenario files: `scenario()` and `sequence()`.
 
-`scenario()` checks its options at once, so that an error points at its line. It registers the scenario with
-the discovery that is importing the file, if there is one; otherwise it only returns the value. While a
-discovery imports the file, a refused scenario is registered with what is wrong instead of raising: the file's
-other scenarios still run, and every mistake is reported.
+`scenario()` validates its options immediately, so that an error points to its line. It registers the scenario
+with the discovery that is importing the file, if any; otherwise it only returns the value. While a discovery
+imports the file, an invalid scenario is registered with its problem instead of raising, so that the file's
+other scenarios still run and every mistake is reported.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ from agentest.support.spelling import did_you_mean, snake_keys
 from agentest.support.text import count
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
+PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
 
 
 @contextmanager
 def collecting() -> Iterator[list[Scenario]]:
-    """Collect the scenarios that are defined meanwhile, in this context alone."""
+    """Collect the scenarios that are defined within this context."""
     scenarios: list[Scenario] = []
-    _absolute.cache_clear()  # links may lead elsewhere by now
+    _absolute.cache_clear()  # links may have changed
     token = _registry.set(scenarios)
     try:
         yield scenarios
@@ -58,10 +59,10 @@ def collecting() -> Iterator[list[Scenario]]:
 
 
 def sequence(*values: Any) -> MockSequence:
-    """A mock that answers with `values` in order and then repeats the last one.
+    """Return a mock that answers with `values` in order and then repeats the last one.
 
     `sequence([a, b])` is the same as `sequence(a, b)`. A value may be a function, which is called, or an
-    exception, which is raised. Raises ValueError when there is no value.
+    exception, which is raised. Raises ValueError if there is no value.
     """
     steps = tuple(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
     if not steps:
@@ -105,44 +106,44 @@ def scenario(
     skip: bool | str | None = None,
     **camel_case: Any,
 ) -> Scenario:
-    """Define a scenario. Every option is also accepted in the original's camelCase.
+    """Define a scenario. Every option is also accepted in camelCase.
 
     Args:
         name: unique within a run.
-        profile: who the simulated user is.
-        goal: what the simulated user wants; needed unless `turns` are given.
+        profile: a description of the simulated user.
+        goal: the goal of the simulated user; required unless `turns` are given.
         knowledge: facts that the simulated user knows, texts or `{"content": text}`.
-        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}`,
-            `{{knowledge}}` and `{{date}}` are filled in.
-        conversations_per_scenario: how often to hold the conversation (default: configuration; scripted: 1).
-        repeat: hold conversations until the verdict is decided, not a fixed number of them: "3..20" or
+        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}`, `{{knowledge}}`
+            and `{{date}}` are filled in.
+        conversations_per_scenario: number of conversations (default: configuration; scripted: 1).
+        repeat: run conversations until the verdict is decided, instead of a fixed number: "3..20" or
             `{"min": 3, "max": 20, "confidence": 0.95}` (default: configuration; scripted: none).
-        max_turns: longest conversation, in turns (default: configuration).
-        parallel: False holds its conversations one after another (default: configuration).
-        agent: name of an agent of the configuration's `agents`.
+        max_turns: maximum length of a conversation, in turns (default: configuration).
+        parallel: False runs its conversations one after another (default: configuration).
+        agent: name of an agent in the configuration's `agents`.
         turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory` and
             `expect`.
         tools: tool name → mock: a value, a function or `sequence(…)`. `mocks={"tools": …}` is the same.
-        trajectory: expected tool calls of the whole conversation; a list of several, each with a name, must
-            hold in all. `assertions={"toolCalls": …}` is the same.
+        trajectory: expected tool calls of the whole conversation; of a list of several, each with a name, all
+            must hold. `assertions={"toolCalls": …}` is the same.
         expect: what the agent `says` and `never_says` in the whole conversation.
-        state: what the mocks find in `ctx.state`; each conversation has a copy of its own.
+        state: the initial value of `ctx.state` for the mocks; each conversation gets its own copy.
         final_state: keys of the mocks' state → their values at the end, or matchers.
-        check: a function of the conversation and the mocks' state at the end, which returns what is wrong,
-            or raises AssertionError.
-        user_tools: tool name → mock, for the simulated user alone.
-        thresholds: metric → least average; `pass_rate` → least share of conversations that pass.
+        check: a function of the conversation and the mocks' final state, which returns a problem or raises
+            AssertionError.
+        user_tools: tool name → mock, for the simulated user only.
+        thresholds: metric → minimum average; `pass_rate` → minimum share of conversations that pass.
         metrics: built-in metrics to judge (default: configuration).
-        expected_outcome: what should happen in the end; `goal_completion` is judged by it.
-        criteria: sentences, each of which must hold of the whole conversation. A violated one fails the
-            scenario, unless it is a `Criterion(text, required=False)`.
-        patience: after how many answers that are the same and do not help the simulated user gives up.
-        date: the date or date-time (ISO 8601) that the simulated user, judges and `{{date}}` see (default:
+        expected_outcome: the expected end of the conversation, which `goal_completion` judges.
+        criteria: sentences that must be true for the whole conversation. A violated one fails the scenario,
+            unless it is a `Criterion(text, required=False)`.
+        patience: number of identical unhelpful answers after which the simulated user gives up.
+        date: the date or date-time (ISO 8601) for the simulated user, judges and `{{date}}` (default:
             configuration, else today).
         tags: for `agentest run --tag`.
-        session: where the agent keeps the conversation: `state` (JSON), `app_name`, `user_id`, `session_id`.
+        session: the agent's session: `state` (JSON), `app_name`, `user_id`, `session_id`.
         final_session_state: keys of the session's state → their values after the last turn, or matchers.
-        skip: True or the reason why the scenario is not run.
+        skip: True, or the reason why the scenario is not run.
 
     Raises:
         ScenarioError: with file, line, scenario and option, unless a discovery is importing the file.
@@ -154,7 +155,7 @@ def scenario(
     registry = _registry.get()
     try:
         new = made({**options, **_camel_options(camel_case, options)}, file, line)
-    except Exception as error:  # noqa: BLE001 - an object of the user's own may raise wherever it is looked at
+    except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
         problem = str(error) if isinstance(error, ValueError) else unreadable(options, error)
         problem = f"{file}:{line}: scenario {brief(name)}: {problem}"
         if registry is None:
@@ -167,7 +168,7 @@ def scenario(
 
 @lru_cache(maxsize=1)
 def _absolute(file: str) -> str:
-    """A file's path without links. It is looked up once for all scenarios of a file."""
+    """Return a file's path without links, cached for all scenarios of a file."""
     return str(Path(file).resolve())
 
 
@@ -242,7 +243,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
 
 
 def refused(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
-    """The scenario that stands in for one whose options are wrong, with what selects it: name and tags."""
+    """Return a placeholder for a scenario with invalid options, with its name and tags for selection."""
     name, tags = options["name"], options.get("tags", ())
     tags = (tags,) if isinstance(tags, str) else tags
     return Scenario(
@@ -255,7 +256,7 @@ def refused(options: Mapping[str, Any], file: str, line: int, problem: str) -> S
 
 
 def unreadable(options: Mapping[str, Any], error: Exception) -> str:
-    """What is wrong with options that could not be read because something in them raised `error`."""
+    """Describe options that could not be read because an object in them raised `error`."""
     key = next((name for name, value in options.items() if _raises(name, value)), "an option")
     if isinstance(error, RecursionError):
         return f"{key}: contains itself, or is nested too deeply"
@@ -265,18 +266,18 @@ def unreadable(options: Mapping[str, Any], error: Exception) -> str:
 
 
 def _raises(name: str, value: Any) -> bool:
-    """Whether an option cannot be read even alone."""
+    """Return True if reading this option alone raises something other than ValueError."""
     try:
         made({"name": "x", "goal": "x", name: value}, "", 0)
     except ValueError:
         return False
-    except Exception:  # noqa: BLE001 - whatever it was, it is this one
+    except Exception:  # noqa: BLE001 - any other exception identifies this option
         return True
     return False
 
 
 def _repeat(options: Mapping[str, Any]) -> Repeat | None:
-    """What the options say of `repeat`, which no fixed number of conversations may stand beside."""
+    """Parse `repeat`, which excludes a fixed number of conversations."""
     try:
         repeat = parse_repeat(options.get("repeat"))
     except ValueError as error:
@@ -292,7 +293,7 @@ def _expected_outcome(options: Mapping[str, Any]) -> str:
 
 
 def parse_date(value: Any, key: str) -> str | None:
-    """The date of a scenario or case. Raises ValueError."""
+    """Return the date of a scenario or case. Raises ValueError."""
     if value is None:
         return None
     try:
@@ -311,9 +312,6 @@ def _knowledge_item(item: Any, key: str) -> str:
     if isinstance(item, Mapping):
         return needed_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
     return needed_text(item, key)
-
-
-PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
 
 
 def _template(template: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Finding scenario files and importing them."""
+"""Find scenario files, import them, and select scenarios by path, line and name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ from agentest.support.importing import Imports, user_traceback
 from agentest.support.redaction import Redactor
 
 _MOST_BYTES = 10_000_000
-"""Of a scenario file."""
+"""Size limit for a scenario file."""
+EXACTLY = "="
+"""Prefix of a `--scenario` value that is the complete name."""
+_AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
+"""A location as editors and tracebacks write it, with an optional column."""
+_IN_FILE = "::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +45,11 @@ class BrokenFile:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What the scenario files of a run hold. `files`: they and everything of the user's they imported.
+    """The contents of a run's scenario files.
 
-    `scenarios` has those that were refused, too, so that paths and filters select them like the others.
+    Attributes:
+        scenarios: all scenarios, including refused ones, so that paths and filters select them as well.
+        files: the scenario files and all user files that they imported.
     """
 
     scenarios: tuple[Scenario, ...] = ()
@@ -51,7 +58,7 @@ class Discovered:
     empty: tuple[str, ...] = ()
     """Files that define no scenario."""
     left_out: tuple[str, ...] = ()
-    """Folders with a configuration of their own, which have scenario files."""
+    """Folders with their own configuration that contain scenario files."""
 
     @property
     def problems(self) -> list[tuple[str, int, str]]:
@@ -63,7 +70,9 @@ class Discovered:
         ]
 
     def redacted(self, redact: Redactor) -> Discovered:
-        """The same with secrets hidden in names and tags, and in messages about what could not be loaded."""
+        """Return a copy with secrets redacted in names, tags and messages about files that could not be
+        loaded.
+        """
         broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
         scenarios = _with_unique_names(_redacted(each, redact) for each in self.scenarios)
         return replace(self, broken=broken, scenarios=tuple(scenarios))
@@ -77,13 +86,13 @@ def discover(
     config: Path | None = None,
     paths: Sequence[PathChoice] = (),
 ) -> Discovered:
-    """Import the scenario files below `root`, in the order of their paths.
+    """Import the scenario files below `root`, ordered by path.
 
     Args:
-        include, exclude: patterns relative to `root`; `**` stands for any number of folders.
-        file_filter: keep only files whose path contains one of these texts, whatever the case.
-        config: the configuration of the run. A folder below `root` with another one is a run of its own.
-        paths: keep only what they name; a file that is named need not match `include`.
+        include, exclude: patterns relative to `root`; `**` matches any number of folders.
+        file_filter: select only files whose path contains one of these texts, ignoring case.
+        config: the configuration of the run. A folder below `root` with another one is a separate run.
+        paths: select only these; a file named here need not match `include`.
     """
     scenarios: list[Scenario] = []
     broken: list[BrokenFile] = []
@@ -91,7 +100,7 @@ def discover(
     imports = Imports()
     searched = search(root, include, exclude, config)
     wanted = [readable(part) for part in file_filter]
-    for path in _on_paths(searched.files, paths):
+    for path in _chosen_files(searched.files, paths):
         if wanted and not contains_any(shown_path(path, root), wanted):
             continue
         defined, problem = _load(path, root, imports)
@@ -109,16 +118,16 @@ def discover_file(
     """Import one scenario file.
 
     Args:
-        root: of the project; None: the file's own folder.
         earlier: the scenarios of other files, whose names are taken.
+        root: the project's root; None: the file's own folder.
     """
     defined, problem = _load(path, root or path.parent, imports)
     found = _with_unique_names([*earlier, *defined])[len(earlier) :]
     return Discovered(tuple(found), (problem,) if problem else (), frozenset(imports.files))
 
 
-def _on_paths(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
-    """The files that the choices name, those included that were not found because of their names."""
+def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
+    """Return the files that the choices name, including named files that `include` does not match."""
     if not choices:
         return files
     found = [file for file in files if any(choice.has(file) for choice in choices)]
@@ -131,7 +140,7 @@ def _on_paths(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[
 
 
 def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
-    """The scenarios of a file; of one that fails to import only those that were refused before it failed."""
+    """Return the scenarios of a file; if its import fails, only those refused before."""
     if why := _why_not_imported(path, root):
         return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
     with collecting() as scenarios:
@@ -140,12 +149,12 @@ def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], Bro
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
-            return [each for each in scenarios if each.refused], _broken(error, path)
+            return [each for each in scenarios if each.refused], _broken_file(error, path)
     return scenarios, None
 
 
 def _why_not_imported(path: Path, root: Path) -> str | None:
-    """Why a file is not even opened: it is no regular file, or a link that leads out of the project."""
+    """Return why a file must not be opened: it is not a regular file, or it links outside of the project."""
     try:
         if path.is_symlink() and path.exists():
             target, project = path.resolve(), top_of_repository(root.resolve())
@@ -160,7 +169,7 @@ def _why_not_imported(path: Path, root: Path) -> str | None:
     return None
 
 
-def _broken(error: BaseException, path: Path) -> BrokenFile:
+def _broken_file(error: BaseException, path: Path) -> BrokenFile:
     shown, line = user_traceback(error, path)
     message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{shown}"
     return BrokenFile(str(path), line, readable(message))
@@ -175,7 +184,7 @@ def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
 
 
 def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """The scenarios in their order; one whose name is taken is refused."""
+    """Return the scenarios in order; one whose name is taken is refused."""
     first: dict[str, Scenario] = {}
     found = []
     for scenario in scenarios:
@@ -193,24 +202,24 @@ def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What there is below a working directory, sorted by path."""
+    """Scenario files below a working directory, sorted by path."""
 
     files: tuple[Path, ...]
     left_out: tuple[Path, ...]
-    """Folders that are runs of their own and have files that would have been found."""
+    """Folders that are separate runs and contain matching files."""
 
 
 def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Path]:
-    """Python files below `root` that match a pattern of `include` and none of `exclude`, sorted by path."""
+    """Yield Python files below `root` that match `include` but not `exclude`, sorted by path."""
     return iter(search(root, include, exclude).files)
 
 
 def search(
     root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
 ) -> Searched:
-    """Find the scenario files of a run, and which folders are none of its business.
+    """Find the scenario files of a run, and the folders that are separate runs.
 
-    Folders that `exclude` covers whole are not entered. Links to folders are not followed.
+    Folders that `exclude` covers completely are not entered. Links to folders are not followed.
     """
     wanted, unwanted = patterns(include), patterns(exclude)
     covered = [pattern[:-2] for pattern in unwanted if pattern[-2:] == EVERYTHING]
@@ -220,7 +229,9 @@ def search(
         at = Path(folder).relative_to(root).parts
         folders[:] = [name for name in folders if not matches_any((*at, name), covered)]
         files = [
-            name for name in names if name.endswith(".py") and _is_scenario((*at, name), wanted, unwanted)
+            name
+            for name in names
+            if name.endswith(".py") and _matches_patterns((*at, name), wanted, unwanted)
         ]
         if files and (other := another_run(Path(folder), root, config, wanted)):
             left_out[other] = None
@@ -229,7 +240,7 @@ def search(
     return Searched(tuple(sorted(paths)), tuple(sorted(left_out)))
 
 
-def _is_scenario(
+def _matches_patterns(
     parts: tuple[str, ...], wanted: Iterable[tuple[str, ...]], unwanted: Iterable[tuple[str, ...]]
 ) -> bool:
     return matches_any(parts, wanted) and not matches_any(parts, unwanted)
@@ -238,9 +249,10 @@ def _is_scenario(
 def another_run(
     folder: Path, root: Path, config: Path | None, wanted: Sequence[tuple[str, ...]] = ()
 ) -> Path | None:
-    """The first folder on the way from `root` that has a configuration of its own, other than `config`.
+    """Return the first folder between `root` and `folder` that has its own configuration, other than
+    `config`.
 
-    A folder that a pattern of `include` names is wanted all the same.
+    A folder that a pattern of `include` names does not count.
     """
     used = config.resolve().parent if config else None
     way = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
@@ -255,41 +267,34 @@ def another_run(
 def matches(
     path: Path, root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
 ) -> bool:
-    """Whether a file is one that `search` would find."""
+    """Return True if `search` would find this file."""
     if not path.is_relative_to(root) or path.suffix != ".py":
         return False
     parts = path.relative_to(root).parts
-    included = _is_scenario(parts, patterns(include), patterns(exclude))
+    included = _matches_patterns(parts, patterns(include), patterns(exclude))
     return included and another_run(path.parent, root, config, patterns(include)) is None
-
-
-EXACTLY = "="
-"""What `--scenario` begins with where the rest is the whole name."""
-_AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
-"""As editors and tracebacks write a place in a file, perhaps with a column."""
-_IN_FILE = "::"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathChoice:
-    """A file or folder of the command line, and which scenarios of the file are meant."""
+    """A file or folder from the command line, with an optional line or scenario name."""
 
     given: str
-    """As the user wrote it."""
+    """The argument as written."""
     path: Path
     """Absolute."""
     line: int | None = None
-    """The scenario that is defined here; None: that of any line."""
+    """Select the scenario at this line; None: all."""
     name: str | None = None
-    """The whole name of the scenario; None: of any name."""
+    """Select the scenario with this complete name; None: all."""
 
     def has(self, file: Path) -> bool:
-        """Whether a file is the chosen one, or is in the chosen folder."""
+        """Return True if a file is the chosen one, or is in the chosen folder."""
         return _real(file).is_relative_to(_real(self.path))
 
 
 def path_choice(given: str, here: Path) -> PathChoice:
-    """What PATH, PATH:LINE or PATH::NAME means to a user who is in the folder `here`."""
+    """Parse PATH, PATH:LINE or PATH::NAME relative to the folder `here`."""
 
     def chosen(path: str, line: int | None = None, name: str | None = None) -> PathChoice:
         return PathChoice(given=given, path=Path(os.path.normpath(here / path)), line=line, name=name)
@@ -304,7 +309,7 @@ def path_choice(given: str, here: Path) -> PathChoice:
 
 
 def name_fits(name: str, texts: Iterable[str]) -> bool:
-    """Whether a name contains one of the texts, whatever the case; `=TEXT` is the whole name."""
+    """Return True if a name contains one of the texts, ignoring case; `=TEXT` requires the complete name."""
     return any(
         name == text.removeprefix(EXACTLY) if text.startswith(EXACTLY) else text.casefold() in name.casefold()
         for text in texts
@@ -312,22 +317,22 @@ def name_fits(name: str, texts: Iterable[str]) -> bool:
 
 
 def on_paths(scenarios: Sequence[Scenario], choices: Iterable[PathChoice]) -> list[Scenario]:
-    """The scenarios that one of the choices means, in their order."""
+    """Return the scenarios that one of the choices selects, in order."""
     chosen = {id(scenario) for choice in choices for scenario in meant(scenarios, choice)}
     return [scenario for scenario in scenarios if id(scenario) in chosen]
 
 
 def meant(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Scenario]:
-    """The scenarios that a choice means."""
+    """Return the scenarios that a choice selects."""
     there = [scenario for scenario in scenarios if choice.has(Path(scenario.file))]
     if choice.name is not None:
         return [scenario for scenario in there if scenario.name == choice.name]
     if choice.line is None:
         return there
-    return _at_line(there, choice.line)
+    return _scenarios_at_line(there, choice.line)
 
 
-def _at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
+def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
     """The scenarios whose call spans the line, or else those that the statement around it makes.
 
     Several of them where one call makes several, as in a loop.
@@ -338,7 +343,7 @@ def _at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for nodes in (calls, tree.body):
         spans = [_span(node) for node in nodes if line in _span(node)]
-        # The narrowest first: a call may be an argument of another one.
+        # Try the narrowest span first, because a call may be an argument of another one.
         for span in sorted(spans, key=len):
             found = [scenario for scenario in scenarios if scenario.line in span]
             if found:
@@ -351,7 +356,7 @@ def _span(node: ast.expr | ast.stmt) -> range:
 
 
 def nearest_to_line(scenarios: Sequence[Scenario], line: int) -> Scenario | None:
-    """The scenario of a file that begins nearest to a line."""
+    """Return the scenario of a file that begins nearest to a line."""
     return min(scenarios, key=lambda scenario: abs(scenario.line - line), default=None)
 
 

@@ -1,7 +1,6 @@
-"""What must hold of a reply, or be said in a conversation: the `expect` of a turn, and of a scenario.
+"""Expectations about replies and conversations: the `expect` of a turn and of a scenario.
 
-Frozen values, parsed from what a scenario file says. Parsing raises ValueError whose message begins with the
-key that is wrong.
+The values are frozen. Parsing raises ValueError with a message that begins with the invalid key.
 """
 
 from __future__ import annotations
@@ -35,27 +34,31 @@ from agentest.support.functions import is_async, taken_by
 from agentest.support.json_schema import check_references, draft_of
 from agentest.support.json_text import json_text
 
+REPLY = ("reply", "turn", "conversation")
+"""Parameters that a function under `says` may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRemark:
-    """Something that is said in a turn: what came before the reply, or the reply of an author that is named.
+    """A message expected in a turn: one before the reply, or the reply itself if an author is given.
 
-    One remark must fit `author`, `contains`, `regex` and `equals` together, and none of that author may hold
-    a text of `not_contains`. `author` and `equals` are compared as arguments of calls are: values, matchers.
+    One remark must match `author`, `contains`, `regex` and `equals` together, and no remark of that author
+    may contain a text of `not_contains`. `author` and `equals` are values or matchers, as in arguments of
+    calls.
     """
 
     author: Any = None
-    """None: whoever says it."""
+    """None: any author."""
     contains: tuple[str, ...] = ()
     not_contains: tuple[str, ...] = ()
     regex: tuple[re.Pattern[str], ...] = ()
     equals: Any = None
-    """None: any text will do."""
+    """None: any text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Deterministic checks of one turn: its reply, what was said before it, and the session's state after it.
+    """Deterministic checks of one turn: its reply, the remarks before it, and the session's state after it.
 
     All of them must hold.
     """
@@ -67,17 +70,17 @@ class Expect:
     max_words: tuple[int, ...] = ()
     max_latency_ms: tuple[float, ...] = ()
     max_first_token_ms: tuple[float, ...] = ()
-    """Until the first piece of the reply's text, of an agent that streams."""
+    """Limits for the time to the first token of an agent that streams, in milliseconds."""
     session_state: Mapping[str, Any] | None = None
-    """Keys of the session's state → their values, or matchers; None: it is not looked at."""
+    """Keys of the session's state → their values, or matchers; None: not checked."""
     remarks: tuple[ExpectedRemark, ...] = ()
     says: tuple[Any, ...] = ()
-    """What must be in the reply, as of a `Saying`."""
+    """Required content of the reply, as in a `Saying`."""
     never_says: tuple[Any, ...] = ()
 
     @property
     def sayings(self) -> tuple[Saying, ...]:
-        """What the reply must say, and what it must not."""
+        """Required and forbidden content of the reply."""
         return (
             *(Saying(wanted=each) for each in self.says),
             *(Saying(wanted=each, never=True) for each in self.never_says),
@@ -86,17 +89,17 @@ class Expect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saying:
-    """Something that the agent must say in the conversation, or never."""
+    """Content that the agent must, or must never, say in the conversation."""
 
     wanted: Any
-    """A text that must be in a reply, a number, a pattern, a matcher, or a function of the reply."""
+    """A text that a reply must contain, a number, a pattern, a matcher, or a function of the reply."""
     never: bool = False
     in_turn: int | None = None
-    """The turn in which it is looked for, from 0; negative: counted from the last; None: any."""
+    """Index of the turn to search, from 0; negative: counted from the last; None: any."""
 
 
 def parse_sayings(value: Any, key: str = "expect") -> tuple[Saying, ...]:
-    """What a scenario's `expect` says of the whole conversation: one dict, or a list of several."""
+    """Parse a scenario's `expect` for the whole conversation: one dict, or a list of several."""
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
@@ -117,7 +120,7 @@ def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
     made = tuple(
         Saying(wanted=wanted, never=name == "never_says", in_turn=in_turn)
         for name in ("says", "never_says")
-        for wanted in _said(options.get(name), f"{key}.{name}")
+        for wanted in _parsed_sayings(options.get(name), f"{key}.{name}")
     )
     if not made:
         raise ValueError(f"{key}: is empty, so it would check nothing; write what the agent `says`")
@@ -125,25 +128,23 @@ def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
 
 
 def check_turns(sayings: Iterable[Saying], most: int, why: str, key: str = "expect") -> None:
-    """Raise ValueError where something is expected of a turn that there cannot be."""
+    """Raise ValueError if a saying refers to a turn that cannot exist."""
     for saying in sayings:
         if saying.in_turn is not None and not -most <= saying.in_turn < most:
             raise ValueError(f"{key}.in_turn: is {saying.in_turn}, but {why}; the first turn is 0")
 
 
-REPLY = ("reply", "turn", "conversation")
-"""What a function of what is said may receive."""
-
-
-def _said(value: Any, key: str) -> tuple[Any, ...]:
-    """What is given under `says`: one thing, or a list in which each must hold."""
+def _parsed_sayings(value: Any, key: str) -> tuple[Any, ...]:
+    """Parse a `says` value: one item, or a list in which each must hold."""
     if value is None:
         return ()
     several = isinstance(value, list | tuple)
-    return tuple(_wanted(each, f"{key}[{at}]" if several else key) for at, each in enumerate(as_list(value)))
+    return tuple(
+        _parsed_saying(each, f"{key}[{at}]" if several else key) for at, each in enumerate(as_list(value))
+    )
 
 
-def _wanted(value: Any, key: str) -> Any:
+def _parsed_saying(value: Any, key: str) -> Any:
     try:
         value = word_from_data(value)
     except ValueError as error:
@@ -153,7 +154,7 @@ def _wanted(value: Any, key: str) -> Any:
     if isinstance(value, int | float):
         found = brief(value)
         raise ValueError(f"{key}: expected a text or a matcher, found {found}; write number({found})")
-    if not _can_be_said(value):
+    if not _may_match_reply(value):
         found = brief(value)
         instead = f"; write number({found})" if isinstance(value, Decimal | Fraction) else ""
         wanted = "a text, a pattern, a matcher or a function"
@@ -168,8 +169,8 @@ def _wanted(value: Any, key: str) -> Any:
     return value
 
 
-def _can_be_said(value: Any) -> bool:
-    """Whether a reply may fit it: what fits none, `never_says` would always let pass."""
+def _may_match_reply(value: Any) -> bool:
+    """Return True if a reply may match the value. Otherwise `never_says` would always pass."""
     if isinstance(value, (str, re.Pattern, Matcher, type, *FUNCTIONS)) or is_call(value):
         return True
     room = type(value).__module__.partition(".")[0]
@@ -189,7 +190,7 @@ def _check_function(function: Any, key: str) -> None:
 
 
 def parse_expect(value: Any, key: str = "expect") -> Expect:
-    """The checks of a turn from the dict of a scenario file."""
+    """Parse the checks of a turn from the dict in a scenario file."""
     if isinstance(value, Expect):
         return value
     options = known_keys(value, names_of(Expect), key)
@@ -197,16 +198,17 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
         texts_of(options.get("contains", []), f"{key}.contains"),
         texts_of(options.get("not_contains", []), f"{key}.not_contains"),
         tuple(pattern_of(p, f"{key}.regex") for p in as_list(options.get("regex", []))),
-        tuple(_schema(s, f"{key}.json_schema") for s in as_list(options.get("json_schema", []))),
+        tuple(_parsed_schema(s, f"{key}.json_schema") for s in as_list(options.get("json_schema", []))),
         tuple(needed_count(n, f"{key}.max_words") for n in as_list(options.get("max_words", []))),
-        tuple(_number(n, f"{key}.max_latency_ms") for n in as_list(options.get("max_latency_ms", []))),
+        tuple(_parsed_limit(n, f"{key}.max_latency_ms") for n in as_list(options.get("max_latency_ms", []))),
         tuple(
-            _number(n, f"{key}.max_first_token_ms") for n in as_list(options.get("max_first_token_ms", []))
+            _parsed_limit(n, f"{key}.max_first_token_ms")
+            for n in as_list(options.get("max_first_token_ms", []))
         ),
         parse_expected_state(options.get("session_state"), f"{key}.session_state"),
-        _remarks(options.get("remarks"), f"{key}.remarks"),
-        _said(options.get("says"), f"{key}.says"),
-        _said(options.get("never_says"), f"{key}.never_says"),
+        _parsed_remarks(options.get("remarks"), f"{key}.remarks"),
+        _parsed_sayings(options.get("says"), f"{key}.says"),
+        _parsed_sayings(options.get("never_says"), f"{key}.never_says"),
     )
     if made == Expect():
         raise ValueError(f"{key}: is empty, so it would check nothing")
@@ -214,7 +216,7 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
 
 
 def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
-    """Keys of a session's state with the values that are expected; None where nothing is."""
+    """Parse expected keys and values of a session's state; None if there are none."""
     if value is None:
         return None
     if not has_text_keys(value):
@@ -227,7 +229,7 @@ def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
     return read
 
 
-def _remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:
+def _parsed_remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:
     if value is None:
         return ()
     if isinstance(value, str | bytes) or not isinstance(value, list | tuple):
@@ -236,10 +238,10 @@ def _remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:
         )
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    return tuple(_remark(item, f"{key}[{i}]") for i, item in enumerate(value))
+    return tuple(_parsed_remark(item, f"{key}[{i}]") for i, item in enumerate(value))
 
 
-def _remark(value: Any, key: str) -> ExpectedRemark:
+def _parsed_remark(value: Any, key: str) -> ExpectedRemark:
     if isinstance(value, ExpectedRemark):
         return value
     options = known_keys(value, names_of(ExpectedRemark), key)
@@ -259,10 +261,10 @@ def _remark(value: Any, key: str) -> ExpectedRemark:
     return made
 
 
-def _schema(value: Any, key: str) -> Mapping[str, Any]:
+def _parsed_schema(value: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{key}: expected a JSON Schema as a dict, found {brief(value)}")
-    from jsonschema import SchemaError  # a tenth of a second to import: only for who uses it
+    from jsonschema import SchemaError  # import takes 0.1 s
 
     try:
         schema: dict[str, Any] = json.loads(json_text(dict(value)))
@@ -275,7 +277,7 @@ def _schema(value: Any, key: str) -> Mapping[str, Any]:
     return schema
 
 
-def _number(value: Any, key: str) -> float:
+def _parsed_limit(value: Any, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ValueError(f"{key}: expected a number of at least 0, found {brief(value)}")
     return float(value)

@@ -1,4 +1,4 @@
-"""What a scenario is: the frozen values that `scenario()` makes."""
+"""The frozen values of a scenario, which `scenario()` returns."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.json_text import NotJson, check_plain
 
+_SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
+
 
 @dataclass(frozen=True, slots=True)
 class ConversationPlan:
-    """What a simulated user of an evaluation set says first, and how it goes on."""
+    """First message and plan for the simulated user of an evaluation set."""
 
     starting_prompt: str
     plan: str
     persona: str = ""
-    """Who the user is, in words; "" for nobody in particular."""
+    """Description of the user; "": none."""
     instructions: str = ""
-    """A prompt of the configuration's own, in place of ours; "" for ours."""
+    """A custom prompt from the configuration; "": the default prompt."""
     stop_signal: str = "</finished>"
     model: ModelWish | None = None
-    """Who is to play the user; None: the configured model."""
+    """The model that plays the user; None: the configured model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A sentence that must hold of the whole conversation, as "Never asks for the full card number".
+    """A sentence that must be true for the whole conversation, such as "Never asks for the full card number".
 
     Attributes:
-        required: whether the scenario fails where it is violated; else it is only shown.
+        required: True if a violation fails the scenario; else it is only reported.
     """
 
     text: str
@@ -48,7 +50,7 @@ class Criterion:
 
 
 def parse_criteria(value: Any, key: str = "criteria") -> tuple[Criterion, ...]:
-    """Texts, `Criterion` values and `{"text": …, "required": …}`, in their order. Raises ValueError."""
+    """Parse texts, `Criterion` values and `{"text": …, "required": …}`, in order. Raises ValueError."""
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
         raise ValueError(f"{key}: expected a list of texts and Criterion values, found {brief(value)}")
     criteria = tuple(_criterion(item, f"{key}[{n}]") for n, item in enumerate(value))
@@ -74,26 +76,26 @@ def _criterion(item: Any, key: str) -> Criterion:
 
 
 Check = Callable[..., Any]
-"""Receives the conversation and, where it takes two, the mocks' state. Returns None, or what is wrong."""
+"""Receives the conversation and, with two parameters, the mocks' state. Returns None or a problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedTurn:
-    """One user message of a scripted scenario and what must hold after the agent's reply."""
+    """One user message of a scripted scenario, with the requirements after the agent's reply."""
 
     user_message: str
     trajectory: tuple[Trajectory, ...] = ()
     """All of them must hold."""
     expect: Expect | None = None
     reference: Reference | None = None
-    """What the turn should be, for a case of an evaluation set."""
+    """The reference turn in a case of an evaluation set."""
     attachments: tuple[Attachment, ...] = ()
-    """Files that the user sends along, in a case of an evaluation set."""
+    """Files that the user attaches, in a case of an evaluation set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One situation to test: who talks to the agent, what they want, and what must happen."""
+    """One situation to test: the user, the goal, and the requirements."""
 
     name: str
     file: str
@@ -105,47 +107,47 @@ class Scenario:
     user_prompt_template: str | None = None
     conversations_per_scenario: int | None = None
     repeat: Repeat | None = None
-    """Hold conversations until the verdict is decided; None: as configured."""
+    """Run conversations until the verdict is decided; None: as configured."""
     max_turns: int | None = None
     parallel: bool | None = None
-    """Whether its conversations may be held at the same time; None: as configured."""
+    """True if its conversations may run concurrently; None: as configured."""
     agent: str | None = None
     turns: tuple[ScriptedTurn, ...] = ()
     tools: Mapping[str, Mock] = field(default_factory=dict)
     trajectory: tuple[Trajectory, ...] = ()
-    """Of the whole conversation; all of them must hold."""
+    """Trajectories of the whole conversation; all of them must hold."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     metrics: tuple[str, ...] | None = None
     tags: tuple[str, ...] = ()
     skip: str | None = None
-    """Why the scenario is not run; None when it is."""
+    """Why the scenario is not run; None if it is run."""
     refused: str | None = None
-    """What is wrong with it, so that it cannot run; then little else of it is known. None: nothing is."""
+    """Why the scenario is invalid and cannot run; most other fields are then empty. None: it is valid."""
     case: CaseId | None = None
-    """Which case of an evaluation set it is; None for a scenario of a `*.sim.py`."""
+    """The case of an evaluation set; None for a scenario in a `*.sim.py` file."""
     session: Session | None = None
     final_session_state: Mapping[str, Any] | None = None
-    """What the state of the agent's session must hold after the last turn; None: it is not looked at."""
+    """Expected state of the agent's session after the last turn; None: not checked."""
     expect: tuple[Saying, ...] = ()
-    """What must be said in the conversation, or never."""
+    """Content that must, or must never, be said in the conversation."""
     state: Mapping[str, Any] | None = None
-    """What the mocks' state begins with; each conversation has a copy of its own. None: it is empty."""
+    """Initial state of the mocks; each conversation gets its own copy. None: empty."""
     final_state: Mapping[str, Any] | None = None
-    """What the state of the mocks must hold at the end; None: it is not looked at."""
+    """Expected state of the mocks at the end; None: not checked."""
     check: Check | None = None
-    """Is asked about the whole conversation and the state of the mocks; None: there is none."""
+    """Function that checks the whole conversation and the mocks' state; None: no check."""
     user_tools: Mapping[str, Mock] = field(default_factory=dict)
-    """Tools of the simulated user's own, which are shown to nobody else."""
+    """Tools of the simulated user, hidden from the agent."""
     expected_outcome: str = ""
-    """What should happen in the end; "": the goal is reached, or rightly is not."""
+    """The expected end; "": the goal is reached, or correctly not reached."""
     criteria: tuple[Criterion, ...] = ()
     patience: int | None = None
-    """How often the user takes the same answer that does not help; None: as users do, and as they see it."""
+    """Number of identical unhelpful answers the user accepts; None: up to the simulated user."""
     date: str | None = None
-    """The date or date-time, in ISO 8601, that user, judges and `{{date}}` see; None: today."""
+    """The date or date-time, in ISO 8601, for user, judges and `{{date}}`; None: today."""
     plan: ConversationPlan | None = None
     recorded: tuple[RecordedAnswer, ...] | None = None
-    """What tools answered when the case of an evaluation set was recorded: for calls that no mock answers."""
+    """Tool results from the recording of an evaluation case, for calls that no mock answers."""
 
     @property
     def scripted(self) -> bool:
@@ -153,24 +155,27 @@ class Scenario:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the state of its mocks at the end is kept: something is said of it, or asked about it."""
+        """True if the mocks' final state is stored, because the scenario sets or checks it."""
         return any(each is not None for each in (self.state, self.final_state, self.check))
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """All of them: of the conversation, and of its turns."""
+        """All trajectories, of the conversation and its turns."""
         return (*self.trajectory, *(each for turn in self.turns for each in turn.trajectory))
 
     @property
     def named_tools(self) -> frozenset[str]:
-        """The tools whose calls it expects, forbids or limits by name."""
+        """Tools whose calls the scenario expects, forbids or limits by name."""
         references = (turn.reference for turn in self.turns if turn.reference)
         recorded = (call.name for each in references for call in each.tool_calls or ())
         return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
 
     def judged_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
-        """Those of the built-in metrics that can be judged: of turns by the goal, of the whole also by an
-        expected outcome alone."""
+        """Return the built-in metrics that can be judged.
+
+        Metrics of turns require a goal; metrics of the whole conversation require a goal or an expected
+        outcome.
+        """
         aims = {
             MetricLevel.TURN: bool(self.goal),
             MetricLevel.CONVERSATION: bool(self.goal or self.expected_outcome),
@@ -179,20 +184,17 @@ class Scenario:
 
     @property
     def speaks_of_calls(self) -> bool:
-        """Whether it has mocks, or expects, limits or forbids tool calls anywhere."""
+        """True if it has mocks, or expects, limits or forbids tool calls."""
         return bool(self.tools) or any(each.about_calls for each in self.trajectories)
 
     @property
     def expects_calls(self) -> bool:
-        """Whether an evaluation set expects tool calls of a turn. Its criteria say if that counts."""
+        """True if an evaluation set expects tool calls in a turn. Its criteria determine if they count."""
         return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
 
 
-_KEYS = ("state", "app_name", "user_id", "session_id")
-
-
 def parse_session(value: Any, key: str = "session") -> Session | None:
-    """The session of a scenario; None where there is none."""
+    """Parse the session of a scenario; None if there is none."""
     if value is None:
         return None
     if isinstance(value, Session):
@@ -200,26 +202,26 @@ def parse_session(value: Any, key: str = "session") -> Session | None:
             {"session_id": value.session_id} if value.session_id else {}
         )
         value = {name: given for name, given in value.items() if given != ""}
-    options = known_keys(value, _KEYS, key)
+    options = known_keys(value, _SESSION_KEYS, key)
     if not options:
         raise ValueError(f"{key}: is empty; write the `state` that the agent's session begins with")
     return Session(
-        _name(options, "app_name", key) or "",
-        _name(options, "user_id", key) or "",
-        _state(options.get("state", {}), f"{key}.state"),
-        _name(options, "session_id", key),
+        _session_text(options, "app_name", key) or "",
+        _session_text(options, "user_id", key) or "",
+        _session_state(options.get("state", {}), f"{key}.state"),
+        _session_text(options, "session_id", key),
     )
 
 
-def _name(options: Mapping[str, Any], name: str, key: str) -> str | None:
+def _session_text(options: Mapping[str, Any], name: str, key: str) -> str | None:
     value = options.get(name)
     if value is not None and (not isinstance(value, str) or not value.strip()):
         raise ValueError(f"{key}.{name}: expected a text that is not empty, found {brief(value)}")
     return value
 
 
-def _state(state: Any, key: str) -> dict[str, Any]:
-    """The state as the agent gets it: a copy in JSON types, which nothing else can change."""
+def _session_state(state: Any, key: str) -> dict[str, Any]:
+    """Return a JSON copy of the state, so that later changes do not affect it."""
     if not has_text_keys(state):
         raise ValueError(f"{key}: expected a dict with texts as keys, found {kind_of(state)}")
     try:

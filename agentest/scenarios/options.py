@@ -1,4 +1,7 @@
-"""The options `state` and `check` of a scenario. What is wrong raises ValueError, which names the option."""
+"""Parse the options `state`, `check`, `tools` and `user_tools` of a scenario.
+
+Invalid values raise ValueError with a message that names the option.
+"""
 
 from __future__ import annotations
 
@@ -17,37 +20,37 @@ from agentest.support.functions import taken_by
 from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, json_text
 
 OFFERED = ("conversation", "state")
-"""What a `check` may receive."""
+"""Parameters that a `check` may have."""
 
 
 def parse_state(value: Any, key: str = "state") -> Mapping[str, Any] | None:
-    """The state with which the mocks begin, as it is now; None where there is none."""
+    """Return a copy of the mocks' initial state; None if there is none."""
     if value is None or isinstance(value, BuiltinState):
         return value
     if not has_text_keys(value):
         raise ValueError(f"{key}: expected a dict with texts as keys, found {kind_of(value)}")
     data = builtin_bytes(dict(value))
-    return _copied(value, key) if data is None else _shared(data)
+    return _copied_state(value, key) if data is None else _cached_state(data)
 
 
 @lru_cache(maxsize=8)
-def _shared(data: bytes) -> BuiltinState:
-    """One value for all scenarios with the same state, which may be large."""
+def _cached_state(data: bytes) -> BuiltinState:
+    """Return one value for all scenarios with the same state, which may be large."""
     return BuiltinState(data)
 
 
-def _copied(state: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _copied_state(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     if (word := word_in_value(state)) is not None:
         found = brief(word)
         raise ValueError(f"{key}: {found} is for what is expected, and no value of a state")
-    memo: dict[int, Any] = {}  # one for all: what two keys share they share in the copy
-    return {name: _copy(value, memo, f"{key}[{brief(name)}]") for name, value in state.items()}
+    memo: dict[int, Any] = {}  # shared, so that objects used by two keys are copied once
+    return {name: _copied_value(value, memo, f"{key}[{brief(name)}]") for name, value in state.items()}
 
 
-def _copy(value: Any, memo: dict[int, Any], key: str) -> Any:
+def _copied_value(value: Any, memo: dict[int, Any], key: str) -> Any:
     try:
         return deepcopy(value, memo)
-    except Exception as error:  # noqa: BLE001 - its own code copies it, or fails as it likes
+    except Exception as error:  # noqa: BLE001 - users' copy methods may raise anything
         raise ValueError(
             f"{key}: cannot be copied, and each conversation has a copy of its own "
             f"({brief(error)}); let a mock make it: "
@@ -56,7 +59,7 @@ def _copy(value: Any, memo: dict[int, Any], key: str) -> Any:
 
 
 def parse_check(value: Any, key: str = "check") -> Any:
-    """The function that is asked at the end; None where there is none."""
+    """Return the function that checks a conversation; None if there is none."""
     if value is None:
         return None
     if not callable(value) or isinstance(value, type):
@@ -72,7 +75,7 @@ def parse_check(value: Any, key: str = "check") -> Any:
 
 
 def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
-    """The mocks under `tools`, or under `mocks.tools`, checked. Raises ValueError."""
+    """Return the validated mocks under `tools` or `mocks.tools`. Raises ValueError."""
     if "mocks" in options and "tools" in options:
         raise ValueError("tools: is given twice, as `tools` and as `mocks`")
     if "mocks" in options:
@@ -83,7 +86,7 @@ def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
 
 
 def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> dict[str, Mock]:
-    """The simulated user's own tools, checked; empty where there are none. Raises ValueError."""
+    """Return the simulated user's validated tools; empty if there are none. Raises ValueError."""
     if tools is None:
         return {}
     if scripted:
@@ -94,10 +97,12 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
     if not isinstance(tools, Mapping):
         raise ValueError(f"{key}: expected a dict from tool name to mock, found {brief(tools)}")
-    return {_name(name, key): _mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()}
+    return {
+        _tool_name(name, key): _checked_mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()
+    }
 
 
-def _name(name: Any, key: str) -> str:
+def _tool_name(name: Any, key: str) -> str:
     if not isinstance(name, str):
         raise ValueError(f"{key}: expected a text, found {brief(name)}")
     if not name.strip():
@@ -105,18 +110,20 @@ def _name(name: Any, key: str) -> str:
     return name
 
 
-def _mock(mock: Any, key: str) -> Mock:
-    """A mock with its functions' signatures read and its plain values known to be JSON."""
+def _checked_mock(mock: Any, key: str) -> Mock:
+    """Validate a mock: bind its functions, and check that plain values are JSON."""
     if isinstance(mock, MockSequence):
-        return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps)))
+        return MockSequence(
+            tuple(_checked_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps))
+        )
     if isinstance(mock, type) and issubclass(mock, BaseException):
         raise ValueError(f'{key}: is a class; write {mock.__name__}("…") to make the tool fail')
-    return _step(mock, key)
+    return _checked_step(mock, key)
 
 
-def _step(step: Any, key: str) -> Any:
+def _checked_step(step: Any, key: str) -> Any:
     if isinstance(step, HttpResponse):
-        _step(step.body, key)
+        _checked_step(step.body, key)
         return step
     if _is_exception(step):
         return step

@@ -1,4 +1,7 @@
-"""Reading what a scenario file says. What is wrong raises ValueError whose message begins with the key."""
+"""Parse plain options of scenario files, and matchers that are written as data.
+
+Invalid values raise ValueError with a message that begins with the key.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,35 @@ from agentest.scenarios.matchers.values import (
 )
 from agentest.support.spelling import did_you_mean, snake_case, snake_keys
 
+_LONGEST_NAME = 100
+"""Limit for suggestions: a longer text is not a misspelt name, and slow to compare."""
+_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+CALL_WORDS = ("any_of", "exactly", "before", "never_after", "regex")
+_MORE_KEYS = {
+    "approx": ("rel", "abs"),
+    "text": ("ignore_case", "ignore_space", "ignore_punctuation"),
+    "regex": ("ignore_case", "flags"),
+}
+"""Additional keys of the dict for each word."""
+_MOST_KEYS = 4
+_NESTING_WORDS = ("optional", "one_of", "number", "each")
+"""Words whose values may be words themselves."""
+_WORDS_FOR_KEYS = ("optional", "one_of")
+"""Words whose inner value is the value of the same key."""
+
 
 def has_text_keys(value: Any) -> bool:
-    """Whether it is a mapping whose keys are texts."""
+    """Return True if it is a mapping whose keys are texts."""
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 def kind_of(value: Any) -> str:
-    """What a value is that should be a mapping with texts as keys."""
+    """Describe the type of a value that should be a mapping with text keys."""
     return type_text(value) + (" with other keys" if isinstance(value, Mapping) else "")
 
 
 def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
-    """The dict with its keys in snake_case. Raises ValueError for another type or an unknown key."""
+    """Return the dict with snake_case keys. Raises ValueError for another type or an unknown key."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{key}: expected a dict, found {type_text(value)}")
     try:
@@ -53,10 +72,6 @@ def names_of(cls: type[Any]) -> tuple[str, ...]:
 
 def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-_LONGEST_NAME = 100
-"""What is longer is no name that somebody has misspelt, and takes long to compare."""
 
 
 def one_of_these(value: Any, valid: tuple[str, ...]) -> str:
@@ -79,21 +94,21 @@ def needed_count(value: Any, key: str) -> int:
 
 
 def checked_text(value: Any, key: str) -> str:
-    """A text, be it empty."""
+    """Return a text, which may be empty."""
     if not isinstance(value, str):
         raise ValueError(f"{key}: expected a text, found {brief(value)}")
     return value
 
 
 def needed_text(value: Any, key: str) -> str:
-    """A text that says something."""
+    """Return a text that is not empty."""
     if not checked_text(value, key).strip():
         raise ValueError(f"{key}: is empty")
     return str(value)
 
 
 def positive(value: Any, key: str) -> int | None:
-    """A whole number of at least 1; None: the option was not given."""
+    """Return a whole number of at least 1; None: the option was not given."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -102,7 +117,7 @@ def positive(value: Any, key: str) -> int | None:
 
 
 def yes_or_no(value: Any, key: str) -> bool | None:
-    """A truth value; None: the option was not given."""
+    """Return a boolean; None: the option was not given."""
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{key}: expected True or False, found {brief(value)}")
     return value
@@ -116,11 +131,8 @@ def texts_of(value: Any, key: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
-
-
 def pattern_of(value: Any, key: str) -> re.Pattern[str]:
-    """A compiled pattern; of data also `{regex: …, ignore_case: true, flags: "ms"}`."""
+    """Return a compiled pattern; data may also be `{regex: …, ignore_case: true, flags: "ms"}`."""
     if isinstance(value, Mapping):
         return _pattern_of_data(value, key)
     if not isinstance(value.pattern if isinstance(value, re.Pattern) else value, str):
@@ -139,27 +151,24 @@ def _pattern_of_data(value: Mapping[Any, Any], key: str) -> re.Pattern[str]:
     ignore_case = options.get("ignore_case", False)
     if not isinstance(ignore_case, bool):
         raise ValueError(f"{key}.ignore_case: expected True or False, found {brief(ignore_case)}")
-    plain = pattern_of(_text(options.get("regex"), f"{key}.regex"), f"{key}.regex")
+    plain = pattern_of(_regex_text(options.get("regex"), f"{key}.regex"), f"{key}.regex")
     given = [*flags, *(["i"] if ignore_case else [])]
     return re.compile(plain.pattern, sum(_FLAGS[letter] for letter in set(given)))
 
 
-def _text(value: Any, key: str) -> str:
+def _regex_text(value: Any, key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key}: expected a regular expression, found {brief(value)}")
     return value
 
 
 def flags_of(pattern: re.Pattern[str]) -> str:
-    """The letters of a pattern's flags, those in the text of the pattern among them."""
+    """Return the letters of a pattern's flags, including inline flags."""
     return "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)
 
 
-CALL_WORDS = ("any_of", "exactly", "before", "never_after", "regex")
-
-
 def word_in(value: Mapping[Any, Any]) -> str | None:
-    """The word of calls that a dict is the form of; None where it is none."""
+    """Return the name of the call function that a dict stands for, or None."""
     return _word_among(value, CALL_WORDS)
 
 
@@ -168,58 +177,50 @@ def _word_among(value: Mapping[Any, Any], words: tuple[str, ...]) -> str | None:
         return None
     names = [snake_case(name) if isinstance(name, str) else "" for name in value]
     word = next((name for name in names if name in words), None)
-    return word if word and {*names} <= {word, *_BESIDE.get(word, ())} else None
-
-
-_BESIDE = {
-    "approx": ("rel", "abs"),
-    "text": ("ignore_case", "ignore_space", "ignore_punctuation"),
-    "regex": ("ignore_case", "flags"),
-}
-"""The keys that may stand beside a word."""
-_MOST_KEYS = 4
+    return word if word and {*names} <= {word, *_MORE_KEYS.get(word, ())} else None
 
 
 def from_data(value: Any, *, of_key: bool = True, is_word: bool = True) -> Any:
-    """A value, in which each dict that has the form of a word is equal to what the word says, too.
+    """Replace each dict that has the form of a matcher by a `Form`, which accepts the matcher or the dict
+    itself.
 
     Args:
-        of_key: whether it is the value of a key, which may be missing.
-        is_word: False for a dict of names of the user's own, like all arguments of a call, or a state.
+        of_key: True if it is the value of a key, which may be missing.
+        is_word: False for a dict with user-defined names, like the arguments of a call or a state.
     """
-    return _read(value, of_key=of_key, is_word=is_word, only_words=False)
+    return _replaced(value, of_key=of_key, is_word=is_word, only_words=False)
 
 
 def word_from_data(value: Any) -> Any:
-    """A value where a dict can only be a word: what is said is no dict. Raises ValueError."""
-    return _read(value, of_key=False, is_word=True, only_words=True)
+    """Replace each dict by its matcher, if the value cannot contain dicts. Raises ValueError."""
+    return _replaced(value, of_key=False, is_word=True, only_words=True)
 
 
-def _read(value: Any, *, of_key: bool, only_words: bool, is_word: bool = True) -> Any:
+def _replaced(value: Any, *, of_key: bool, only_words: bool, is_word: bool = True) -> Any:
     if isinstance(value, Mapping):
-        found = _form(value, of_key=of_key, only_words=only_words) if is_word else None
-        return _read_keys(value, only_words=only_words) if found is None else found
+        found = _value_of_form(value, of_key=of_key, only_words=only_words) if is_word else None
+        return _with_replaced_values(value, only_words=only_words) if found is None else found
     if not isinstance(value, list | tuple):
         return value
-    items = [_read(item, of_key=False, only_words=only_words) for item in value]
+    items = [_replaced(item, of_key=False, only_words=only_words) for item in value]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value
     return tuple(items) if type(value) is tuple else items
 
 
-def _read_keys(value: Mapping[Any, Any], *, only_words: bool) -> Mapping[Any, Any]:
-    """A mapping with its values read; itself where there is none to read: it may be of its own class."""
-    items = {name: _read(item, of_key=True, only_words=only_words) for name, item in value.items()}
+def _with_replaced_values(value: Mapping[Any, Any], *, only_words: bool) -> Mapping[Any, Any]:
+    """Return a mapping with replaced values; the same object, with its class, if nothing changed."""
+    items = {name: _replaced(item, of_key=True, only_words=only_words) for name, item in value.items()}
     return value if all(items[name] is item for name, item in value.items()) else items
 
 
-def _form(value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:
-    """What a dict stands for; None where it has not the form of a word."""
+def _value_of_form(value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:
+    """Return the value that a dict stands for; None if it does not have the form of a word."""
     name = _word_among(value, tuple(_WORDS))
     if name is None:
         return None
     try:
-        word = _made(name, value, of_key=of_key, only_words=only_words)
+        word = _value_of_word(name, value, of_key=of_key, only_words=only_words)
     except ValueError:
         if only_words:
             raise
@@ -231,26 +232,26 @@ def _form(value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:
     return word if only_words else Form(word, value)
 
 
-def _made(name: str, value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:
-    options = snake_keys(value, (name, *_BESIDE.get(name, ())))
+def _value_of_word(name: str, value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:
+    options = snake_keys(value, (name, *_MORE_KEYS.get(name, ())))
     inner = options.pop(name)
-    if name in _HOLDERS:
-        only_words = only_words or name == "number"  # which holds nothing but numbers
-        of_key = of_key and name in _OF_KEYS
+    if name in _NESTING_WORDS:
+        only_words = only_words or name == "number"  # it can contain only numbers
+        of_key = of_key and name in _WORDS_FOR_KEYS
         several = name == "one_of" and isinstance(inner, list | tuple)
         inner = (
-            [_read(item, of_key=of_key, only_words=only_words) for item in inner]
+            [_replaced(item, of_key=of_key, only_words=only_words) for item in inner]
             if several
-            else (_read(inner, of_key=of_key, only_words=only_words))
+            else (_replaced(inner, of_key=of_key, only_words=only_words))
         )
     elif name == "exactly" and isinstance(inner, Mapping):
-        inner = _read_keys(inner, only_words=only_words)
+        inner = _with_replaced_values(inner, only_words=only_words)
     return _WORDS[name](inner, options)
 
 
 def _one_of(value: Any, options: Mapping[str, Any]) -> Matcher:
     del options
-    return one_of(*_listed(value, "one_of"))
+    return one_of(*_checked_list(value, "one_of"))
 
 
 def _instance(value: Any, options: Mapping[str, Any]) -> Matcher:
@@ -271,14 +272,14 @@ def _regex(value: Any, options: Mapping[str, Any]) -> re.Pattern[str]:
 
 
 def _exactly(value: Any, options: Mapping[str, Any]) -> Any:
-    """A dict as it is, though it has the form of a word."""
+    """Return a dict unchanged, although it has the form of a word."""
     del options
     if not isinstance(value, Mapping):
         raise ValueError(f"exactly: expected a dict, found {brief(value)}")
     return value
 
 
-def _listed(value: Any, word: str) -> list[Any] | tuple[Any, ...]:
+def _checked_list(value: Any, word: str) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"{word}: expected a list, found {brief(value)}")
     return value
@@ -296,9 +297,5 @@ _WORDS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "regex": _regex,
     "exactly": _exactly,
 }
-_HOLDERS = ("optional", "one_of", "number", "each")
-"""Words in which values stand that may be words themselves."""
-_OF_KEYS = ("optional", "one_of")
-"""Those in which a value is that of the same key."""
 WORDS = tuple(_WORDS)
-"""The words that a dict may be the form of, where a value stands."""
+"""Words that a dict in place of a value may represent."""

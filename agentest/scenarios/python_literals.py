@@ -1,7 +1,7 @@
-"""Python source of plain values, laid out as `ruff format` and black lay it out.
+"""Format plain values as Python source, in the layout of `ruff format` and black.
 
-What does not fit into a line is opened: one item a line, with a comma after the last. Formatters keep that
-whatever their line length, so the source stays as it is in any project whose lines are 88 columns or more.
+Brackets that exceed a line are split, one item per line with a trailing comma. Formatters preserve this for
+any line length, so the source is stable in every project with lines of at least 88 columns.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 _WIDTH = 88
 _MAX_DEPTH = 100
-"""Twice as deep as results are ever stored: Python itself refuses source not much deeper."""
+"""Twice the depth of stored results; Python itself rejects source that is nested much deeper."""
 _LONGEST_LINE = 110
-"""A text is written in pieces where its line would be longer: formatters join pieces that fit into one."""
-_LEAST_PIECE = 40
+"""A text is split if its line would be longer, because formatters join pieces that fit into one."""
+_MIN_PIECE = 40
 _QUOTES = 2
 _INDENT = 4
 _SPECIAL = re.compile(r"[^ -~]|\\")
@@ -44,18 +44,18 @@ class Brackets:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A part between brackets; `lead` is what stands before it: a dict's key, an argument's name."""
+    """A part between brackets; `lead` is a dict's key or an argument's name."""
 
     node: Node
     lead: str = ""
 
 
 Node = str | Text | Brackets
-"""An atom is a str: a number, None, an empty list."""
+"""A str is an atom: a number, None, an empty list."""
 
 
 def node(value: Any, depth: int = 0) -> Node:
-    """A JSON value. Raises ValueError for one that is nested too deeply for any reader."""
+    """Convert a JSON value. Raises ValueError if it is nested too deeply."""
     if isinstance(value, str):
         return Text(value)
     if depth > _MAX_DEPTH:
@@ -68,18 +68,18 @@ def node(value: Any, depth: int = 0) -> Node:
 
 
 def mapping(items: Iterator[tuple[str, Node]] | Sequence[tuple[str, Node]]) -> Node:
-    """A dict of nodes."""
+    """Return a dict of nodes."""
     return bracketed("{", (Item(item, f"{literal(key)}: ") for key, item in items), "}")
 
 
 def bracketed(opening: str, items: Iterator[Item] | Sequence[Item], closing: str) -> Node:
-    """Brackets, or an atom where nothing is in them."""
+    """Return brackets, or an atom if they are empty."""
     contents = tuple(items)
     return Brackets(opening, contents, closing) if contents else opening + closing
 
 
 def imports(nodes: Iterable[Node], names: Sequence[str], module: str) -> str:
-    """The lines that import what the source of the nodes uses: of these names, and `re`."""
+    """Return the import lines for those of these names, and `re`, that the nodes use."""
     used = {word for each in nodes for word in _used(each)}
     wanted = sorted(used.intersection(names))
     line = f"from {module} import " + ", ".join(wanted)
@@ -89,7 +89,7 @@ def imports(nodes: Iterable[Node], names: Sequence[str], module: str) -> str:
 
 
 def _used(node: Node) -> Iterator[str]:
-    """All that is called in the source, and its atoms."""
+    """Yield the names of all called functions and atoms."""
     if isinstance(node, str):
         yield node.removesuffix("()")
     elif isinstance(node, Brackets):
@@ -99,33 +99,33 @@ def _used(node: Node) -> Iterator[str]:
 
 
 def opened(brackets: Brackets) -> str:
-    """The source of the brackets at the margin, one item a line."""
-    return "\n".join(_open(brackets, 0, "", ""))
+    """Return the source of brackets without indentation, one item per line."""
+    return "\n".join(_split_lines(brackets, 0, "", ""))
 
 
 def rows(item: Item, indent: int = 0, tail: str = "") -> Iterator[str]:
-    """The source of an item at this indentation, with what stands after it."""
+    """Yield the source lines of an item at this indentation, followed by `tail`."""
     return _lines(item, indent, tail)
 
 
 def fits(row: str) -> bool:
-    """Whether a row of source is no wider than formatters make it."""
+    """Return True if a line is within the formatters' line length."""
     return _columns(row) <= _WIDTH
 
 
 def is_parameter(name: str) -> bool:
-    """Whether the name can be written before `=`. Python reads others than ASCII in a normal form."""
+    """Return True if the name can be a keyword argument. Python normalizes names that are not ASCII."""
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "__debug__"
 
 
 def literal(text: str) -> str:
-    """A string literal in one line, in the quotes that need fewer escapes."""
+    """Return a string literal on one line, in the quotes that need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
     return quote + _body(text).replace(quote, "\\" + quote) + quote
 
 
 def _body(text: str) -> str:
-    """The text with everything but quotes escaped; repr knows which characters cannot be seen."""
+    """Escape everything but quotes; `repr` knows which characters are not printable."""
     if text.isascii() and text.isprintable() and "\\" not in text:
         return text
     return _SPECIAL.sub(lambda match: repr(match[0])[1:-1], text)
@@ -138,39 +138,38 @@ def _number(value: float) -> str:
 
 
 def _lines(item: Item, indent: int, tail: str) -> Iterator[str]:
-    """The item at this indentation, with what stands after it."""
     short = _is_short(item, indent, tail)
     if isinstance(item.node, Brackets) and not short:
-        yield from _open(item.node, indent, item.lead, tail)
+        yield from _split_lines(item.node, indent, item.lead, tail)
     elif isinstance(item.node, Text) and not short:
-        yield from _text(item.node.value, indent, item.lead, tail)
+        yield from _text_lines(item.node.value, indent, item.lead, tail)
     else:
-        yield " " * indent + item.lead + _flat(item.node) + tail
+        yield " " * indent + item.lead + _on_one_line(item.node) + tail
 
 
 def _is_short(item: Item, indent: int, tail: str) -> bool:
-    """Whether the item has room in one line. What is far too wide is not laid out to find that out."""
-    if _least(item.node, _WIDTH) > _WIDTH:
+    """Return True if the item fits on one line, without formatting items that are far too wide."""
+    if _min_columns(item.node, _WIDTH) > _WIDTH:
         return False
-    return indent + _columns(item.lead + _flat(item.node) + tail) <= _WIDTH
+    return indent + _columns(item.lead + _on_one_line(item.node) + tail) <= _WIDTH
 
 
-def _open(brackets: Brackets, indent: int, lead: str, tail: str) -> Iterator[str]:
+def _split_lines(brackets: Brackets, indent: int, lead: str, tail: str) -> Iterator[str]:
     yield " " * indent + lead + brackets.opening
     for item in brackets.items:
         yield from _lines(item, indent + _INDENT, ",")
     yield " " * indent + brackets.closing + tail
 
 
-def _text(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
+def _text_lines(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
     body = literal(value)
     whole = " " * indent + lead + body + tail
-    # On a line of its own it may fit where it does not beside its key.
+    # On its own line it may fit even if it does not fit after its key.
     joined = indent + _INDENT + _columns(body)
     if min(_columns(whole), joined) <= _LONGEST_LINE:
         yield whole
         return
-    pieces = list(_pieces(value, max(_WIDTH - indent - _INDENT, _LEAST_PIECE)))
+    pieces = list(_pieces(value, max(_WIDTH - indent - _INDENT, _MIN_PIECE)))
     if len(pieces) < 2:
         yield whole
         return
@@ -181,10 +180,10 @@ def _text(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
-    """The text in pieces whose literals have at most this many columns, cut between words where possible."""
+    """Split the text into pieces whose literals fit into this width, between words if possible."""
     piece, used = "", _QUOTES
     for word in _words(text, width - _QUOTES):
-        columns = _most_columns(word)
+        columns = _max_columns(word)
         if piece and used + columns > width:
             yield piece
             piece, used = "", _QUOTES
@@ -195,41 +194,41 @@ def _pieces(text: str, width: int) -> Iterator[str]:
 
 
 def _words(text: str, width: int) -> Iterator[str]:
-    """The words with the space after them; single characters of a word that is wider than this."""
+    """Yield words with trailing space, or single characters of a word that is wider than this."""
     for match in _WORD.finditer(text):
         word = match[0]
-        yield from (word,) if _most_columns(word) <= width else word
+        yield from (word,) if _max_columns(word) <= width else word
 
 
-def _most_columns(text: str) -> int:
-    """How wide the text is in a literal of either quotes."""
+def _max_columns(text: str) -> int:
+    """Return the width of the literal with the quotes that need more escapes."""
     return _columns(_body(text)) + max(text.count('"'), text.count("'"))
 
 
-def _flat(node: Node) -> str:
+def _on_one_line(node: Node) -> str:
     if isinstance(node, str):
         return node
     if isinstance(node, Text):
         return literal(node.value)
-    return node.opening + ", ".join(item.lead + _flat(item.node) for item in node.items) + node.closing
+    return node.opening + ", ".join(item.lead + _on_one_line(item.node) for item in node.items) + node.closing
 
 
-def _least(node: Node, enough: int) -> int:
-    """How many columns the node takes at least in one line; it is not looked at further than is enough."""
+def _min_columns(node: Node, enough: int) -> int:
+    """Return a lower bound for the node's width on one line; stop counting beyond `enough`."""
     if isinstance(node, str):
         return len(node)
     if isinstance(node, Text):
         return len(node.value)
     used = 0
     for item in node.items:
-        used += len(item.lead) + _least(item.node, enough - used)
+        used += len(item.lead) + _min_columns(item.node, enough - used)
         if used > enough:
             break
     return used
 
 
 def _columns(text: str) -> int:
-    """How wide the text is in an editor: East Asian wide characters take two columns."""
+    """Return the display width, in which East Asian wide characters take two columns."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,4 +1,4 @@
-"""Writing expectations as data: JSON that is read back as the same values."""
+"""Write expectations as JSON data that can be parsed to the same values."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SHOWN_CHARS = 80
 
 
 def as_data(value: Any, key: str = "") -> Any:
-    """A trajectory, a call, what is said, or any expected value as JSON data. Of a tuple, a list.
+    """Return a trajectory, call, saying or expected value as JSON data. A tuple becomes a list.
 
     Args:
-        key: where it stands, for errors.
+        key: the location, for errors.
 
-    Raises ValueError for a function, a matcher of somebody else's, and whatever else JSON cannot hold. It
-    begins with the place.
+    Raises ValueError, beginning with the location, for functions, custom matchers and anything else without a
+    JSON form.
     """
     for kind, write in _WRITERS.items():
         if isinstance(value, kind):
@@ -49,18 +49,18 @@ def _no_form(value: Any) -> str:
     return f"{text} is a {type(value).__name__}, which has no form in data"
 
 
-def _at(key: str, part: str | int) -> str:
+def _joined_key(key: str, part: str | int) -> str:
     if isinstance(part, int):
         return f"{key}[{part}]"
     return f"{key}.{part}" if key else part
 
 
 def _list(value: Iterable[Any], key: str) -> list[Any]:
-    return [as_data(item, _at(key, at)) for at, item in enumerate(value)]
+    return [as_data(item, _joined_key(key, at)) for at, item in enumerate(value)]
 
 
 def _mapping(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
-    """A dict of a value; where its form is that of a word, it says that it is meant as it is."""
+    """Return a dict; one that has the form of a word is wrapped in `exactly`."""
     data = _keys(value, key)
     return {"exactly": data} if isinstance(from_data(data), Form) else data
 
@@ -69,7 +69,7 @@ def _keys(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
     for name in value:
         if not isinstance(name, str):
             raise ValueError(f"{key}: {shown(name)} is a key, and keys of data are texts".removeprefix(": "))
-    return {name: as_data(item, _at(key, name)) for name, item in value.items()}
+    return {name: as_data(item, _joined_key(key, name)) for name, item in value.items()}
 
 
 def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
@@ -93,11 +93,11 @@ def _text(value: Text, _: str) -> dict[str, Any]:
 
 
 def _number(value: Number, key: str) -> dict[str, Any]:
-    return {"number": _numeral(value.value, _at(key, "number"))}
+    return {"number": _numeral(value.value, _joined_key(key, "number"))}
 
 
 def _numeral(value: Any, key: str) -> Any:
-    """A number in `number(…)`, where a text is one, too."""
+    """Return a number in `number(…)`, which may be a text."""
     if isinstance(value, OneOf):
         return {"one_of": [_numeral(each, key) for each in value.values]}
     return str(value) if isinstance(value, Decimal | Fraction) else as_data(value, key)
@@ -105,8 +105,8 @@ def _numeral(value: Any, key: str) -> Any:
 
 def _approx(value: Approx, key: str) -> dict[str, Any]:
     near = {name: getattr(value, name) for name in ("rel", "abs")}
-    given = {name: as_data(by, _at(key, name)) for name, by in near.items() if by is not None}
-    inner = value.value  # numbers, and lists and dicts of them: no words stand in it
+    given = {name: as_data(by, _joined_key(key, name)) for name, by in near.items() if by is not None}
+    inner = value.value  # only numbers, and lists and dicts of them
     data = _keys(inner, key) if isinstance(inner, Mapping) else as_data(inner, key)
     return {"approx": data, **given}
 
@@ -124,14 +124,14 @@ def _name(name: ToolName, key: str) -> Any:
 
 
 def _call(value: ExpectedCall, key: str) -> Any:
-    """A call as it is written shortest: a name, a dict of its words, or that dict under `exactly`."""
+    """Return a call in its shortest form: a name, a dict of its options, or that dict under `exactly`."""
     if value.where is not None:
-        as_data(value.where, _at(key, "where"))
-    data: dict[str, Any] = {"name": _name(value.name, _at(key, "name"))}
+        as_data(value.where, _joined_key(key, "where"))
+    data: dict[str, Any] = {"name": _name(value.name, _joined_key(key, "name"))}
     if value.args is not None:
-        data["args"] = _keys(value.args, _at(key, "args"))
+        data["args"] = _keys(value.args, _joined_key(key, "args"))
     if value.result is not ANYTHING:
-        data["result"] = as_data(value.result, _at(key, "result"))
+        data["result"] = as_data(value.result, _joined_key(key, "result"))
     data |= _place(value.nth)
     is_exact = value.arg_match_mode == "exact" and value.args is not None
     if is_exact:
@@ -148,7 +148,7 @@ def _place(nth: int | None) -> dict[str, Any]:
 
 
 def _any_of(value: AnyOf, key: str) -> dict[str, Any]:
-    return {"any_of": [_path(path, _at(key, at)) for at, path in enumerate(value.paths)]}
+    return {"any_of": [_path(path, _joined_key(key, at)) for at, path in enumerate(value.paths)]}
 
 
 def _path(path: tuple[Step, ...], key: str) -> Any:
@@ -160,7 +160,7 @@ def _order(value: CallOrder, key: str) -> dict[str, Any]:
 
 
 def _pair(value: CallOrder, key: str) -> list[Any]:
-    return _list((value.first, value.then), _at(key, value.kind))
+    return _list((value.first, value.then), _joined_key(key, value.kind))
 
 
 def _trajectory(value: Trajectory, key: str) -> dict[str, Any]:
@@ -169,8 +169,8 @@ def _trajectory(value: Trajectory, key: str) -> dict[str, Any]:
         "max_calls_per_tool": lambda limits, _: dict(limits) if isinstance(limits, Mapping) else limits,
     }
     data = {
-        name: own.get(name, as_data)(given, _at(key, name))
-        for name, given in _said(value)
+        name: own.get(name, as_data)(given, _joined_key(key, name))
+        for name, given in _set_fields(value)
         if name != "orders"
     }
     if value.expected is not None:
@@ -191,21 +191,21 @@ def _expect(value: Expect, key: str) -> dict[str, Any]:
         "session_state": _keys,
         "json_schema": lambda schemas, _: list(schemas),
     }
-    return {name: own.get(name, as_data)(given, _at(key, name)) for name, given in _said(value)}
+    return {name: own.get(name, as_data)(given, _joined_key(key, name)) for name, given in _set_fields(value)}
 
 
 def _remark(value: ExpectedRemark, key: str) -> dict[str, Any]:
-    return {name: as_data(given, _at(key, name)) for name, given in _said(value)}
+    return {name: as_data(given, _joined_key(key, name)) for name, given in _set_fields(value)}
 
 
 def _saying(value: Saying, key: str) -> dict[str, Any]:
     word = "never_says" if value.never else "says"
     place = {} if value.in_turn is None else {"in_turn": value.in_turn}
-    return {word: as_data(value.wanted, _at(key, word)), **place}
+    return {word: as_data(value.wanted, _joined_key(key, word)), **place}
 
 
-def _said(value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of a value that say something, with their names."""
+def _set_fields(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of fields that differ from their default."""
     for each in fields(value):
         given = getattr(value, each.name)
         if given is not each.default:

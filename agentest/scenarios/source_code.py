@@ -1,4 +1,4 @@
-"""Conversations as scripted scenarios: the source of a `*.sim.py`."""
+"""Export conversations and expectations as Python source of scenario files (`*.sim.py`)."""
 
 from __future__ import annotations
 
@@ -31,24 +31,28 @@ from agentest.scenarios.trajectory import Trajectory
 from agentest.support.spelling import snake_case
 from agentest.support.text import shortened
 
-_ABOUT = '"""Exported conversations: what users said, tools answered and the agent called."""'
+_MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'
 NAMES = (
     *("absent", "any_of", "approx", "before", "call", "each", "exactly", "instance", "never_after"),
     *("number", "one_of", "optional", "scenario", "sequence", "text"),
 )
-"""The words that exported scenarios import."""
+"""Names that exported scenarios may import."""
+_CALL_PARAMETERS = ("where", "result", "first", "last", "nth")
+"""Parameters of `call()` that are not arguments of the tool."""
+_FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
+_PLACES = {1: "first", -1: "last"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What must happen in a conversation, in the words of a scenario: keys with their source."""
+    """Expectations about a conversation, as option → source."""
 
     whole: Mapping[str, Node]
     turns: tuple[Mapping[str, Node], ...] = ()
 
 
 class Held(Protocol):
-    """A conversation, and what the scenario is called that is made of it."""
+    """A conversation with the name of its exported scenario."""
 
     @property
     def exported_name(self) -> str: ...
@@ -58,27 +62,27 @@ class Held(Protocol):
 
     @property
     def words(self) -> Words | None:
-        """What must happen; None: the same calls."""
+        """The expectations; None: the same calls."""
 
 
 def script(held: Sequence[Held]) -> str:
-    """A module that defines a scripted scenario for every conversation.
+    """Return a module that defines a scripted scenario for every conversation.
 
-    Its users say the same, its tools answer the same, call by call, and the agent must make the same calls.
-    Tools that the agent ran itself have no mocks: none would reach them.
+    Its users send the same messages, its mocks return the same results call by call, and the agent must make
+    the same calls. Tools that the agent ran itself have no mocks, because their calls would not reach them.
     """
     scenarios = [_scenario(each) for each in held]
     used = imports(scenarios, NAMES, "agentest")
-    return "\n\n".join([_ABOUT, used, *(opened(each) for each in scenarios)]) + "\n"
+    return "\n\n".join([_MODULE_DOCSTRING, used, *(opened(each) for each in scenarios)]) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One conversation as the source of a module.
+    """The source of a module for one conversation.
 
     Attributes:
-        source: the module; "": there is none.
-        missing: why there is none, as a clause about the conversation.
+        source: the module; "": it cannot be exported.
+        missing: why it cannot be exported, as a clause about the conversation.
     """
 
     source: str = ""
@@ -86,7 +90,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class _One:
+class _NamedConversation:
     scenario: str
     conversation: Conversation
     words: Words | None = None
@@ -97,19 +101,19 @@ class _One:
 
 
 def told(scenario: str, conversation: Conversation) -> Told:
-    """One conversation of a scenario, as a module of its own."""
+    """Export one conversation of a scenario as a module."""
     if why := missing(conversation):
         return Told(missing=why)
     if nameless(conversation):
         return Told(missing="in which the agent called a tool without a name")
     try:
-        return Told(source=script([_One(scenario, conversation)]))
+        return Told(source=script([_NamedConversation(scenario, conversation)]))
     except (ValueError, RecursionError) as error:
         return Told(missing=f"which holds a value that has no source: {shortened(str(error))}")
 
 
 def missing(conversation: Conversation) -> str | None:
-    """What a test made of the conversation would lack, as a clause; None: nothing."""
+    """Return what an exported test would lack, as a clause; None if it is complete."""
     if why := unfinished(conversation):
         return f"which did not finish: {shortened(why)}"
     if conversation.invalid is not None:
@@ -120,7 +124,7 @@ def missing(conversation: Conversation) -> str | None:
 
 
 def unfinished(conversation: Conversation) -> str | None:
-    """Why a conversation cannot be told again, or None when it can."""
+    """Return why a conversation cannot be exported, or None."""
     if conversation.failure:
         return conversation.failure.message
     if conversation.unfinished:
@@ -129,22 +133,22 @@ def unfinished(conversation: Conversation) -> str | None:
 
 
 def exported_name(scenario: str, conversation: Conversation) -> str:
-    """What a scenario is called that tells a conversation again, beside the one that was run."""
+    """Return the name of the exported scenario."""
     return f"{scenario} ({conversation.conversation_id})"
 
 
 def nameless(conversation: Conversation) -> bool:
-    """Whether the agent called a tool by a name that no mock can have."""
+    """Return True if the agent called a tool without a name, which cannot be mocked."""
     return any(not call.name.strip() for call in conversation.tool_calls)
 
 
-def _scenario(held: Held) -> Brackets:
-    conversation = held.conversation
+def _scenario(exportable: Held) -> Brackets:
+    conversation = exportable.conversation
     calls = conversation.tool_calls
     asked = answered_by_us(calls)
-    words = held.words or _same_calls(calls)
+    words = exportable.words or _same_calls(calls)
     items = [
-        Item(Text(held.exported_name)),
+        Item(Text(exportable.exported_name)),
         Item(bracketed("[", _turns(conversation, words), "]"), "turns="),
         *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
         *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
@@ -162,12 +166,12 @@ def _same_calls(calls: Sequence[ToolCall]) -> Words:
 def _turns(conversation: Conversation, words: Words) -> Iterator[Item]:
     for turn in conversation.turns:
         message, at = Text(turn.user_message), turn.turn_index
-        said = words.turns[at] if at < len(words.turns) else {}
-        yield Item(mapping([("user_message", message), *said.items()]) if said else message)
+        options = words.turns[at] if at < len(words.turns) else {}
+        yield Item(mapping([("user_message", message), *options.items()]) if options else message)
 
 
 def _expected(call: ToolCall) -> Node:
-    if not isinstance(call.args, Mapping):  # it was no argument object, and only its name can be expected
+    if not isinstance(call.args, Mapping):  # without valid arguments, only the name can be expected
         return Text(call.name)
     if all(map(is_parameter, call.args)):
         arguments = [Item(node(value), f"{name}=") for name, value in call.args.items()]
@@ -176,7 +180,7 @@ def _expected(call: ToolCall) -> Node:
 
 
 def answered_by_us(calls: Sequence[ToolCall]) -> list[ToolCall]:
-    """The calls that mocks can answer: handed to us, or asked of a server that stood for the tools."""
+    """Return the calls that mocks can answer: sent to Agentest, or to a mock server."""
     return [
         call
         for call in calls
@@ -185,9 +189,9 @@ def answered_by_us(calls: Sequence[ToolCall]) -> list[ToolCall]:
 
 
 def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Node]]:
-    """Tool → a mock that answers the same, call by call."""
+    """Yield each tool with a mock that returns the same results, call by call."""
     for name in dict.fromkeys(call.name for call in calls):
-        # A call without an argument object is refused before the mock is asked.
+        # A call without an argument object is rejected before the mock is called.
         answered = [call for call in calls if call.name == name and isinstance(call.args, Mapping)]
         yield name, _mock(answered)
 
@@ -198,52 +202,47 @@ def _mock(calls: Sequence[ToolCall]) -> Node:
     steps = list(calls)
     while len(steps) > 1 and _answer(steps[-1]) == _answer(steps[-2]):
         del steps[-1]  # a sequence repeats its last answer
-    if len(steps) == 1 and not _raised(steps[0]):
+    if len(steps) == 1 and not _has_raised(steps[0]):
         return node(steps[0].result)
     return bracketed("sequence(", [Item(_step(call)) for call in steps], ")")
 
 
 def _step(call: ToolCall) -> Node:
-    if _raised(call):
+    if _has_raised(call):
         return bracketed("RuntimeError(", [Item(Text(str(call.error)))], ")")
     return node(call.result)
 
 
-def _raised(call: ToolCall) -> bool:
-    """Whether the agent got what it gets from a mock that raises."""
+def _has_raised(call: ToolCall) -> bool:
+    """Return True if the agent received the error of a mock that raises."""
     return bool(call.error) and call.result == {"error": call.error}
 
 
 def _answer(call: ToolCall) -> tuple[bool, str]:
-    return _raised(call), json.dumps(call.result)  # as text, for which 1, 1.0 and True are not the same
-
-
-_OF_CALLS = ("where", "result", "first", "last", "nth")
-"""What `call()` does not take for arguments of the tool."""
-_FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
+    return _has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
 
 
 class NoForm(ValueError):
-    """A value of which there is no source. The message begins with the place where it stands."""
+    """Raised for a value without a source form. The message begins with its location."""
 
 
 def trajectories(values: Sequence[Trajectory]) -> Node:
-    """The `trajectory` of a scenario or a turn: one, or a list of several."""
+    """Return the source of a `trajectory` option: one, or a list of several."""
     if len(values) == 1:
         return trajectory(values[0])
     return _list(trajectory(each, f"[{n}]") for n, each in enumerate(values))
 
 
 def trajectory(value: Trajectory, at: str = "") -> Node:
-    """One trajectory: a dict, or the order of two calls alone."""
+    """Return the source of one trajectory: a dict, or a single order."""
     if len(value.orders) == 1 and value == Trajectory(orders=value.orders):
         return order(value.orders[0], at)
-    return mapping(list(_keys_of(value, at)))
+    return mapping(list(_trajectory_items(value, at)))
 
 
-def _keys_of(value: Trajectory, at: str) -> Iterator[tuple[str, Node]]:
-    # Who reads it wants the name first.
-    for one, given in sorted(_given(value), key=lambda each: each[0].name != "name"):
+def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, Node]]:
+    # The name comes first for readability.
+    for one, given in sorted(_set_fields(value), key=lambda each: each[0].name != "name"):
         place = f"{at}.{one.name}"
         if one.name in ("expected", "forbidden"):
             yield one.name, _list(step(each, f"{place}[{n}]") for n, each in enumerate(given))
@@ -267,17 +266,19 @@ def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, Node]]:
 
 
 def order(value: CallOrder, at: str = "") -> Node:
-    """`before(…)` or `never_after(…)`."""
+    """Return the source of `before(…)` or `never_after(…)`."""
     both = [step(each, f"{at}.{value.kind}") for each in (value.first, value.then)]
-    return _called(value.kind, both)
+    return _function_call(value.kind, both)
 
 
 def step(value: Step, at: str = "") -> Node:
-    """What stands in a list of expected calls."""
+    """Return the source of an item in a list of expected calls."""
     if isinstance(value, ExpectedCall):
         return expected_call(value, at)
     alone = all(len(path) == 1 and isinstance(path[0], ExpectedCall) for path in value.paths)
-    return _called("any_of", [_path(path, f"{at}.any_of[{n}]", alone) for n, path in enumerate(value.paths)])
+    return _function_call(
+        "any_of", [_path(path, f"{at}.any_of[{n}]", alone) for n, path in enumerate(value.paths)]
+    )
 
 
 def _path(path: Sequence[ExpectedCall | AnyOf], at: str, alone: bool) -> Node:
@@ -286,25 +287,25 @@ def _path(path: Sequence[ExpectedCall | AnyOf], at: str, alone: bool) -> Node:
 
 
 def expected_call(value: ExpectedCall, at: str = "") -> Node:
-    """A name, `call(…)`, `exactly(call(…))`, or a dict where the arguments are to be ignored."""
+    """Return a call as a name, `call(…)`, `exactly(call(…))`, or a dict if arguments are ignored."""
     if value == ExpectedCall(value.name):
         return tool(value.name)
     if value.args is None or value.arg_match_mode == "ignore":
-        return mapping(list(_call_keys(value, at)))
-    made = bracketed("call(", list(_in_call(value, value.args, at)), ")")
-    return made if value.arg_match_mode == "partial" else _called("exactly", [made])
+        return mapping(list(_call_items(value, at)))
+    made = bracketed("call(", list(_call_arguments(value, value.args, at)), ")")
+    return made if value.arg_match_mode == "partial" else _function_call("exactly", [made])
 
 
-def _call_keys(value: ExpectedCall, at: str) -> Iterator[tuple[str, Node]]:
-    for one, given in _given(value):
+def _call_items(value: ExpectedCall, at: str) -> Iterator[tuple[str, Node]]:
+    for one, given in _set_fields(value):
         place = f"{at}.{one.name}"
         yield one.name, tool(given) if one.name == "name" else value_of(given, place)
 
 
-def _in_call(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[Item]:
+def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[Item]:
     yield Item(tool(value.name))
     nodes = {key: value_of(item, f"{at}.args.{key}") for key, item in args.items()}
-    named = {key for key in nodes if is_parameter(key) and key not in _OF_CALLS}
+    named = {key for key in nodes if is_parameter(key) and key not in _CALL_PARAMETERS}
     if others := [(key, nodes[key]) for key in nodes if key not in named]:
         yield Item(mapping(others))
     yield from (Item(nodes[key], f"{key}=") for key in nodes if key in named)
@@ -313,19 +314,16 @@ def _in_call(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[
     if value.result is not ANYTHING:
         yield Item(value_of(value.result, f"{at}.result"), "result=")
     if value.nth is not None:
-        yield Item("True", f"{_ENDS[value.nth]}=") if value.nth in _ENDS else Item(str(value.nth), "nth=")
-
-
-_ENDS = {1: "first", -1: "last"}
+        yield Item("True", f"{_PLACES[value.nth]}=") if value.nth in _PLACES else Item(str(value.nth), "nth=")
 
 
 def tool(name: ToolName) -> Node:
-    """The name of a tool, or the pattern of several."""
+    """Return the source of a tool name or a pattern."""
     return Text(name) if isinstance(name, str) else _pattern(name, "name")
 
 
 def sayings(values: Sequence[Saying]) -> Node:
-    """The `expect` of a scenario."""
+    """Return the source of a scenario's `expect`."""
     if len(values) == 1:
         return _saying(values[0], "")
     return _list(_saying(each, f"[{n}]") for n, each in enumerate(values))
@@ -338,12 +336,12 @@ def _saying(value: Saying, at: str) -> Node:
 
 
 def expect(value: Expect) -> Node:
-    """The `expect` of a turn."""
-    return mapping([(one.name, _checks(given, f".{one.name}")) for one, given in _given(value)])
+    """Return the source of a turn's `expect`."""
+    return mapping([(one.name, _checks(given, f".{one.name}")) for one, given in _set_fields(value)])
 
 
 def _checks(given: Any, at: str) -> Node:
-    """What a key of `expect` holds: the one value of a tuple, or a list of several."""
+    """Return the source of a key of `expect`: the only value of a tuple, or a list of several."""
     if not isinstance(given, tuple):
         return value_of(given, at)
     nodes = [_remark(each, at) if isinstance(each, ExpectedRemark) else value_of(each, at) for each in given]
@@ -351,11 +349,11 @@ def _checks(given: Any, at: str) -> Node:
 
 
 def _remark(value: ExpectedRemark, at: str) -> Node:
-    return mapping([(one.name, _checks(given, f"{at}.{one.name}")) for one, given in _given(value)])
+    return mapping([(one.name, _checks(given, f"{at}.{one.name}")) for one, given in _set_fields(value)])
 
 
 def value_of(value: Any, at: str = "") -> Node:
-    """An expected value: JSON, and the words that stand in a value's place at any depth."""
+    """Return the source of an expected value: JSON, with matchers at any depth."""
     if isinstance(value, Form):  # it was written as data
         return value_of(value.word, at)
     if isinstance(value, Matcher):
@@ -378,19 +376,19 @@ def _key(key: Any, at: str) -> str:
 
 
 def _matcher(value: Matcher, at: str) -> Node:
-    """A matcher is called as its class is named, and written with what it holds."""
+    """Return the source of a matcher: the function named like its class, with its values."""
     word = snake_case(type(value).__name__)
-    held = list(_given(value))
-    if not held:
+    set_fields = list(_set_fields(value))
+    if not set_fields:
         return word
-    (first, given), *more = held
+    (first, given), *more = set_fields
     several = first.name in ("values", "types")
-    nodes = [_held(each, at) for each in given] if several else [_held(given, at)]
-    named = [Item(_held(each, at), f"{one.name}=") for one, each in more]
+    nodes = [_inner_source(each, at) for each in given] if several else [_inner_source(given, at)]
+    named = [Item(_inner_source(each, at), f"{one.name}=") for one, each in more]
     return bracketed(f"{word}(", [*map(Item, nodes), *named], ")")
 
 
-def _held(value: Any, at: str) -> Node:
+def _inner_source(value: Any, at: str) -> Node:
     if isinstance(value, type):
         return "None" if value is type(None) else value.__name__
     return value_of(value, at)
@@ -401,17 +399,17 @@ def _pattern(value: re.Pattern[Any], at: str) -> Node:
         raise _no_form(value, at)
     flags = [f"re.{flag.name}" for flag in _FLAGS if value.flags & flag]
     implied = re.compile(value.pattern).flags == value.flags
-    items = [Item(_raw(value.pattern)), *([] if implied else [Item(" | ".join(flags))])]
+    items = [Item(_pattern_literal(value.pattern)), *([] if implied else [Item(" | ".join(flags))])]
     return bracketed("re.compile(", items, ")")
 
 
-def _raw(pattern: str) -> Node:
-    """A pattern with backslashes as people write it, where that is possible."""
+def _pattern_literal(pattern: str) -> Node:
+    """Return a pattern with backslashes as a raw string, if possible."""
     plain = pattern.isascii() and pattern.isprintable() and '"' not in pattern and not pattern.endswith("\\")
     return f'r"{pattern}"' if "\\" in pattern and plain else Text(pattern)
 
 
-def _called(word: str, nodes: Iterable[Node]) -> Node:
+def _function_call(word: str, nodes: Iterable[Node]) -> Node:
     return bracketed(f"{word}(", map(Item, nodes), ")")
 
 
@@ -419,8 +417,8 @@ def _list(nodes: Iterable[Node]) -> Node:
     return bracketed("[", map(Item, nodes), "]")
 
 
-def _given(value: Any) -> Iterator[tuple[Field[Any], Any]]:
-    """The fields of a value that have no default, or say something else."""
+def _set_fields(value: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """Yield the fields of a value that differ from their default."""
     for one in (each for each in fields(value) if each.compare):
         given = getattr(value, one.name)
         if one.default is MISSING or (given is not one.default and given != one.default):

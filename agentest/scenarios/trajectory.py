@@ -1,4 +1,4 @@
-"""Which tool calls a conversation, or one turn, must hold: the value that scenario files are read into."""
+"""The trajectory value: which tool calls a conversation, or one turn, must contain."""
 
 from __future__ import annotations
 
@@ -21,53 +21,53 @@ from agentest.scenarios.calls import (
 
 MatchMode = Literal["strict", "unordered", "contains", "in_order", "within"]
 MATCH_MODES = ("strict", "unordered", "contains", "in_order", "within")
+MOST_PATHS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """Which tool calls must, may and must not be made."""
+    """Required, allowed and forbidden tool calls."""
 
     match_mode: MatchMode = "strict"
     expected: tuple[Step, ...] | None = None
-    """None: any calls will do as far as the match mode is concerned."""
+    """None: the match mode allows any calls."""
     forbidden: tuple[ExpectedCall, ...] = ()
     max_calls: int | None = None
     max_turns: int | None = None
     max_calls_per_tool: int | Mapping[str, int] | None = None
-    """For each tool alone; names of the mapping may be globs, and a tool's own name outranks them."""
+    """Limit for each tool; names in a mapping may be globs, and an exact name has priority."""
     name: str = ""
     min_calls: int | None = None
     ignore_failed: bool = False
-    """Whether a call that was answered with an error is free. It meets no expected call then, but one that
-    says `result`."""
+    """True if calls answered with an error are free. They then match only expected calls with a `result`."""
     reads: tuple[ToolName, ...] = ()
     """Tools whose calls are free."""
     at_most_once: bool = False
-    """Whether each expected call may be made at most once, where the mode lets it be made again."""
+    """True if each expected call may be made at most once, even if the mode allows repetition."""
     rounds: bool = False
-    """Whether the order is free inside one message of the agent, and fixed between messages."""
+    """True if the order is free within one message of the agent, and fixed between messages."""
     orders: tuple[CallOrder, ...] = ()
     writes: bool = field(default=False, compare=False)
-    """Whether the expected calls were given as `expected_writes`."""
+    """True if the expected calls were given as `expected_writes`."""
 
     @property
     def about_calls(self) -> bool:
-        """Whether it says anything of calls: one of `max_turns` alone does not."""
+        """True if it has requirements about calls, not only `max_turns`."""
         limits = (self.expected, self.max_calls, self.max_calls_per_tool, self.min_calls)
         return bool(self.forbidden or self.orders) or any(each is not None for each in limits)
 
     @property
     def named_tools(self) -> frozenset[str]:
-        """The tools of which it speaks by name; a glob or a pattern is none."""
+        """Tools that it mentions by name, without globs and patterns."""
         wanted = [name for step in self.expected or () for name in names_in(step)]
         named = (*wanted, *self.reads, *self.banned_tools)
         return frozenset(name for name in named if isinstance(name, str) and is_one_tool(name))
 
     @property
     def banned_tools(self) -> frozenset[ToolName]:
-        """The tools that are forbidden, limited or put in order, some by glob or pattern.
+        """Tools that are forbidden, limited or ordered, some by glob or pattern.
 
-        What is not seen of them breaks nothing.
+        Hidden calls of these tools break nothing.
         """
         return frozenset(self._banned())
 
@@ -82,11 +82,11 @@ class Trajectory:
 
     @property
     def without_calls(self) -> Trajectory:
-        """What it says of anything but calls."""
+        """A trajectory with only the requirements that are not about calls."""
         return Trajectory(self.match_mode, max_turns=self.max_turns, name=self.name)
 
     def limit_of(self, tool: str) -> int | None:
-        """How often a tool may be called at most; None: as often as one likes."""
+        """Return the maximum number of calls of a tool; None: unlimited."""
         limits = self.max_calls_per_tool
         if not isinstance(limits, Mapping):
             return limits
@@ -95,37 +95,38 @@ class Trajectory:
         return min((most for name, most in limits.items() if name_matches(name, tool)), default=None)
 
 
-MOST_PATHS = 1_000
 Slot = tuple[ExpectedCall, ...]
-"""What one call has to be: any of these."""
+"""Alternatives for one call."""
 Path = tuple[Slot, ...]
 
 
 def paths_of(expected: Sequence[Step]) -> tuple[Path, ...]:
-    """All paths, each a slot for every call that it expects. Without long alternatives it is one path."""
-    return tuple(_joined(expected))
+    """Return all paths, each with a slot for every expected call. Without longer alternatives there is one
+    path.
+    """
+    return tuple(_joined_paths(expected))
 
 
 def how_many_paths(expected: Sequence[Step]) -> int:
-    """How many `paths_of` makes at most, without making them."""
-    return prod(map(_count, expected))
+    """Return an upper bound for the number of paths without building them."""
+    return prod(map(_count_paths, expected))
 
 
-def _joined(steps: Sequence[Step]) -> Iterator[Path]:
-    for choice in product(*map(_ways, steps)):
+def _joined_paths(steps: Sequence[Step]) -> Iterator[Path]:
+    for choice in product(*map(_paths_of_step, steps)):
         yield tuple(chain.from_iterable(choice))
 
 
-def _ways(step: Step) -> list[Path]:
-    """The paths of one step; alternatives of one call each are one slot, so that they make no paths."""
+def _paths_of_step(step: Step) -> list[Path]:
+    """Return the paths of one step; alternatives of one call each share a slot."""
     if isinstance(step, ExpectedCall):
         return [((step,),)]
-    ways = [way for path in step.paths for way in _joined(path)]
+    ways = [way for path in step.paths for way in _joined_paths(path)]
     slot = tuple(chain.from_iterable(way[0] for way in ways if len(way) == 1))
     return [*([(slot,)] if slot else []), *(way for way in ways if len(way) != 1)]
 
 
-def _count(step: Step) -> int:
+def _count_paths(step: Step) -> int:
     if isinstance(step, ExpectedCall) or step.single is not None:
         return 1
     single, counts = False, 0
@@ -142,7 +143,7 @@ def _is_single(path: Sequence[Step]) -> bool:
 
 
 def calls_in(steps: Sequence[Step]) -> Iterator[ExpectedCall]:
-    """All calls that stand in a list, those of alternatives too."""
+    """Yield all calls in a list, including alternatives."""
     for step in steps:
         if isinstance(step, AnyOf):
             for path in step.paths:

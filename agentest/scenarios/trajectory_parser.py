@@ -1,6 +1,6 @@
-"""Reading trajectories: which tool calls a conversation, or one turn, must hold.
+"""Parse trajectories, expected calls and orders.
 
-What is wrong raises ValueError whose message begins with the key.
+Invalid values raise ValueError with a message that begins with the key.
 """
 
 from __future__ import annotations
@@ -57,30 +57,56 @@ from agentest.support.spelling import snake_case
 
 _CALL_KEYS = ("name", "args", "arg_match_mode", "where", "result", "first", "last", "nth")
 _MOST_CALLS = 10_000
-"""Of one `any_of`, those inside of others included."""
-_DEEPEST = 20
+"""Limit for the calls in one `any_of`, including nested ones."""
+_MAX_DEPTH = 20
+OrderKind = Literal["before", "never_after"]
+ORDERS: tuple[OrderKind, ...] = ("before", "never_after")
+DEMANDS = (
+    "expected",
+    "expected_writes",
+    "forbidden",
+    "max_calls",
+    "min_calls",
+    "max_turns",
+    "max_calls_per_tool",
+    *ORDERS,
+)
+"""Keys that are requirements."""
+SETTINGS = (
+    "match_mode",
+    "name",
+    "ignore_failed",
+    "reads",
+    "at_most_once",
+    "rounds",
+    "default_arg_match_mode",
+)
+"""Keys that modify requirements."""
+KEYS = (*DEMANDS, *SETTINGS)
+_SHARED_SETTINGS = ("ignore_failed", "reads", "default_arg_match_mode")
+_WRITES_MODES = ("strict", "unordered")
 
 
 def parse_name(value: Any, key: str) -> ToolName:
-    """The name of a tool: a text, a glob, a compiled pattern or, in data, `{regex: …}`."""
+    """Parse a tool name: a text, a glob, a compiled pattern or, in data, `{regex: …}`."""
     if isinstance(value, Mapping) and word_in(value) == "regex":
         return pattern_of(value, key)
     return checked_name(value, key)
 
 
 def parse_step(value: Any, key: str) -> Step:
-    """A call, or alternatives."""
+    """Parse a call or alternatives."""
     if isinstance(value, AnyOf):
         return _checked_paths(value, key)
     if isinstance(value, Mapping) and word_in(value) == "any_of":
-        return parse_any_of(_inside(value), f"{key}.any_of")
+        return parse_any_of(_only_value(value), f"{key}.any_of")
     if isinstance(value, CallOrder):
         raise ValueError(f"{key}: {value.kind}(…) is an order, and no call")
     return parse_call(value, key)
 
 
 def parse_call(value: Any, key: str) -> ExpectedCall:
-    """One call: a name, a pattern, `call(…)` or a dict."""
+    """Parse one call: a name, a pattern, `call(…)` or a dict."""
     if isinstance(value, ExpectedCall):
         return _checked(value, key)
     if isinstance(value, AnyOf):
@@ -92,7 +118,7 @@ def parse_call(value: Any, key: str) -> ExpectedCall:
     word = word_in(value)
     if word == "regex":
         return ExpectedCall(pattern_of(value, key), mode_unsaid=True)
-    return _exact(_inside(value), f"{key}.exactly") if word == "exactly" else _from_dict(value, key)
+    return _exact(_only_value(value), f"{key}.exactly") if word == "exactly" else _from_dict(value, key)
 
 
 def _exact(value: Any, key: str) -> ExpectedCall:
@@ -120,15 +146,15 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         mode_unsaid=mode is None,
         place_word=place_word(options.get("first", False), options.get("last", False)),
     )
-    return _read(_checked(made, key))
+    return _with_matchers(_checked(made, key))
 
 
 def _is_empty_text(value: Any) -> bool:
     return isinstance(value, str) and not value
 
 
-def _read(made: ExpectedCall) -> ExpectedCall:
-    """A call with the words that stand in its arguments and its result as data."""
+def _with_matchers(made: ExpectedCall) -> ExpectedCall:
+    """Replace matchers written as data in the arguments and result of a call."""
     args = None if made.args is None else from_data(made.args, is_word=False)
     return replace(made, args=args, result=from_data(made.result, of_key=False))
 
@@ -147,7 +173,7 @@ def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
 
 
 def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
-    """A call whose values can be compared. Whoever makes the value by hand has checked nothing of it."""
+    """Validate a call, which may have been constructed without `call(…)`."""
     checked_name(made.name, f"{key}.name")
     _arg_match_mode(made.arg_match_mode, key)
     for word, error in wrong_words(made.where, False, False, made.nth):
@@ -161,7 +187,7 @@ def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
 
 
 def parse_any_of(value: Any, key: str) -> AnyOf:
-    """Alternatives: each item of a list is a call, or a list of calls."""
+    """Parse alternatives: each item of a list is a call, or a list of calls."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"{key}: expected a list of calls, or of lists of calls, found {brief(value)}")
     if not any(item or not isinstance(item, list | tuple) for item in value):
@@ -181,8 +207,8 @@ def _path(value: Any, key: str) -> tuple[Step, ...]:
 def _checked_paths(alternatives: AnyOf, key: str) -> AnyOf:
     if not isinstance(alternatives.paths, tuple) or not any(alternatives.paths):
         raise ValueError(f"{key}: is empty; write the calls of which one is enough")
-    if _depth([alternatives]) > _DEEPEST:
-        raise ValueError(f"{key}: any_of is in any_of more than {_DEEPEST} times over")
+    if _depth([alternatives]) > _MAX_DEPTH:
+        raise ValueError(f"{key}: any_of is in any_of more than {_MAX_DEPTH} times over")
     if next(islice(calls_in([alternatives]), _MOST_CALLS, None), None):
         raise ValueError(f"{key}: has more than {_MOST_CALLS:,} calls")
     for each in calls_in([alternatives]):
@@ -191,15 +217,15 @@ def _checked_paths(alternatives: AnyOf, key: str) -> AnyOf:
 
 
 def _depth(steps: Sequence[Step], at: int = 0) -> int:
-    """How deep alternatives stand in alternatives; no further than is allowed."""
-    if at > _DEEPEST:
+    """Return the nesting depth of alternatives, up to one more than the limit."""
+    if at > _MAX_DEPTH:
         return at
     inside = [path for step in steps if isinstance(step, AnyOf) for path in step.paths]
     return max((_depth(path, at + 1) for path in inside), default=at)
 
 
 def check_number_of_paths(steps: Sequence[Step], key: str) -> None:
-    """Raise ValueError where alternatives make more ways through a list of calls than can be tried."""
+    """Raise ValueError if alternatives result in too many paths."""
     number = how_many_paths(steps)
     if number > MOST_PATHS:
         raise ValueError(
@@ -208,23 +234,19 @@ def check_number_of_paths(steps: Sequence[Step], key: str) -> None:
         )
 
 
-OrderKind = Literal["before", "never_after"]
-ORDERS: tuple[OrderKind, ...] = ("before", "never_after")
-
-
 def order_in(value: Any, key: str) -> CallOrder | None:
-    """The order that an item of a list is; None where it is none."""
+    """Return the order that an item of a list represents, or None."""
     if isinstance(value, CallOrder):
         return parse_order(value.kind, (value.first, value.then), key)
     word = word_in(value) if isinstance(value, Mapping) else None
     for kind in ORDERS:
         if word == kind:
-            return parse_order(kind, _inside(value), f"{key}.{kind}")
+            return parse_order(kind, _only_value(value), f"{key}.{kind}")
     return None
 
 
 def parse_orders(kind: OrderKind, value: Any, key: str) -> tuple[CallOrder, ...]:
-    """What stands under `before` or `never_after` of a trajectory: a pair of calls, or a list of pairs."""
+    """Parse `before` or `never_after` of a trajectory: a pair of calls, or a list of pairs."""
     if value is None:
         return ()
     if isinstance(value, CallOrder):
@@ -244,14 +266,14 @@ def _pair(kind: OrderKind, value: Any, key: str) -> CallOrder:
 
 
 def parse_order(kind: OrderKind, value: Any, key: str) -> CallOrder:
-    """An order between two calls."""
+    """Parse an order between two calls."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError(f"{key}: expected two calls, [a, b], found {brief(value)}")
-    first, then = (_side(each, f"{key}[{at}]") for at, each in enumerate(value))
+    first, then = (_parsed_side(each, f"{key}[{at}]") for at, each in enumerate(value))
     return CallOrder(kind, first, then)
 
 
-def _side(value: Any, key: str) -> Step:
+def _parsed_side(value: Any, key: str) -> Step:
     made = parse_step(value, key)
     if isinstance(made, AnyOf) and made.single is None:
         raise ValueError(f"{key}: an order is between calls; any_of(…) of lists has no place in it")
@@ -262,44 +284,18 @@ def _side(value: Any, key: str) -> Step:
     return made
 
 
-def _inside(value: Mapping[Any, Any]) -> Any:
+def _only_value(value: Mapping[Any, Any]) -> Any:
     (inner,) = value.values()
     return inner
 
 
-DEMANDS = (
-    "expected",
-    "expected_writes",
-    "forbidden",
-    "max_calls",
-    "min_calls",
-    "max_turns",
-    "max_calls_per_tool",
-    *ORDERS,
-)
-"""Keys that demand something by themselves."""
-SETTINGS = (
-    "match_mode",
-    "name",
-    "ignore_failed",
-    "reads",
-    "at_most_once",
-    "rounds",
-    "default_arg_match_mode",
-)
-"""Keys that say how the demands are meant."""
-KEYS = (*DEMANDS, *SETTINGS)
-_OF_BOTH = ("ignore_failed", "reads", "default_arg_match_mode")
-_WRITES_MODES = ("strict", "unordered")
-
-
 def parse_trajectories(value: Any, key: str = "trajectory") -> tuple[Trajectory, ...]:
-    """All trajectories of a scenario or a turn: one, or a list of several."""
+    """Parse all trajectories of a scenario or a turn: one, or a list of several."""
     if not isinstance(value, list | tuple):
-        return _one(value, key)
+        return _parsed_trajectories(value, key)
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    made = [_one(each, f"{key}[{at}]") for at, each in enumerate(value)]
+    made = [_parsed_trajectories(each, f"{key}[{at}]") for at, each in enumerate(value)]
     _check_names([each[0].name for each in made], key)
     return tuple(trajectory for each in made for trajectory in each)
 
@@ -311,15 +307,15 @@ def _check_names(names: Sequence[str], key: str) -> None:
 
 
 def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
-    """One trajectory. Raises ValueError also where `expected` and `expected_writes` make two of it."""
-    first, *more = _one(value, key)
+    """Parse one trajectory. Raises ValueError if `expected` and `expected_writes` result in two."""
+    first, *more = _parsed_trajectories(value, key)
     if more:
         raise ValueError(f"{key}: `expected` and `expected_writes` together make two trajectories")
     return first
 
 
-def _one(value: Any, key: str) -> tuple[Trajectory, ...]:
-    """What one item of a list says: a trajectory, or two where writes are expected beside other calls."""
+def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
+    """Parse one item: a trajectory, or two if `expected_writes` and `expected` are both given."""
     if isinstance(value, Trajectory):
         return (value,)
     if isinstance(value, CallOrder):
@@ -334,23 +330,23 @@ def _one(value: Any, key: str) -> tuple[Trajectory, ...]:
         about = ", ".join(f"`{name}`" for name in options if name != "name") or "`name`"
         raise ValueError(f"{key}.expected: is missing; write the calls that {about} is about")
     if "expected_writes" not in options:
-        return (_made(options, key),)
+        return (_built_trajectory(options, key),)
     return _with_writes(options, key)
 
 
 def _with_writes(options: dict[str, Any], key: str) -> tuple[Trajectory, ...]:
-    """`expected_writes` alone are a trajectory's calls; beside `expected` they make a second trajectory."""
+    """Use `expected_writes` as the expected calls, or for a second trajectory if `expected` is given too."""
     writes, rest = options.pop("expected_writes"), options
     if "expected" not in rest:
-        return (_made({**rest, "expected": writes}, key, "expected_writes"),)
-    made = _made(rest, key)
-    shared = {name: given for name, given in rest.items() if name in _OF_BOTH}
-    second = _made({**shared, "expected": writes}, key, "expected_writes")
+        return (_built_trajectory({**rest, "expected": writes}, key, "expected_writes"),)
+    made = _built_trajectory(rest, key)
+    shared = {name: given for name, given in rest.items() if name in _SHARED_SETTINGS}
+    second = _built_trajectory({**shared, "expected": writes}, key, "expected_writes")
     return made, replace(second, name=f"{made.name}: writes" if made.name else "writes")
 
 
-def _made(options: Mapping[str, Any], key: str, calls_key: str = "expected") -> Trajectory:
-    """A trajectory of checked options; its expected calls stood under `calls_key`."""
+def _built_trajectory(options: Mapping[str, Any], key: str, calls_key: str = "expected") -> Trajectory:
+    """Build a trajectory from checked options; `calls_key` is the key of its expected calls."""
     resolved = partial(_resolved, mode_of=_default_mode(options.get("default_arg_match_mode"), key))
     expected, orders = _expected(options, key, calls_key)
     made = Trajectory(
@@ -396,7 +392,7 @@ def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
 def _expected(
     options: Mapping[str, Any], key: str, calls_key: str
 ) -> tuple[tuple[Step, ...] | None, tuple[CallOrder, ...]]:
-    """The calls that are expected, and the orders that stand among them or under keys of their own."""
+    """Return the expected calls, and the orders among them or under separate keys."""
     given = options.get("expected")
     items = () if given is None else _list(given, f"{key}.{calls_key}")
     found = [(at, each, order_in(each, f"{key}.{calls_key}[{at}]")) for at, each in enumerate(items)]
@@ -406,12 +402,12 @@ def _expected(
     for kind in ORDERS:
         orders += parse_orders(kind, options.get(kind), f"{key}.{kind}")
     in_line = tuple(order for kind in ORDERS for order in orders if order.kind == kind)
-    are_orders = bool(items) and not steps  # they alone do not ban all other calls
+    are_orders = bool(items) and not steps  # orders alone do not forbid other calls
     return None if given is None or are_orders else steps, in_line
 
 
 def _list(calls: Any, key: str) -> Sequence[Any]:
-    """The items of a list of calls; a step by itself, like alternatives of paths, is a list of one."""
+    """Return the items of a list of calls; a single step becomes a list."""
     if isinstance(calls, ExpectedCall | AnyOf | CallOrder | Mapping):
         return [calls]
     if not isinstance(calls, list | tuple):
@@ -444,7 +440,7 @@ ModeOf = Callable[[ToolName], ArgMatchMode]
 
 
 def _default_mode(value: Any, key: str) -> ModeOf:
-    """The mode of calls that say none themselves, by the name that is expected."""
+    """Return a function from a tool name to the mode of calls without one."""
     modes: Mapping[str, ArgMatchMode] = (
         value if isinstance(value, Mapping) else {"*": "partial" if value is None else value}
     )
@@ -455,7 +451,7 @@ def _default_mode(value: Any, key: str) -> ModeOf:
         if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
             wrong = f"found {brief(mode)}; {one_of_these(mode, ARG_MATCH_MODES)}"
             raise ValueError(f"{key}.default_arg_match_mode{place}: {wrong}")
-    # A tool's own name first, and last what is said of all.
+    # Exact names come first, `*` last.
     ranked = sorted(modes, key=lambda tool: (str(tool) == "*", is_glob(str(tool))))
 
     def mode_of(name: ToolName) -> ArgMatchMode:
@@ -468,7 +464,7 @@ def _default_mode(value: Any, key: str) -> ModeOf:
 
 
 def _resolved(step: Any, mode_of: ModeOf) -> Any:
-    """A call, or alternatives, in which each call has its mode."""
+    """Set the mode of each call in a step."""
     if isinstance(step, AnyOf):
         return AnyOf(tuple(tuple(_resolved(each, mode_of) for each in path) for path in step.paths))
     if not step.mode_unsaid:

@@ -1,6 +1,6 @@
-"""Tool calls that were made against tool calls that are expected. No model is asked.
+"""Match the tool calls that an agent made against the expected calls, without a model.
 
-From the ground up: `matches` (one call), `candidates` and `free_calls` (what is known of all calls, gathered
-in `sightings`), `table` with `matching` and `rounds` (who is paired), `modes` and `bounds` (what is wrong),
-`judged` (by the nearest way), `trajectory` (the result, with `scoring`, `alignment` and `differences`).
+From the ground up: `candidates` (which calls may match an expected call), `known_calls` (everything known
+about the calls), `matching` and `table` (pairs of expected and actual calls), `limits` and `assessment`
+(violations), `trajectory` (the result, with `alignment` and `differences`).
 """

@@ -1,4 +1,7 @@
-"""Expected calls and calls that were made, side by side, by the matching that decides about them."""
+"""Align expected calls with actual calls, row by row, by the matching that decides the result.
+
+`aligned` returns the rows; `different_pairs` pairs calls that differ from what was expected.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,13 @@ from agentest.trajectory.matching import bits, longest_rise
 from agentest.trajectory.table import CallTable
 
 MOST_ROWS = 200
-"""Rows that are kept: those with which something is wrong before others."""
+"""Maximum number of rows; rows with a problem come before others."""
 _TEXT_CHARS = 300
-_FAILED = "answered with an error, so it is not the expected call (ignore_failed)"
+_FAILED_CALL = "answered with an error, so it is not the expected call (ignore_failed)"
 _MOST_NEAR = 20
-"""Allowed calls of one tool among which the nearest to a call is looked for."""
+"""Number of allowed calls of one tool to compare with a call."""
+_MOST_COMPARED = 400
+"""Number of pairs of one tool to compare; if there are more, calls are paired in order."""
 
 
 def aligned(
@@ -37,17 +42,19 @@ def aligned(
     listed: Listed = None,
     undecided: bool = False,
 ) -> tuple[tuple[AlignedRow, ...], int]:
-    """The rows of an alignment, and how many more there are.
+    """Return the rows of an alignment, and the number of rows left out.
 
-    Each call and each expected call is in one row. The rows are in the order of the calls that were made; an
-    expected call that was not made follows the one before it.
+    Each call and each expected call is in one row. The rows are in the order of the actual calls; an expected
+    call that was not made follows the one before it.
 
     Args:
-        found: what was found of the calls.
-        blind: whether there may be calls that nobody saw, of tools that are not `listed`.
-        undecided: whether it could not be told if the trajectory holds.
+        found: the assessment of the calls.
+        seen: everything known about the calls.
+        blind: True if there may be hidden calls of tools that are not `listed`.
+        listed: the tools whose calls are all visible.
+        undecided: True if it is unknown whether the trajectory was met.
     """
-    sheet = _Sheet(
+    sheet = _AlignmentBuilder(
         spec=spec,
         found=found,
         seen=seen,
@@ -59,12 +66,12 @@ def aligned(
     rows = sheet.rows()
     if len(rows) <= MOST_ROWS:
         return rows, 0
-    kept = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
-    return tuple(rows[at] for at in kept), len(rows) - len(kept)
+    shown = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
+    return tuple(rows[at] for at in shown), len(rows) - len(shown)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sheet:
+class _AlignmentBuilder:
     spec: Trajectory
     found: Judged
     seen: Sightings
@@ -73,13 +80,13 @@ class _Sheet:
     listed: Listed
     undecided: bool
     of_call: dict[int, int] = field(default_factory=dict)
-    """Call → the expected call beside it."""
+    """Call → the expected call in its row."""
     late: set[int] = field(default_factory=set)
-    """Calls that are as expected, but at another place."""
+    """Calls that match an expected call, but in the wrong place."""
     different: set[int] = field(default_factory=set)
-    """Calls that are not as expected, beside one that is missing."""
+    """Calls that differ from the missing expected call in their row."""
     again: set[int] = field(default_factory=set)
-    """Calls that were made more often than they are expected."""
+    """Calls that were made more often than expected."""
 
     def rows(self) -> tuple[AlignedRow, ...]:
         if self.table:
@@ -87,26 +94,28 @@ class _Sheet:
             self._pair_different(self.table)
             self.again = set(self.table.beyond_their_own() if self.spec.at_most_once else ())
         over = over_limits(self.spec, self.seen)
-        rows = [self._row_of_call(call, over.get(call, "")) for call in range(len(self.seen.calls))]
+        rows = [self._call_row(call, over.get(call, "")) for call in range(len(self.seen.calls))]
         if self.undecided and not any(row.status is RowStatus.UNKNOWN for row in rows):
-            rows = [self._loose(row) for row in rows]
-        return tuple(self._with_missing(rows, self._too_few()))
+            rows = [self._without_known_round(row) for row in rows]
+        return tuple(self._with_missing(rows, self._min_calls_rows()))
 
-    def _loose(self, row: AlignedRow) -> AlignedRow:
-        """Of a trajectory that hangs on rounds: the row of a call whose message is not known."""
+    def _without_known_round(self, row: AlignedRow) -> AlignedRow:
+        """Mark the row of a call in an unknown message as unknown, if the result depends on `rounds`."""
         at = 1 << (row.call or 0)
-        told = any(group & at for group in {*self.seen.fine} & {*self.seen.coarse})
-        if told or not row.status.holds:
+        is_known = any(group & at for group in {*self.seen.fine} & {*self.seen.coarse})
+        if is_known or not row.status.holds:
             return row
         return replace(row, status=RowStatus.UNKNOWN, difference=ROUNDS_UNTOLD)
 
-    def _row_of_call(self, call: int, limit: str) -> AlignedRow:
-        row = self._misplaced(call, _limited(self._again(call, self._row(call)), limit))
-        row = self._forbidden(call, row)
-        return self._doubtful(call, row) if self.undecided else row
+    def _call_row(self, call: int, limit: str) -> AlignedRow:
+        row = self._with_order_problem(
+            call, _with_limit_problem(self._repeated(call, self._row(call)), limit)
+        )
+        row = self._with_forbidden(call, row)
+        return self._with_doubt(call, row) if self.undecided else row
 
     def _pair(self, table: CallTable) -> None:
-        """Pair by the assignment of the verdict; an order that calls we did not see may mend is none."""
+        """Pair calls by the assignment that decides, without an order that hidden calls may correct."""
         ordered = is_ordered(self.spec.match_mode)
         pairs = [
             (wanted, call) for wanted, call in enumerate(table.partners(ordered=ordered)) if call is not None
@@ -120,7 +129,7 @@ class _Sheet:
         self.late = late - undone
 
     def _pair_different(self, table: CallTable) -> None:
-        """Put calls beside missing ones of the same tool, the nearest first."""
+        """Pair calls with missing expected calls of the same tool, the most similar first."""
         if self.blind and not is_closed(self.spec.match_mode):
             return
         allowed = table.found | ~table.counting if self.spec.match_mode == "within" else 0
@@ -134,7 +143,7 @@ class _Sheet:
     def _row(self, call: int) -> AlignedRow:
         wanted = self.of_call.get(call)
         if self.table is None or wanted is None:
-            return self._alone(call)
+            return self._unpaired_row(call)
         text = shortened(self.table.row_text(wanted), _TEXT_CHARS)
         row = AlignedRow(expected=text, call=call, status=RowStatus.MATCHED)
         why = self.table.whys.get((wanted, call), "")
@@ -142,26 +151,30 @@ class _Sheet:
             words = why or self._difference(self.table, wanted, call)
             return replace(row, status=RowStatus.DIFFERENT, difference=words)
         if call in self.late:
-            return replace(row, status=RowStatus.OUT_OF_ORDER, difference=self._place(wanted, call))
+            return replace(
+                row, status=RowStatus.OUT_OF_ORDER, difference=self._order_difference(wanted, call)
+            )
         return replace(row, status=RowStatus.UNKNOWN, difference=why) if why else row
 
-    def _place(self, wanted: int, call: int) -> str:
+    def _order_difference(self, wanted: int, call: int) -> str:
         rounds = "rounds: " if self.spec.rounds else ""
         return f"{rounds}expected as number {wanted + 1}, made as call {call + 1}"
 
     def _difference(self, table: CallTable, wanted: int, call: int) -> str:
-        words = nearest_difference(table.slots[wanted], table.calls[call], self._is_elsewhere(call))
+        words = nearest_difference(
+            table.slots[wanted], table.calls[call], self._matches_in_other_places(call)
+        )
         if self.seen.failed.yes >> call & 1 and not words:
-            return _FAILED if table.calls[call].ran else WAITS_FOR_APPROVAL
+            return _FAILED_CALL if table.calls[call].ran else WAITS_FOR_APPROVAL
         free = self.seen.free_whys.get(call, "")
         return "; ".join(filter(None, (words, free)))
 
-    def _is_elsewhere(self, call: int) -> frozenset[int]:
-        """The expected calls, by `id`, that a call would be at another place."""
+    def _matches_in_other_places(self, call: int) -> frozenset[int]:
+        """Return the `id`s of expected calls that a call would match in another place."""
         return frozenset(key for key, calls in self.seen.elsewhere.items() if calls >> call & 1)
 
-    def _alone(self, call: int) -> AlignedRow:
-        """A call that stands beside none."""
+    def _unpaired_row(self, call: int) -> AlignedRow:
+        """Return the row of a call without an expected call."""
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
         if self.table is None or not self._counts(self.table, call):
             return replace(row, difference=self.seen.free_whys.get(call, ""))
@@ -175,29 +188,30 @@ class _Sheet:
         return replace(row, status=RowStatus.EXTRA, difference=self._not_allowed(self.table, call))
 
     def _counts(self, table: CallTable, call: int) -> bool:
-        """Whether a call counts, as far as the table knows."""
         return bool(table.counting >> call & 1)
 
     def _not_allowed(self, table: CallTable, call: int) -> str:
-        """How the call differs from what is allowed of its tool."""
+        """Describe how the call differs from the allowed calls of its tool."""
         why = next((why for (_, at), why in table.whys.items() if at == call), "")
         allowed = [each for slot in table.slots for each in slot][: _MOST_NEAR * 10]
-        return why or nearest_difference(allowed, table.calls[call], self._is_elsewhere(call), named=False)
+        return why or nearest_difference(
+            allowed, table.calls[call], self._matches_in_other_places(call), named=False
+        )
 
-    def _again(self, call: int, row: AlignedRow) -> AlignedRow:
+    def _repeated(self, call: int, row: AlignedRow) -> AlignedRow:
         if call not in self.again or not row.status.holds:
             return row
         return replace(row, status=RowStatus.EXTRA, difference="at_most_once: made more often than expected")
 
-    def _misplaced(self, call: int, row: AlignedRow) -> AlignedRow:
-        """A call that breaks an order between two calls."""
+    def _with_order_problem(self, call: int, row: AlignedRow) -> AlignedRow:
+        """Mark a call that breaks an order between two calls."""
         words = self.found.bounds.misplaced.get(call)
         if not words:
             return row
         status = RowStatus.OUT_OF_ORDER if row.status.holds else row.status
         return replace(row, status=status, difference="; ".join(filter(None, (row.difference, words))))
 
-    def _forbidden(self, call: int, row: AlignedRow) -> AlignedRow:
+    def _with_forbidden(self, call: int, row: AlignedRow) -> AlignedRow:
         for each in self.spec.forbidden:
             if self.seen.banned[id(each)].yes >> call & 1:
                 words = f"forbidden: {expected_text(each)}"
@@ -207,28 +221,28 @@ class _Sheet:
                 return replace(row, status=RowStatus.UNKNOWN, difference=f"may be forbidden: {why}")
         return row
 
-    def _doubtful(self, call: int, row: AlignedRow) -> AlignedRow:
-        """Of a trajectory that could not be told: the row of a call of which something is not known."""
+    def _with_doubt(self, call: int, row: AlignedRow) -> AlignedRow:
+        """Mark a call about which something is unknown, if the trajectory could not be decided."""
         why = self.seen.undecided_of(call)
         if row.status is RowStatus.OUT_OF_ORDER:
             return replace(row, status=RowStatus.UNKNOWN)
         return replace(row, status=RowStatus.UNKNOWN, difference=why) if why and row.status.holds else row
 
-    def _too_few(self) -> Iterator[AlignedRow]:
-        """What stands for calls that `min_calls` demands."""
+    def _min_calls_rows(self) -> Iterator[AlignedRow]:
+        """Yield a row for the calls that `min_calls` requires."""
         least = self.spec.min_calls
         if least is not None and any("at least" in problem for problem in self.found.bounds.problems):
             words = f"min_calls: {least}"
             yield AlignedRow(expected=None, call=None, status=RowStatus.MISSING, difference=words)
 
     def _with_missing(self, found: Sequence[AlignedRow], more: Iterator[AlignedRow]) -> Iterator[AlignedRow]:
-        """The rows of calls, and between them what was expected and not made, after what it should follow."""
+        """Insert a row for each missing expected call after the row that it should follow."""
         count = len(self.table.rows) if self.table else 0
         made = set(self.of_call.values())
 
         def following(wanted: int) -> Iterator[AlignedRow]:
             while wanted < count and wanted not in made:
-                yield self._missing(wanted)
+                yield self._missing_row(wanted)
                 wanted += 1
 
         yield from following(0)
@@ -238,7 +252,7 @@ class _Sheet:
                 yield from following(self.of_call[row.call] + 1)
         yield from more
 
-    def _missing(self, wanted: int) -> AlignedRow:
+    def _missing_row(self, wanted: int) -> AlignedRow:
         table = self.table
         assert table
         why = next((why for (row, _), why in table.whys.items() if row == wanted), "")
@@ -256,33 +270,29 @@ class _Sheet:
 
 
 def _places(table: CallTable) -> dict[int, int]:
-    """Call → the place of its group."""
+    """Return a mapping from a call to the position of its group."""
     return {call: place for place, group in enumerate(table.groups) for call in bits(group)}
 
 
 def _why_allowed(table: CallTable, call: int) -> str:
-    """Why it is not certain that a call is any of the allowed ones."""
+    """Return why it is uncertain that a call is allowed, or ""."""
     lines = [row for row, mask in enumerate(table.rows) if mask >> call & 1]
     if any((row, call) not in table.whys for row in lines):
         return ""
     return next((table.whys[row, call] for row in lines), "")
 
 
-def _limited(row: AlignedRow, limit: str) -> AlignedRow:
+def _with_limit_problem(row: AlignedRow, limit: str) -> AlignedRow:
     if not limit:
         return row
     words = "; ".join(filter(None, (row.difference, limit)))
     return replace(row, status=RowStatus.EXTRA if row.status.holds else row.status, difference=words)
 
 
-_MOST_COMPARED = 400
-"""Pairs of one tool that are compared for the nearest; beyond that they are taken as they come."""
-
-
 def different_pairs(
     table: CallTable, missing: Sequence[int], others: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs of expected calls and calls of one tool: of calls that count first, and with most in common."""
+    """Yield pairs of expected and actual calls of one tool: calls that count first, then the most similar."""
     by_tool: defaultdict[str, list[int]] = defaultdict(list)
     for call in others:
         by_tool[table.calls[call].name].append(call)

@@ -1,4 +1,8 @@
-"""Which calls each expected call may be: by its own words, by its place, and by how the call went."""
+"""Find the calls that may match each expected call, by its conditions, its place and the outcome of the call.
+
+Results have three values: `Known` contains the calls for which something is true and those for which it is
+unknown. The module also decides which calls are free, and what hidden calls could change.
+"""
 
 from __future__ import annotations
 
@@ -33,23 +37,24 @@ from agentest.trajectory.expected_text import place_text, wanted_arguments
 from agentest.trajectory.matching import bits, mask_of
 
 RESULT_UNTOLD = "the agent does not tell what the tool answered"
-_TOLD_BY_THE_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
+_REPORTED_BY_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
+_CLOSED_MODES = ("strict", "unordered", "within")
 
 
 def any_call(expected: ExpectedCall) -> bool:
-    """Whether every call of the tool is one that is expected, apart from its place."""
+    """Return True if every call of the tool matches, apart from its place."""
     return only_arguments(expected) and wanted_arguments(expected) is None
 
 
 def only_arguments(expected: ExpectedCall) -> bool:
-    """Whether nothing but name and arguments decides, apart from its place."""
+    """Return True if only name and arguments decide, apart from the place."""
     return expected.where is None and expected.result is ANYTHING
 
 
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Whether a call is one that is expected, apart from its place among the others.
+    """Return True if a call matches an expected call, apart from its place among the others.
 
-    A part that does not hold decides, whatever the others would say. Raises PredicateFailed, CannotTell.
+    A condition that is not met decides, even if others are unknown. Raises PredicateFailed, CannotTell.
     """
     if only_arguments(expected) and isinstance(expected.name, str):
         if not is_named(expected, made.name):
@@ -57,7 +62,7 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
         wanted = wanted_arguments(expected)
         return wanted is None or _arguments_hold(wanted, made, expected.arg_match_mode == "exact")
     doubts: list[PredicateFailed] = []
-    for part in _parts(expected, made):
+    for part in _conditions(expected, made):
         try:
             if not part():
                 return False
@@ -69,15 +74,15 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
 
 
 def is_named(expected: ExpectedCall, name: str) -> bool:
-    """Whether it stands for a tool of this name. Raises CannotTell."""
+    """Return True if the expected call applies to a tool of this name. Raises CannotTell."""
     try:
         return name_matches(expected.name, name)
     except PatternTimeout as error:
         raise CannotTell(str(error)) from None
 
 
-def _parts(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[], bool]]:
-    """What is asked of a call; first what needs no code of the user's."""
+def _conditions(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[], bool]]:
+    """Yield the conditions for a call; those without users' code come first."""
     yield functools.partial(is_named, expected, made.name)
     if expected.result is not ANYTHING:
         yield functools.partial(result_holds, expected, made)
@@ -97,7 +102,7 @@ def _arguments_hold(wanted: Mapping[str, Any], made: ToolCall, exact: bool) -> b
 
 
 def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
-    """What a function says of all arguments. Raises PredicateFailed, CannotTell."""
+    """Return the answer of a function about all arguments. Raises PredicateFailed, CannotTell."""
     if arguments_untold(made):
         raise CannotTell(ARGUMENTS_UNTOLD)
     if not isinstance(made.args, Mapping):
@@ -107,7 +112,7 @@ def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
 
 
 def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Whether the tool answered as expected. Raises PredicateFailed, CannotTell."""
+    """Return True if the tool's result is as expected. Raises PredicateFailed, CannotTell."""
     if not made.ran:
         return False
     if result_untold(made):
@@ -119,29 +124,32 @@ def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
 
 
 def result_untold(made: ToolCall) -> bool:
-    """Whether nobody knows what a call was answered, and so not whether it failed.
+    """Return True if a call's result, and therefore its success, is unknown.
 
-    An agent that tells of a call without its result, and one that tells of the result null, say the same.
+    An agent that reports no result cannot be distinguished from one that reports the result null.
     """
-    told = made.result is None and made.error is None and not made.mocked
-    return told and made.seen_by in _TOLD_BY_THE_AGENT and not failed(made)
+    no_result = made.result is None and made.error is None and not made.mocked
+    return no_result and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
 
 
 def failure_untold(call: ToolCall) -> str:
-    """Why it is not known whether a call failed."""
+    """Explain why it is unknown whether a call failed."""
     return f"ignore_failed: {call.name}: {RESULT_UNTOLD}"
 
 
 class FreeCalls:
-    """Which calls are free, and why."""
+    """Calls that are free, with the reasons.
+
+    Args:
+        of_turn: True if the calls are those of one turn.
+    """
 
     def __init__(self, spec: Trajectory, calls: Sequence[ToolCall], *, of_turn: bool = False) -> None:
-        """`of_turn`: whether they are the calls of one turn."""
         self.whys: dict[int, str] = {}
         """Call → why it is free, or may be."""
         reads = failures = waiting = NOTHING
-        told = spec.reads or spec.ignore_failed or any(call.approval for call in calls)
-        for at, call in enumerate(calls if told else ()):
+        is_needed = spec.reads or spec.ignore_failed or any(call.approval for call in calls)
+        for at, call in enumerate(calls if is_needed else ()):
             if call.approval is Approval.PENDING:
                 waiting = waiting.answered(at, True)
                 if of_turn:
@@ -177,7 +185,7 @@ class FreeCalls:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Of which calls something is true, and of which that is not known, as bits."""
+    """Calls for which something is true and calls for which it is unknown, as bits."""
 
     yes: int = 0
     maybe: int = 0
@@ -187,22 +195,22 @@ class Known:
         return self.yes | self.maybe
 
     def surely(self, sure: bool) -> int:
-        """The calls of which it is surely true; else those of which it may be."""
+        """Return the calls for which it is true, or with `sure=False` also those for which it is unknown."""
         return self.yes if sure else self.at_most
 
     def answered(self, at: int, answer: bool | None) -> Known:
-        """With the answer for one more call; None: it is not known."""
+        """Add the answer for one more call; None: unknown."""
         if answer is False:
             return self
         return Known(self.yes | 1 << at, self.maybe) if answer else Known(self.yes, self.maybe | 1 << at)
 
     def without(self, other: Known) -> Known:
-        """What is true of it where the other is not."""
+        """Return the calls for which this is true and the other is not."""
         yes = self.yes & ~other.at_most
         return Known(yes, self.at_most & ~other.yes & ~yes)
 
     def both(self, other: Known) -> Known:
-        """Where both are true."""
+        """Return the calls for which both are true."""
         yes = self.yes & other.yes
         return Known(yes, self.at_most & other.at_most & ~yes)
 
@@ -211,58 +219,59 @@ NOTHING = Known()
 
 
 Listed = frozenset[str] | None
-"""The tools whose every call is seen; None: no call is sure to be seen, and nothing about calls holds."""
-_CLOSED = ("strict", "unordered", "within")
+"""The tools whose calls are all visible; None: any call may be hidden."""
 
 
 def is_closed(mode: str) -> bool:
-    """Whether calls that count and are not expected must not be made."""
-    return mode in _CLOSED
+    """Return True if the mode forbids calls that count and are not expected."""
+    return mode in _CLOSED_MODES
 
 
 def is_listed(name: ToolName, listed: Listed) -> bool:
-    """Whether every call that a name stands for is seen. A glob or a pattern may stand for other tools."""
+    """Return True if all calls of a named tool are visible. A glob or pattern may match other tools."""
     return isinstance(name, str) and is_one_tool(name) and name in (listed or ())
 
 
 def all_listed(names: Iterable[ToolName], listed: Listed) -> bool:
-    """Whether every call of all of these is seen."""
+    """Return True if all calls of all these tools are visible."""
     return all(is_listed(name, listed) for name in names)
 
 
 def broken_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
-    """What a call that nobody saw could break, in words."""
+    """Yield descriptions of the requirements that a hidden call could break."""
     if spec.expected is not None:
         if is_closed(spec.match_mode):
             yield f"match_mode: {spec.match_mode}"
         elif spec.at_most_once:
-            yield from _unlisted("at_most_once", (call.name for call in calls_in(spec.expected)), listed)
-    yield from _unlisted("forbidden", (call.name for call in spec.forbidden), listed)
+            yield from _open_requirement(
+                "at_most_once", (call.name for call in calls_in(spec.expected)), listed
+            )
+    yield from _open_requirement("forbidden", (call.name for call in spec.forbidden), listed)
     if spec.max_calls is not None:
         yield "max_calls"
     limits = spec.max_calls_per_tool
     if isinstance(limits, Mapping):
-        yield from _unlisted("max_calls_per_tool", limits, listed)
+        yield from _open_requirement("max_calls_per_tool", limits, listed)
     elif limits is not None:
         yield "max_calls_per_tool"
     for order in spec.orders:
-        # Of `before`, a first call that was not seen breaks nothing.
+        # With `before`, a hidden first call breaks nothing.
         steps = (order.then,) if order.kind == "before" else (order.first, order.then)
-        yield from _unlisted(order.kind, (name for step in steps for name in names_in(step)), listed)
+        yield from _open_requirement(order.kind, (name for step in steps for name in names_in(step)), listed)
 
 
 def met_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
-    """What a call that nobody saw could meet, in words."""
+    """Yield descriptions of the requirements that a hidden call could meet."""
     if spec.expected is not None:
-        yield from _unlisted("expected", (call.name for call in calls_in(spec.expected)), listed)
+        yield from _open_requirement("expected", (call.name for call in calls_in(spec.expected)), listed)
     if spec.min_calls is not None:
         yield "min_calls"
     for order in spec.orders:
         if order.kind == "before":
-            yield from _unlisted("before", names_in(order.first), listed)
+            yield from _open_requirement("before", names_in(order.first), listed)
 
 
-def _unlisted(key: str, names: Iterable[ToolName], listed: Listed) -> Iterator[str]:
+def _open_requirement(key: str, names: Iterable[ToolName], listed: Listed) -> Iterator[str]:
     found = dict.fromkeys(name_text(name) for name in names if not is_listed(name, listed))
     if found:
         yield f"{key}: {', '.join(found)}"
@@ -270,32 +279,32 @@ def _unlisted(key: str, names: Iterable[ToolName], listed: Listed) -> Iterator[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """An expected or forbidden call, and the calls that it would be wherever they came, however they went."""
+    """An expected or forbidden call with the calls that match it regardless of place and outcome."""
 
     expected: ExpectedCall
     anywhere: Known
     named: Known = NOTHING
-    """The calls of its tool, where it says which of them it must be."""
+    """The calls of its tool, if it expects a certain place among them."""
     whys: Mapping[int, str] = field(default_factory=dict)
-    """Call → why it is not known whether the two match."""
+    """Call → why it is unknown whether it matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """Which calls count, and whether there were others."""
+    """The calls that count, and whether there may be others."""
 
     calls: Sequence[ToolCall]
     free: Known
     failed: Known
-    """Calls that were answered with an error, where the trajectory ignores these."""
+    """Calls answered with an error, if the trajectory ignores these."""
     complete: bool = True
     """False: further calls may have followed."""
     blind: bool = False
-    """Whether there may have been further calls anywhere, of tools that are not `listed`."""
+    """True if there may be hidden calls of tools that are not `listed`."""
     listed: Listed = None
 
     def met_by(self, wanted: Wanted) -> Known:
-        """The calls that meet an expectation: at its place, and worked unless it speaks of the result."""
+        """Return the calls that match in the expected place and succeeded, unless a result is expected."""
         failed = self._failed_for(wanted)
         worked = wanted.anywhere.without(failed) if failed.at_most else wanted.anywhere
         return self.at_its_place(wanted, worked)
@@ -304,21 +313,21 @@ class Counted:
         return self.failed if wanted.expected.result is ANYTHING else NOTHING
 
     def only_failed(self, wanted: Wanted) -> int:
-        """The calls that would meet it, had they worked, as bits."""
+        """Return the calls that would match if they had succeeded, as bits."""
         return wanted.anywhere.yes & self._failed_for(wanted).yes
 
     def only_elsewhere(self, wanted: Wanted) -> int:
-        """The calls that would meet it, had they come at its place, as bits."""
+        """Return the calls that would match in another place, as bits."""
         worked = wanted.anywhere.without(self._failed_for(wanted))
         return worked.yes & ~self.at_its_place(wanted, worked).at_most
 
     def at_its_place(self, wanted: Wanted, known: Known) -> Known:
-        """Of some calls those that are the n-th of their tool, where an expected call says so."""
+        """Return those of the given calls that have the expected place among the calls of their tool."""
         nth = wanted.expected.nth
         return known if nth is None else known.both(self._place(nth, wanted))
 
     def _place(self, nth: int, wanted: Wanted) -> Known:
-        """Which call is the n-th of those of a tool that count, the last for -1."""
+        """Return the n-th of the calls of a tool that count, from the end if negative."""
         of_tool = wanted.named.without(self.free)
         hidden = self.blind and not is_listed(wanted.expected.name, self.listed)
         if hidden or (nth < 0 and not self.complete):
@@ -337,7 +346,7 @@ class Counted:
         return Known(yes, maybe)
 
     def why(self, wanted: Wanted, call: int) -> str:
-        """Why it is not known whether a call meets it."""
+        """Explain why it is unknown whether a call matches."""
         if call in wanted.whys:
             return wanted.whys[call]
         if self._failed_for(wanted).maybe >> call & 1:
@@ -349,19 +358,19 @@ class Counted:
 
 @dataclass(slots=True)
 class Search:
-    """Holds expected calls against all calls; one that stands in several places once."""
+    """Compares expected calls with all calls, each expected call once even if it occurs several times."""
 
     calls: Sequence[ToolCall]
     by_tool: dict[str, list[int]] = field(default_factory=dict)
     found: dict[int, Wanted] = field(default_factory=dict)
-    """`id` of an expected call → what is known of it."""
+    """`id` of an expected call → the calls that match it."""
 
     def __post_init__(self) -> None:
         for at, call in enumerate(self.calls):
             self.by_tool.setdefault(call.name, []).append(at)
 
     def add(self, expected: ExpectedCall) -> int:
-        """Its `id`."""
+        """Add an expected call and return its `id`."""
         if id(expected) not in self.found:
             self.found[id(expected)] = self._wanted(expected)
         return id(expected)
@@ -370,7 +379,7 @@ class Search:
         known, whys = NOTHING, dict[int, str]()
         every = any_call(expected)
         for name, positions in self.by_tool.items():
-            named = _named(expected, name)
+            named = _name_matches(expected, name)
             if named and every:
                 known = Known(known.yes | mask_of(positions), known.maybe)
             elif named is not False:
@@ -382,7 +391,7 @@ class Search:
     def _of_tool(self, expected: ExpectedCall) -> Known:
         known = NOTHING
         for name, positions in self.by_tool.items():
-            named = _named(expected, name)
+            named = _name_matches(expected, name)
             for at in positions:
                 known = known.answered(at, named)
         return known
@@ -395,7 +404,7 @@ class Search:
             return None
 
 
-def _named(expected: ExpectedCall, name: str) -> bool | None:
+def _name_matches(expected: ExpectedCall, name: str) -> bool | None:
     try:
         return is_named(expected, name)
     except PredicateFailed:

@@ -1,4 +1,4 @@
-"""What of a call is not as it was expected, in words."""
+"""Describe how a call differs from an expected call."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from agentest.support.text import shortened
 from agentest.trajectory.candidates import is_named, result_holds, result_untold, where_holds
 from agentest.trajectory.expected_text import expected_text, place_text, wanted_arguments
 
-_MOST = 5
-"""Arguments that are named."""
+_MOST_DIFFERENCES = 5
+"""Maximum number of differences in a message."""
 _VALUE_CHARS = 80
-_NOBODY: AbstractSet[int] = frozenset()
+_NONE: AbstractSet[int] = frozenset()
 
 
 def of_tool(slot: Sequence[ExpectedCall], name: str) -> list[ExpectedCall]:
-    """Those of some alternatives that may be a call of a tool by its name."""
-    return [each for each in slot if _named(each, name)]
+    """Return the alternatives that may apply to a tool of this name."""
+    return [each for each in slot if _may_be_named(each, name)]
 
 
-def _named(expected: ExpectedCall, name: str) -> bool:
+def _may_be_named(expected: ExpectedCall, name: str) -> bool:
     try:
         return is_named(expected, name)
     except PredicateFailed:
@@ -37,15 +37,15 @@ def _named(expected: ExpectedCall, name: str) -> bool:
 def nearest_difference(
     slot: Sequence[ExpectedCall],
     made: ToolCall,
-    elsewhere: AbstractSet[int] = _NOBODY,
+    elsewhere: AbstractSet[int] = _NONE,
     *,
     named: bool = True,
 ) -> str:
-    """How a call differs from the nearest of some alternatives.
+    """Describe how a call differs from the most similar of several alternatives.
 
     Args:
-        elsewhere: `id` of the alternatives that it would be at another place.
-        named: whether to say which of several is the nearest.
+        elsewhere: `id`s of the alternatives that it would match in another place.
+        named: True to name the alternative if there are several.
     """
     mine = of_tool(slot, made.name)
     if not mine:
@@ -58,32 +58,32 @@ def nearest_difference(
 
 
 def difference(expected: ExpectedCall, made: ToolCall) -> str:
-    """`amount: expected 5, got 500` for each argument of a call that is not the expected one.
+    """Describe each difference: `amount: expected 5, got 500`.
 
-    Functions and patterns of the user's are asked no more than they were asked to find that out: the first
-    of them that does not hold is named, so that none hangs here that did not hang before.
+    Users' functions and patterns are called no more often than for the match itself: only the first that does
+    not hold is named, so that none can hang here that did not hang before.
     """
-    found = [*_of_arguments(expected, made)]
+    found = [*_argument_differences(expected, made)]
     asked = not all(map(is_plain, (wanted_arguments(expected) or {}).values()))
     if not (found and asked):
-        found += _of_result(expected, made)
+        found += _result_differences(expected, made)
     if not found:
-        found += _of_where(expected, made)
-    more = [f"{len(found) - _MOST} more"] if len(found) > _MOST else []
-    return "; ".join([*found[:_MOST], *more])
+        found += _where_differences(expected, made)
+    more = [f"{len(found) - _MOST_DIFFERENCES} more"] if len(found) > _MOST_DIFFERENCES else []
+    return "; ".join([*found[:_MOST_DIFFERENCES], *more])
 
 
-def _of_arguments(expected: ExpectedCall, made: ToolCall) -> list[str]:
+def _argument_differences(expected: ExpectedCall, made: ToolCall) -> list[str]:
     wanted = wanted_arguments(expected)
     if wanted is None:
         return []
     if not isinstance(made.args, Mapping):
-        return [f"the arguments are no object: {_made(made.args)}"]
+        return [f"the arguments are no object: {_actual_text(made.args)}"]
     exact = expected.arg_match_mode == "exact"
     return [problem.words for problem in argument_problems(wanted, made.args, exact=exact)]
 
 
-def _of_result(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
+def _result_differences(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
     if expected.result is ANYTHING or result_untold(made):
         return
     wanted, actual = expected.result, made.result
@@ -92,17 +92,17 @@ def _of_result(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
         yield from (
             problem.words for problem in argument_problems(wanted, actual, exact=exact, inside="result")
         )
-    elif not _holds(lambda: result_holds(expected, made)):
-        yield f"result: expected {_short(wanted)}, got {_made(actual)}"
+    elif not _holds_or_unknown(lambda: result_holds(expected, made)):
+        yield f"result: expected {_expected_text(wanted)}, got {_actual_text(actual)}"
 
 
-def _of_where(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
+def _where_differences(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
     where = expected.where
-    if where is not None and not _holds(lambda: where_holds(where, made)):
-        yield f"where: {_short(where)} said no"
+    if where is not None and not _holds_or_unknown(lambda: where_holds(where, made)):
+        yield f"where: {_expected_text(where)} said no"
 
 
-def _holds(question: Any) -> bool:
+def _holds_or_unknown(question: Any) -> bool:
     try:
         return bool(question())
     except PredicateFailed:
@@ -110,7 +110,7 @@ def _holds(question: Any) -> bool:
 
 
 def alike(expected: ExpectedCall, made: ToolCall) -> int:
-    """How many arguments are as expected, of those that can be compared without code of the user's."""
+    """Count matching arguments, among those that can be compared without users' code."""
     wanted = wanted_arguments(expected) or {}
     if not isinstance(made.args, Mapping):
         return -1
@@ -121,9 +121,9 @@ def alike(expected: ExpectedCall, made: ToolCall) -> int:
     )
 
 
-def _short(value: Any) -> str:
+def _expected_text(value: Any) -> str:
     return shortened(shown(value), _VALUE_CHARS)
 
 
-def _made(value: Any) -> str:
+def _actual_text(value: Any) -> str:
     return shortened(safe_repr(value), _VALUE_CHARS)

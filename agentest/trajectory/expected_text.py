@@ -1,4 +1,4 @@
-"""Expected calls as reports show them: as they were written."""
+"""Format expected calls for reports, as they were written."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from agentest.scenarios.matchers.display import shown
 
 _MOST_SHOWN = 20
 _MOST_CHARS = 2_000
-"""Of one value: a result keeps each expected call several times, for every conversation."""
+"""Limit for one value, because a result repeats each expected call for every conversation."""
 _PLACES = {1: "first", -1: "last"}
 
 
 def wanted_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
-    """What the arguments are held against; None: any will do."""
+    """Return the expected arguments; None: any arguments match."""
     if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
         return None
     return expected.args
 
 
 def expected_text(expected: ExpectedCall) -> str:
-    """An expected call: `name(key=value, …)`, and around it what else it has to be."""
+    """Format an expected call as `name(key=value, …)` with its other conditions."""
     name, wanted = _name_text(expected.name), wanted_arguments(expected)
-    words = _words(expected)
+    words = _conditions(expected)
     if wanted is None and not words:
         return name
     arguments = [_argument(key, value) for key, value in (wanted or {}).items()]
@@ -50,7 +50,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}… ({len(text):,} characters)"
 
 
-def _words(expected: ExpectedCall) -> list[str]:
+def _conditions(expected: ExpectedCall) -> list[str]:
     words = []
     if expected.where is not None:
         words.append(f"where={_value_text(expected.where)}")
@@ -62,23 +62,23 @@ def _words(expected: ExpectedCall) -> list[str]:
 
 
 def place_text(nth: int) -> str:
-    """Which of the calls of a tool that count: `first`, `last`, `nth=2`."""
+    """Format the expected place among the calls of a tool that count: `first`, `last`, `nth=2`."""
     return _PLACES.get(nth, f"nth={nth}")
 
 
 def slot_text(slot: Sequence[ExpectedCall]) -> str:
-    """What one call has to be: any of these."""
+    """Format alternatives for one call."""
     texts = [expected_text(each) for each in slot]
     return texts[0] if len(texts) == 1 else f"any_of({', '.join(texts)})"
 
 
 def slot_name(slot: Sequence[ExpectedCall]) -> str:
-    """The name of the tool; of alternatives all of them."""
+    """Return the name of the tool, or of all alternatives."""
     return " or ".join(dict.fromkeys(_name_text(each.name) for each in slot))
 
 
 def step_text(step: Step) -> str:
-    """An expected call, or alternatives, as they were written."""
+    """Format an expected call, or alternatives, as written."""
     if isinstance(step, ExpectedCall):
         return expected_text(step)
     return f"any_of({', '.join(map(_path_text, step.paths))})"
@@ -90,7 +90,7 @@ def _path_text(path: Sequence[ExpectedCall | AnyOf]) -> str:
 
 
 def listed(texts: Iterable[str], nothing: str = "no calls") -> str:
-    """Some texts in a row, those beyond the first twenty counted."""
+    """Join texts with commas; beyond the first twenty, only their number is given."""
     items = list(texts)
     more = f", … {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
     return (", ".join(items[:_MOST_SHOWN]) + more) or nothing

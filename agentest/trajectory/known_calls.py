@@ -1,4 +1,4 @@
-"""What is known of the calls that were made: which may be which expected call, and which are free."""
+"""Collect everything known about the actual calls: which match which expected call, and which are free."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ ROUNDS_UNTOLD = "rounds: the agent does not tell which of its calls came in one 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sightings:
-    """All that decides about a trajectory, but for what it makes of it."""
+    """Everything known about the calls that decides a trajectory."""
 
     counted: Counted
     wanted: Mapping[int, Wanted]
-    """`id` of an expected or forbidden call → what is known of it."""
+    """`id` of an expected or forbidden call → the calls that match it."""
     cells: Mapping[int, Known]
     """`id` of an expected call → the calls that meet it."""
     banned: Mapping[int, Known]
-    """`id` of a forbidden call → the calls that it is: those that failed, too."""
+    """`id` of a forbidden call → the calls that match it, including failed ones."""
     elsewhere: Mapping[int, int]
-    """`id` of an expected call that says its place → the calls that would meet it there, as bits."""
+    """`id` of an expected call with a place → the calls that would match in another place, as bits."""
     free_whys: Mapping[int, str]
     """Call → why it is free, or may be."""
     fine: tuple[int, ...]
-    """Groups of calls whose order is free, as bits: as few in one as may be (`rounds`)."""
+    """Groups of calls in any order, as bits, each as small as possible (`rounds`)."""
     coarse: tuple[int, ...]
-    """As many in one as may be."""
+    """The same groups, each as large as possible."""
 
     @classmethod
     def of(
@@ -46,13 +46,14 @@ class Sightings:
         listed: Listed = None,
         of_turn: bool = False,
     ) -> Sightings:
-        """What is known of these calls, for all that a trajectory expects, forbids and puts in order.
+        """Collect everything known about these calls for a trajectory.
 
         Args:
-            wanted: what it expects and puts in order.
-            complete: False: further calls may have followed.
-            blind: whether there may have been further calls anywhere, of tools that are not `listed`.
-            of_turn: whether they are the calls of one turn.
+            wanted: the calls that it expects and puts in order.
+            complete: False if further calls may have followed.
+            blind: True if there may be hidden calls of tools that are not `listed`.
+            listed: the tools whose calls are all visible.
+            of_turn: True if the calls are those of one turn.
         """
         free = FreeCalls(spec, calls, of_turn=of_turn)
         search = Search(calls)
@@ -87,26 +88,26 @@ class Sightings:
 
     @property
     def failed(self) -> Known:
-        """Calls that were answered with an error, where the trajectory ignores these."""
+        """Calls answered with an error, if the trajectory ignores these."""
         return self.counted.failed
 
     @property
     def certain(self) -> bool:
-        """Whether all is known: then it is no question of what a trajectory wants."""
-        told = (self.free, self.failed, *self.cells.values(), *self.banned.values())
-        return self.fine == self.coarse and not any(each.maybe for each in told)
+        """True if nothing is unknown, so that best and worst case are the same."""
+        known = (self.free, self.failed, *self.cells.values(), *self.banned.values())
+        return self.fine == self.coarse and not any(each.maybe for each in known)
 
     @property
     def all(self) -> int:
-        """All calls."""
+        """All calls, as bits."""
         return (1 << len(self.calls)) - 1
 
     def counting(self, best: bool) -> int:
-        """The calls that count, as few as may be or as many."""
+        """Return the calls that count: with `best` as few as possible, else as many as possible."""
         return self.all & ~(self.free.at_most if best else self.free.yes)
 
     def cell(self, expected: Sequence[ExpectedCall]) -> Known:
-        """The calls that meet any of these."""
+        """Return the calls that meet any of these alternatives."""
         if len(expected) == 1:
             return self.cells[id(expected[0])]
         yes = maybe = 0
@@ -116,7 +117,7 @@ class Sightings:
         return Known(yes, maybe & ~yes)
 
     def why(self, expected: Sequence[ExpectedCall], call: int) -> str:
-        """Why it is not known whether a call meets any of these; "" where it is."""
+        """Explain why it is unknown whether a call meets any of these alternatives; "" if it is known."""
         if not self.cell(expected).maybe >> call & 1:
             return ""
         return next(
@@ -126,18 +127,18 @@ class Sightings:
         )
 
     def why_banned(self, forbidden: ExpectedCall, call: int) -> str:
-        """Why it is not known whether a call is one that is forbidden; "" where it is."""
+        """Explain why it is unknown whether a call is forbidden; "" if it is known."""
         if not self.banned[id(forbidden)].maybe >> call & 1:
             return ""
         return self.counted.why(self.wanted[id(forbidden)], call)
 
     def only_failed(self, expected: ExpectedCall) -> int:
-        """The calls that would meet it, had they worked, as bits."""
+        """Return the calls that would match if they had succeeded, as bits."""
         return self.counted.only_failed(self.wanted[id(expected)])
 
     @property
     def open_cells(self) -> tuple[tuple[int, int], ...]:
-        """`id` of an expected call and position of a call of which it is not known whether they match."""
+        """Pairs of an expected call's `id` and a call's position for which a match is unknown."""
         return tuple(
             (key, call)
             for key, wanted in self.wanted.items()
@@ -149,13 +150,13 @@ class Sightings:
 
     @property
     def names_untold(self) -> bool:
-        """Whether it is not known of which tool some calls are that are counted by their tool."""
+        """True if it is unknown to which tool some calls belong that are counted by tool."""
         return any(wanted.named.maybe for wanted in self.wanted.values())
 
     def decided(self, answers: Mapping[object, bool]) -> Sightings:
-        """The same with an answer for each of the `open_cells`, and for each call that may be free.
+        """Return a copy with an answer for each of the `open_cells` and each call that may be free.
 
-        Raises KeyError where one is missing.
+        Raises KeyError if an answer is missing.
         """
         free, failed = (
             Known(known.yes | sum(answers[call] << call for call in bits(known.maybe)))
@@ -177,7 +178,7 @@ class Sightings:
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """Why something is not known."""
+        """The reasons why something is unknown."""
         whys = [
             self.counted.why(self.wanted[key], call)
             for several in (self.cells, self.banned)
@@ -188,7 +189,7 @@ class Sightings:
         return tuple(dict.fromkeys([*whys, *frees]))
 
     def undecided_of(self, call: int) -> str:
-        """Why something is not known of a call; "" where all is."""
+        """Return why something about a call is unknown, or ""."""
         for several in (self.cells, self.banned):
             for key, known in several.items():
                 if known.maybe >> call & 1:

@@ -1,4 +1,6 @@
-"""What a trajectory demands besides the calls that it expects: forbidden calls, limits, orders."""
+"""Check the requirements of a trajectory that are independent of expected calls: forbidden calls, limits,
+orders.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,21 @@ from agentest.trajectory.matching import bits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Which of these demands are broken."""
+    """Violations of these requirements."""
 
     forbidden: tuple[str, ...] = ()
     """The names of forbidden calls that were made."""
     broken: tuple[str, ...] = ()
-    """The limits and orders that are broken, in words."""
+    """Descriptions of broken limits and orders."""
     demands: int = 0
-    """How many there are: each forbidden entry, each limit, each order."""
+    """Number of requirements: each forbidden entry, each limit, each order."""
     unmet: int = 0
     misplaced: Mapping[int, str] = field(default_factory=dict)
-    """Call → the order that it breaks, in words."""
+    """Call → a description of the order that it breaks."""
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All that is broken, in words."""
+        """Descriptions of all violations."""
         made = ("forbidden calls were made: " + ", ".join(self.forbidden),) if self.forbidden else ()
         return (*made, *self.broken)
 
@@ -46,19 +48,20 @@ def broken_bounds(
     blind: bool = False,
     listed: Listed = None,
 ) -> Bounds:
-    """What of it is broken.
+    """Return the violations of forbidden calls, limits and orders.
 
     Args:
-        best: what is not known is taken for what the trajectory wants; else for the opposite.
-        some: whether there may have been further calls after these; `blind`: anywhere, of tools that are not
-            `listed`.
+        turns: number of turns, for `max_turns`.
+        best: True to decide unknowns in favor of the trajectory, False against it.
+        some: True if further calls may have followed.
+        blind: True if there may be hidden calls of tools that are not `listed`.
     """
     entries = [seen.banned[id(each)].surely(best) for each in spec.forbidden]
     hits = 0
     for entry in entries:
         hits |= entry
     forbidden = tuple(seen.calls[call].name for call in bits(hits))
-    limits = _exceeded(spec, seen, turns, best=best, some=some or blind)
+    limits = _exceeded_limits(spec, seen, turns, best=best, some=some or blind)
     found = [
         broken_order(order, seen, best=best, blind=blind and not all_listed(names_in(order.first), listed))
         for order in spec.orders
@@ -67,33 +70,33 @@ def broken_bounds(
     return Bounds(
         forbidden=forbidden,
         broken=(*limits, *(words for _, words in orders)),
-        demands=len(spec.forbidden) + _how_many_limits(spec) + len(spec.orders),
-        unmet=sum(map(bool, entries)) + _unmet_limits(spec, limits, seen) + len(orders),
+        demands=len(spec.forbidden) + _count_limits(spec) + len(spec.orders),
+        unmet=sum(map(bool, entries)) + _count_unmet_limits(spec, limits, seen) + len(orders),
         misplaced=dict(reversed(orders)),
     )
 
 
-def _how_many_limits(spec: Trajectory) -> int:
+def _count_limits(spec: Trajectory) -> int:
     per_tool = spec.max_calls_per_tool
     single = (spec.max_calls, spec.max_turns, spec.min_calls)
     of_tools = len(per_tool) if isinstance(per_tool, Mapping) else int(per_tool is not None)
     return sum(each is not None for each in single) + of_tools
 
 
-def _unmet_limits(spec: Trajectory, problems: list[str], seen: Sightings) -> int:
-    """How many limits are broken: one number for all tools is one of them."""
+def _count_unmet_limits(spec: Trajectory, problems: list[str], seen: Sightings) -> int:
+    """Count broken limits; one number for all tools is one limit."""
     over = _tools_over(spec, seen)
     return len(problems) - len(over) + len({key for key, _ in over.values()})
 
 
-def _exceeded(spec: Trajectory, seen: Sightings, turns: int, *, best: bool, some: bool) -> list[str]:
+def _exceeded_limits(spec: Trajectory, seen: Sightings, turns: int, *, best: bool, some: bool) -> list[str]:
     problems = []
     least, most = seen.counting(True).bit_count(), seen.counting(False).bit_count()
     upper, lower = (least, most) if best else (most, least)
     if spec.max_calls is not None and upper > spec.max_calls:
-        problems.append(f"{_made(upper, seen)}, at most {spec.max_calls} are allowed")
+        problems.append(f"{_calls_made_text(upper, seen)}, at most {spec.max_calls} are allowed")
     if spec.min_calls is not None and lower < spec.min_calls and not some:
-        problems.append(f"{_made(lower, seen)}, at least {_calls(spec.min_calls)} are needed")
+        problems.append(f"{_calls_made_text(lower, seen)}, at least {_calls_text(spec.min_calls)} are needed")
     if spec.max_turns is not None and turns > spec.max_turns:
         problems.append(f"the conversation took {turns} turns, at most {spec.max_turns} are allowed")
     for tool, (_, (made, limit)) in _tools_over(spec, seen).items():
@@ -101,18 +104,18 @@ def _exceeded(spec: Trajectory, seen: Sightings, turns: int, *, best: bool, some
     return problems
 
 
-def _calls(count: int) -> str:
+def _calls_text(count: int) -> str:
     return f"{count} call{'' if count == 1 else 's'}"
 
 
-def _made(count: int, seen: Sightings) -> str:
+def _calls_made_text(count: int, seen: Sightings) -> str:
     free = len(seen.calls) - count
-    words = f"{_calls(count)} {'was' if count == 1 else 'were'} made"
+    words = f"{_calls_text(count)} {'was' if count == 1 else 'were'} made"
     return f"{words} ({free} more {'is' if free == 1 else 'are'} free)" if free else words
 
 
 def _tools_over(spec: Trajectory, seen: Sightings) -> dict[str, tuple[str, tuple[int, int]]]:
-    """Tool → the limit's key, how often it was called, and how often it may be."""
+    """Return a mapping from a tool to its limit's key, the number of calls, and the limit."""
     over: dict[str, tuple[str, tuple[int, int]]] = {}
     if spec.max_calls_per_tool is None:
         return over
@@ -124,7 +127,7 @@ def _tools_over(spec: Trajectory, seen: Sightings) -> dict[str, tuple[str, tuple
 
 
 def limit_of(spec: Trajectory, tool: str) -> tuple[str, int] | None:
-    """What limits a tool, and how often it may be called: its own name, else of the globs the least."""
+    """Return the key and value of a tool's limit: its own name, else the lowest of the matching globs."""
     limits = spec.max_calls_per_tool
     if limits is None or not isinstance(limits, Mapping):
         return None if limits is None else ("", limits)
@@ -142,30 +145,30 @@ def broken_order(
     blind: bool = False,
     groups: Sequence[int] = (),
 ) -> tuple[int, str] | None:
-    """The first call that breaks an order, and how; None: none does."""
+    """Return the first call that breaks an order, with a description; None if none does."""
     first, then = (seen.cell(tuple(calls_in((step,)))) for step in (order.first, order.then))
     if order.kind == "before":
-        if blind:  # what should be before may have been there unseen
+        if blind:  # the first call may have been hidden
             return None
         groups = groups or (seen.fine if best else seen.coarse)
         call = _without_before(groups, first.surely(not best), then.surely(best))
         if call is None:
             return None
-        return call, f"before: {_call(seen, call)} without {step_text(order.first)} before it"
+        return call, f"before: {_call_text(seen, call)} without {step_text(order.first)} before it"
     groups = groups or (seen.coarse if best else seen.fine)
-    late = _after(groups, first.surely(best), then.surely(best))
+    late = _first_after(groups, first.surely(best), then.surely(best))
     if late is None:
         return None
     call, since = late
-    return call, f"never_after: {_call(seen, call)} came after {_call(seen, since)}"
+    return call, f"never_after: {_call_text(seen, call)} came after {_call_text(seen, since)}"
 
 
-def _call(seen: Sightings, call: int) -> str:
+def _call_text(seen: Sightings, call: int) -> str:
     return f"{seen.calls[call].name} (call {call + 1})"
 
 
 def _without_before(groups: Sequence[int], first: int, then: int) -> int | None:
-    """The first call of `then` with none of `first` in an earlier group."""
+    """Return the first call of `then` without a call of `first` in an earlier group."""
     for group in groups:
         if group & then:
             return next(bits(group & then))
@@ -174,8 +177,8 @@ def _without_before(groups: Sequence[int], first: int, then: int) -> int | None:
     return None
 
 
-def _after(groups: Sequence[int], first: int, then: int) -> tuple[int, int] | None:
-    """The first call of `first` in a group after one of `then`, and that."""
+def _first_after(groups: Sequence[int], first: int, then: int) -> tuple[int, int] | None:
+    """Return the first call of `first` in a group after a call of `then`, and the latter."""
     since: int | None = None
     for group in groups:
         if since is not None and group & first:
@@ -186,7 +189,7 @@ def _after(groups: Sequence[int], first: int, then: int) -> tuple[int, int] | No
 
 
 def over_limits(spec: Trajectory, seen: Sightings) -> dict[int, str]:
-    """Call → the limit that it surely exceeds, in words."""
+    """Return a mapping from a call to a description of the limit that it certainly exceeds."""
     over: dict[int, str] = {}
     made: Counter[str] = Counter()
     counting = list(bits(seen.counting(True)))

@@ -1,7 +1,8 @@
-"""Maximum bipartite matching, so that no expectation takes a call that another one needs; and in order.
+"""Bipartite matching of expected calls (rows) with actual calls (columns), with and without an order.
 
-Rows are expected calls, columns the calls that were made. A row is a number whose bit `1 << column` is set
-where the two may be paired.
+A maximum matching ensures that no expectation takes a call that another one needs. A row is a number in which
+bit `1 << column` is set if the two may be paired. With `rounds`, columns come in groups: the calls of one
+message, in any order.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Iterator, Sequence
 from agentest.domain.transcript import ToolCall
 
 Partners = list[int | None]
-"""For each row its column; None: it has none."""
+"""The column of each row, or None."""
 _MOST_CELLS = 1_000_000
-"""Beyond this many comparisons the order is followed as it comes, not at its best."""
+"""Limit for comparisons; beyond it, pairs follow the order of calls instead of the best order."""
+_MOST_GROUPED_CELLS = 20_000
+"""Limit for pairs; beyond it, the best order within messages is not searched."""
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The positions of the bits that are set, the lowest first."""
+    """Yield the positions of set bits, lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -27,7 +30,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def mask_of(positions: Iterator[int] | Sequence[int]) -> int:
-    """The number in which the bits at these positions are set."""
+    """Return a number with the bits at these positions set."""
     mask = 0
     for each in positions:
         mask |= 1 << each
@@ -35,7 +38,7 @@ def mask_of(positions: Iterator[int] | Sequence[int]) -> int:
 
 
 def union(masks: Sequence[int]) -> int:
-    """The bits that are set in any of these."""
+    """Return the bits that are set in any of these."""
     found = 0
     for mask in masks:
         found |= mask
@@ -43,7 +46,9 @@ def union(masks: Sequence[int]) -> int:
 
 
 class Matching:
-    """Pairs of rows and columns, which grow along shortest augmenting paths: who is paired stays so."""
+    """Pairs of rows and columns, extended along shortest augmenting paths. A paired row or column stays
+    paired.
+    """
 
     __slots__ = ("_of_column", "_rows", "of_row", "taken")
 
@@ -54,7 +59,7 @@ class Matching:
         self.taken = mask_of(list(self._of_column))
 
     def add(self, row: int) -> bool:
-        """Pair a row, moving others where that is needed. False: no assignment has them all."""
+        """Pair a row, moving other pairs if necessary. Return False if no assignment includes all."""
         came: dict[int, int] = {}
         queue, seen = deque([row]), 0
         while queue:
@@ -73,7 +78,7 @@ class Matching:
         return False
 
     def _flip(self, column: int, came: dict[int, int]) -> None:
-        """Pair up along the path that leads to a column without partner."""
+        """Update the pairs along the path to a free column."""
         self.taken |= 1 << column
         at: int | None = column
         while at is not None:
@@ -83,13 +88,13 @@ class Matching:
             at = before
 
     def prefer(self, wanted: int) -> None:
-        """Exchange columns for ones of `wanted` as far as that can be; each row that is paired stays so."""
+        """Exchange columns for `wanted` ones as far as possible; every paired row stays paired."""
         columns = transposed(self._rows)
         for column in bits(wanted & ~self.taken):
             self._exchange(column, wanted, columns)
 
     def _exchange(self, start: int, wanted: int, columns: dict[int, int]) -> None:
-        """Take a column in, and let go one that is not wanted, along the shortest path between them."""
+        """Add a column and release an unwanted one, along the shortest path between them."""
         came: dict[int, int] = {}
         queue, seen = deque([start]), 1 << start
         while queue:
@@ -120,10 +125,10 @@ class Matching:
 
 
 def maximum_matching(rows: Sequence[int], begin: Sequence[int | None] | None = None) -> Matching:
-    """As many pairs as any assignment has.
+    """Return a matching with the maximum number of pairs.
 
     Args:
-        begin: pairs to begin with: a row that has a partner there has one in the end.
+        begin: initial pairs; a row with a partner here has a partner in the result.
     """
     matching = Matching(rows, begin)
     for row, partner in enumerate(tuple(matching.of_row)):
@@ -133,13 +138,15 @@ def maximum_matching(rows: Sequence[int], begin: Sequence[int | None] | None = N
 
 
 def saturates(rows: Sequence[int]) -> bool:
-    """Whether each row can have a column of its own."""
+    """Return True if each row can have its own column."""
     matching = Matching(rows)
     return all(map(matching.add, range(len(rows))))
 
 
 def transposed(rows: Sequence[int]) -> dict[int, int]:
-    """Column → the rows that it may be paired with, as bits; a column without any is not there."""
+    """Return a mapping from each column to the rows it may be paired with, as bits; columns without rows are
+    omitted.
+    """
     columns: dict[int, int] = {}
     for row, mask in enumerate(rows):
         for column in bits(mask):
@@ -148,7 +155,7 @@ def transposed(rows: Sequence[int]) -> dict[int, int]:
 
 
 def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
-    """Whether each of the wanted columns can have a row of its own."""
+    """Return True if each of the wanted columns can have its own row."""
     if wanted & ~union(rows) or wanted.bit_count() > len(rows):
         return False
     columns = transposed([row & wanted for row in rows])
@@ -156,19 +163,19 @@ def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
 
 
 def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None) -> Partners:
-    """A column for as many rows as can have one in rising order.
+    """Pair as many rows as possible with columns in rising order.
 
     Args:
         size: number of columns.
-        counting: columns that are rather taken, of as many pairs; None: all are as good.
+        counting: columns to prefer among results of equal size; None: no preference.
     """
-    early = _earliest(rows, size)
+    early = _earliest_partners(rows, size)
     uniform = counting is None or counting.bit_count() == size
     if (None not in early and uniform) or len(rows) * size > _MOST_CELLS:
         return early
     pair = weight_of_pair(len(rows))
     weights = [pair + (not uniform and (counting or 0) >> column & 1) for column in range(size)]
-    lengths = _lengths(rows, weights)
+    lengths = _suffix_weights(rows, weights)
     partners: Partners = [None] * len(rows)
     row = column = 0
     while row < len(rows) and column < size:
@@ -184,12 +191,12 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
 
 
 def weight_of_pair(most: int) -> int:
-    """What each of some pairs weighs, so that one more outweighs one more point for each of the others."""
+    """Return a weight for pairs, so that one more pair outweighs one more point for each of the others."""
     return most + 1
 
 
-def _earliest(rows: Sequence[int], size: int) -> Partners:
-    """The earliest column for each row after that of the one before, until one has none."""
+def _earliest_partners(rows: Sequence[int], size: int) -> Partners:
+    """Pair each row with the earliest column after that of the row before, until one has none."""
     partners: Partners = [None] * len(rows)
     row = 0
     for column in range(size):
@@ -199,8 +206,8 @@ def _earliest(rows: Sequence[int], size: int) -> Partners:
     return partners
 
 
-def _lengths(rows: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
-    """What the pairs in order weigh that the rows from one on and the columns from one on have."""
+def _suffix_weights(rows: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
+    """Return the maximum weight of pairs in order for each suffix of rows and columns."""
     size = len(weights)
     lines = [[0] * (size + 1)]
     for row in reversed(rows):
@@ -216,7 +223,7 @@ def _lengths(rows: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
 
 
 def longest_rise(values: Sequence[int]) -> set[int]:
-    """The positions of a longest rising subsequence of different numbers, of several that of the first."""
+    """Return the positions of a longest strictly rising subsequence, the first of several."""
     begins: list[int] = []
     after: list[int | None] = [None] * len(values)
     for at in reversed(range(len(values))):
@@ -231,24 +238,22 @@ def longest_rise(values: Sequence[int]) -> set[int]:
     return found
 
 
-_rounds_MOST_CELLS = 20_000
-"""Beyond this many pairs the best order is not looked for inside of messages, too."""
-
-
 def fine_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
-    """One group for each message; a call of which nobody tells the message is one of its own."""
+    """Return one group per message; a call in an unknown message is its own group."""
     keys = [(call.turn_index, at if call.round is None else -1, call.round) for at, call in enumerate(calls)]
     return _grouped(keys)
 
 
 def coarse_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
-    """The same; in a turn where nobody tells the message of some call, all may be of one message."""
-    untold = {call.turn_index for call in calls if call.round is None}
-    return _grouped([(call.turn_index, None if call.turn_index in untold else call.round) for call in calls])
+    """Return one group per message; a turn with a call in an unknown message is one group."""
+    turns_without_rounds = {call.turn_index for call in calls if call.round is None}
+    return _grouped(
+        [(call.turn_index, None if call.turn_index in turns_without_rounds else call.round) for call in calls]
+    )
 
 
 def single_groups(size: int) -> tuple[int, ...]:
-    """Each column is a group."""
+    """Return a group for each column."""
     return tuple(1 << at for at in range(size))
 
 
@@ -263,27 +268,27 @@ def _grouped(keys: Sequence[object]) -> tuple[int, ...]:
 
 
 def exactly_in_order(rows: Sequence[int], groups: Sequence[int], counting: int) -> bool:
-    """Whether all rows have a column in order, and all columns that count a row.
+    """Return True if all rows have a column in order, and all columns that count have a row.
 
-    What is reached after a group is which numbers of rows may be done by then.
+    The loop computes which numbers of rows may be matched after each group.
     """
     if any(not row for row in rows):
         return False
     if all(group.bit_count() == 1 for group in groups):
-        return _exactly_one_by_one(rows, groups, counting)
+        return _exactly_in_single_groups(rows, groups, counting)
     reached = {0}
     for group in groups:
         reached = {
             at + length
             for at in reached
-            for length in range(*_lengths_of_block(rows, at, group, counting & group))
+            for length in range(*_block_lengths(rows, at, group, counting & group))
         }
         if not reached:
             return False
     return len(rows) in reached
 
 
-def _exactly_one_by_one(rows: Sequence[int], groups: Sequence[int], counting: int) -> bool:
+def _exactly_in_single_groups(rows: Sequence[int], groups: Sequence[int], counting: int) -> bool:
     if not len(rows) <= len(groups) or counting.bit_count() > len(rows):
         return False
     columns = transposed(rows)
@@ -296,11 +301,11 @@ def _exactly_one_by_one(rows: Sequence[int], groups: Sequence[int], counting: in
     return bool(reached >> len(rows) & 1)
 
 
-def _lengths_of_block(rows: Sequence[int], at: int, group: int, counting: int) -> tuple[int, int]:
-    """From how many rows, and below how many, one message's calls may be those that follow `at`.
+def _block_lengths(rows: Sequence[int], at: int, group: int, counting: int) -> tuple[int, int]:
+    """Return the range of numbers of rows from `at` on that one message's calls may match.
 
-    Each of the rows needs a call of the message, and each call that counts one of the rows: where both can be
-    had apart, they can be had together (Mendelsohn and Dulmage).
+    Each of these rows needs a call of the message, and each call that counts needs one of the rows. If both
+    can be satisfied separately, they can be satisfied together (Mendelsohn and Dulmage).
     """
     most = rows_of_block(rows, at, group)
     least = least_rows(rows[at : at + most], counting)
@@ -308,14 +313,16 @@ def _lengths_of_block(rows: Sequence[int], at: int, group: int, counting: int) -
 
 
 def rows_of_block(rows: Sequence[int], at: int, group: int) -> int:
-    """How many of the rows from `at` on can each have a column of the group."""
+    """Count the rows from `at` on that can each have a column of the group."""
     most = min(len(rows) - at, group.bit_count())
     matching = Matching([row & group for row in rows[at : at + most]])
     return next((row for row in range(most) if not matching.add(row)), most)
 
 
 def least_rows(rows: Sequence[int], counting: int) -> int | None:
-    """Of how many rows, the first ones, each of these columns can have one of its own; None: never."""
+    """Return the number of leading rows with which each of these columns can have its own row; None:
+    impossible.
+    """
     wanted = counting.bit_count()
     if not wanted:
         return 0
@@ -328,9 +335,9 @@ def least_rows(rows: Sequence[int], counting: int) -> int | None:
 
 
 def done_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
-    """How many rows, the first ones, can have a column in order.
+    """Count the leading rows that can have a column in order.
 
-    The earliest column for each row is also the best: it leaves most to the later ones.
+    The earliest column for each row is optimal because it leaves the most columns to later rows.
     """
     at = 0
     for group in groups:
@@ -344,22 +351,22 @@ def done_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
 
 
 def first_without_place(rows: Sequence[int], groups: Sequence[int], counting: int) -> int | None:
-    """The first column that counts and has no place among the rows after those before it; None: each has.
+    """Return the first column that counts and has no row after the rows of earlier columns; None if each has.
 
-    Rows may be left out: what was made for them was not seen.
+    Rows may be skipped, because their calls may be hidden.
     """
     at = 0
     for group in groups:
         wanted = counting & group
         least = least_rows(rows[at:], wanted)
         if least is None:
-            return _unplaced(rows[at:], wanted)
+            return _first_unplaced(rows[at:], wanted)
         at += least
     return None
 
 
-def _unplaced(rows: Sequence[int], wanted: int) -> int:
-    """Of columns that cannot all have a row the first that cannot have one beside those before it."""
+def _first_unplaced(rows: Sequence[int], wanted: int) -> int:
+    """Return the first of these columns that cannot have a row together with those before it."""
     taken = 0
     for column in bits(wanted):
         taken |= 1 << column
@@ -369,33 +376,35 @@ def _unplaced(rows: Sequence[int], wanted: int) -> int:
 
 
 def best_in_order(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """A column for as many rows as can have one in order."""
+    """Pair as many rows as possible with columns in order."""
     size = sum(group.bit_count() for group in groups)
     if len(groups) == size:
         return longest_in_order(rows, size, counting)
-    if len(rows) * size <= _rounds_MOST_CELLS:
+    if len(rows) * size <= _MOST_GROUPED_CELLS:
         return _best_in_blocks(rows, groups, counting)
     early = _earliest_blocks(rows, groups, counting)
     return longest_in_order(rows, size, counting) if None in early else early
 
 
 def _earliest_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """A column in the earliest group for each row, until one has none."""
+    """Pair each row with a column in the earliest group, until one has none."""
     partners: Partners = []
     for group in groups:
         length = rows_of_block(rows, len(partners), group)
-        partners += _paired(rows[len(partners) : len(partners) + length], group, counting)
+        partners += _block_partners(rows[len(partners) : len(partners) + length], group, counting)
     return [*partners, *[None] * (len(rows) - len(partners))]
 
 
 def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """The same, group by group: which rows are done after each, and what the pairs weigh at most."""
+    """Find the best pairs by dynamic programming over groups: rows matched after each group, and maximum
+    weight.
+    """
     best: dict[int, int] = {0: 0}
     steps: list[dict[int, int]] = []
     for group in groups:
         following, came = dict(best), {at: at for at in best}
         for at, pairs in best.items():
-            for end, more in _covered(rows, at, group, counting):
+            for end, more in _block_weights(rows, at, group, counting):
                 if pairs + more > following.get(end, -1):
                     following[end], came[end] = pairs + more, at
         best = following
@@ -404,16 +413,16 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
     partners: Partners = [None] * len(rows)
     for group, came in zip(reversed(groups), reversed(steps), strict=True):
         begin = came[end]
-        for row, column in enumerate(_paired(rows[begin:end], group, counting), begin):
+        for row, column in enumerate(_block_partners(rows[begin:end], group, counting), begin):
             partners[row] = column
         end = begin
     return partners
 
 
-def _covered(rows: Sequence[int], at: int, group: int, counting: int) -> list[tuple[int, int]]:
-    """After which rows, from `at` on, what their pairs with the group weigh: where there is one more.
+def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> list[tuple[int, int]]:
+    """List numbers of rows from `at` on that the group can match, each with the weight of its pairs.
 
-    Of as many pairs those are better that are with columns that count.
+    Among equal numbers of pairs, those with columns that count weigh more.
     """
     matching = Matching([row & group for row in rows[at:]])
     of_those_that_count = Matching([row & group & counting for row in rows[at:]])
@@ -429,7 +438,7 @@ def _covered(rows: Sequence[int], at: int, group: int, counting: int) -> list[tu
     return found
 
 
-def _paired(rows: Sequence[int], group: int, counting: int) -> Partners:
+def _block_partners(rows: Sequence[int], group: int, counting: int) -> Partners:
     matching = Matching([row & group for row in rows])
     for row in range(len(rows)):
         matching.add(row)

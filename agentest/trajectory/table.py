@@ -1,4 +1,4 @@
-"""Which calls are which expected calls, and which of them are paired."""
+"""Table of expected calls (rows) and actual calls (columns), and the pairs in it."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from agentest.trajectory.known_calls import Sightings
 from agentest.trajectory.matching import Matching, Partners, best_in_order, bits, maximum_matching, union
 
 Cell = tuple[int, int]
-"""Position of an expected call and of a call that was made."""
+"""Positions of an expected call and an actual call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTable:
-    """Which calls made (columns) are which expected calls (rows), with an answer for what is not known."""
+    """The actual calls (columns) that match each expected call (rows), with every unknown decided."""
 
     slots: Sequence[Slot]
     calls: Sequence[ToolCall]
     rows: Sequence[int]
-    """For each expected call the calls that it may be, as bits."""
+    """For each expected call the calls that match it, as bits."""
     members: Sequence[int]
-    """The same, where a call that is among the expected is one too many."""
+    """The same with unknowns decided the opposite way, to find calls that are repeated."""
     counting: int
-    """The calls that count, as bits: not the free ones."""
+    """The calls that count, as bits; free calls do not."""
     groups: Sequence[int]
-    """Calls whose order is free, as bits (`rounds`)."""
+    """Groups of calls in any order, as bits (`rounds`)."""
     whys: Mapping[Cell, str]
-    """Why it is not known whether a call is the expected one, where that is so."""
+    """Why it is unknown whether a call matches an expected call."""
 
     @classmethod
     def of(
         cls, slots: Sequence[Slot], seen: Sightings, *, best: bool, groups: Sequence[int] = ()
     ) -> CallTable:
-        """A table of these rows.
+        """Build the table for these rows.
 
         Args:
-            best: what is not known is taken for what the trajectory wants; else for the opposite.
-            groups: the default is those for `best`.
+            best: True to decide unknowns in favor of the trajectory, False against it.
+            groups: groups of calls; the default depends on `best`.
         """
         known = [seen.cell(slot) for slot in slots]
         return cls(
@@ -58,7 +58,7 @@ class CallTable:
         )
 
     def of_rows(self, rows: Sequence[int]) -> CallTable:
-        """The table of these rows alone."""
+        """Return the table of these rows only."""
         return replace(
             self,
             slots=[self.slots[row] for row in rows],
@@ -69,16 +69,16 @@ class CallTable:
 
     @property
     def found(self) -> int:
-        """The calls that are any of those expected."""
+        """The calls that match any expected call."""
         return union(self.rows)
 
     def partners(self, *, ordered: bool = False) -> Partners:
-        """The best assignment there is: as many expected calls as can have a call of their own.
+        """Return an assignment in which as many expected calls as possible have their own call.
 
-        Of these, one in which as many calls that count as can be are some expected call.
+        Among these, it pairs as many calls that count as possible.
 
         Args:
-            ordered: whether as many as possible are in the order in which they are expected.
+            ordered: True to pair as many as possible in the expected order.
         """
         begin = best_in_order(self.rows, self.groups, self.counting) if ordered else None
         return begin if begin and None not in begin else self._matching(begin).of_row
@@ -90,26 +90,26 @@ class CallTable:
         return matching
 
     def missing_and_extra(self, *, ordered: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Rows without a call, and calls that count without a row, by the `partners`."""
+        """Return rows without a call, and calls that count without a row, according to `partners`."""
         partners = self.partners(ordered=ordered)
         taken = {each for each in partners if each is not None}
         missing = tuple(row for row, call in enumerate(partners) if call is None)
         return missing, tuple(call for call in bits(self.counting) if call not in taken)
 
     def beyond_their_own(self) -> tuple[int, ...]:
-        """The calls that count and are among the expected, but find no expected call of their own."""
+        """Return calls that count and match an expected call, but have none of their own."""
         wanted = union(self.members) & self.counting
         matching = maximum_matching([row & wanted for row in self.rows])
         return tuple(bits(wanted & ~matching.taken))
 
     def row_text(self, row: int) -> str:
-        """An expected call as it is shown."""
+        """Format an expected call."""
         return slot_text(self.slots[row])
 
     def row_name(self, row: int) -> str:
-        """The name of its tool."""
+        """Return the name of an expected call's tool."""
         return slot_name(self.slots[row])
 
     def names(self, calls: Sequence[int]) -> tuple[str, ...]:
-        """The tools of some calls."""
+        """Return the tools of some calls."""
         return tuple(self.calls[call].name for call in calls)

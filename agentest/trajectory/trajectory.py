@@ -1,4 +1,8 @@
-"""Tool calls made against tool calls expected. No model is asked."""
+"""Match actual tool calls against trajectories, and return the result with score and alignment.
+
+No model is called. `match_trajectory` decides one trajectory; the async functions run it in a thread if
+users' code is involved.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ async def matched_trajectories(
     listed: Listed = None,
     of_turn: bool = False,
 ) -> TrajectoryResult | None:
-    """The result of all of several trajectories; None where nothing can be said, or there is none."""
+    """Return the combined result of several trajectories; None if nothing can be decided or there is none."""
     matched = partial(
         matched_trajectory,
         calls=calls,
@@ -51,10 +55,10 @@ async def matched_trajectories(
     results = [replace(result, name=spec.name) for spec in specs if (result := await matched(spec))]
     if len(results) <= 1:
         return results[0] if results else None
-    return _all_of(tuple(results))
+    return _combined(tuple(results))
 
 
-def _all_of(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
+def _combined(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
     wrong = [part for part in parts if not part.matched] or parts
     failed = any(not part.matched and not part.error for part in parts)
     return TrajectoryResult(
@@ -86,7 +90,11 @@ async def matched_trajectory(
     of_turn: bool = False,
     timeout_s: float = _TIMEOUT_S,
 ) -> TrajectoryResult | None:
-    """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
+    """Run `match_trajectory`, in a thread if users' functions or matchers decide, because these may hang.
+
+    Args:
+        timeout_s: time limit in seconds.
+    """
     match = partial(
         match_trajectory,
         spec,
@@ -109,7 +117,7 @@ async def matched_trajectory(
 
 
 def _is_plain(spec: Trajectory) -> bool:
-    """Whether nothing that it says may take long."""
+    """Return True if no part of the trajectory can take long."""
     if not all(isinstance(name, str) for name in spec.reads):
         return False
     return all(
@@ -124,10 +132,10 @@ def _is_plain(spec: Trajectory) -> bool:
 def _all_calls(spec: Trajectory) -> Iterator[ExpectedCall]:
     yield from calls_in(spec.expected or ())
     yield from spec.forbidden
-    yield from _of_orders(spec)
+    yield from _calls_in_orders(spec)
 
 
-def _of_orders(spec: Trajectory) -> Iterator[ExpectedCall]:
+def _calls_in_orders(spec: Trajectory) -> Iterator[ExpectedCall]:
     return calls_in([step for order in spec.orders for step in (order.first, order.then)])
 
 
@@ -141,37 +149,37 @@ def match_trajectory(
     listed: Listed = None,
     of_turn: bool = False,
 ) -> TrajectoryResult | None:
-    """Whether the calls are as the trajectory says.
+    """Compare calls with a trajectory.
 
-    What cannot be known of a call (its arguments, its result, what a function says that raises) is taken
-    for what the trajectory wants, and for the opposite: only what is so both ways is told, else there is an
-    `error`.
+    What is unknown about a call (its arguments, its result, the answer of a function that raises) is decided
+    for the trajectory, and against it. The result is certain only if both agree; else it has an `error`.
 
     Args:
         turns: number of turns, for `max_turns`.
-        complete: False when something other than the agent cut the conversation short. Then only what no
-            later call could mend counts (forbidden calls, exceeded limits, broken orders); None: nothing can
-            be said.
-        blind: why there may be calls that nobody saw. Then those that were seen can let the trajectory fail,
-            by what no further call could mend; what they cannot decide is told by this `error`.
-        listed: the tools whose every call was seen all the same.
-        of_turn: whether they are the calls of one turn: one that waits for approval belongs to a later turn.
+        complete: False if something other than the agent cut the conversation short. Then only violations
+            that no later call could correct count (forbidden calls, exceeded limits, broken orders); if there
+            are none, the result is None.
+        blind: why there may be hidden calls. Then visible calls can fail the trajectory by violations that no
+            further call could correct; if they do not decide it, this is the result's `error`.
+        listed: the tools whose calls are all visible even so.
+        of_turn: True if the calls are those of one turn; a call that waits for approval belongs to a later
+            turn.
     """
     if not complete:
         spec = replace(spec, expected=None)
     paths = None if spec.expected is None else paths_of(spec.expected)
-    wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_of_orders(spec))
+    wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_calls_in_orders(spec))
     seen = Sightings.of(
         spec, wanted, calls, complete=complete, blind=bool(blind), listed=listed, of_turn=of_turn
     )
     question = Question(
         spec=spec, paths=paths, turns=turns, complete=complete, blind=bool(blind), listed=listed
     )
-    return _Answer(question, seen, blind or "").result()
+    return _Decision(question, seen, blind or "").result()
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Decision:
     question: Question
     seen: Sightings
     blind: str
@@ -183,30 +191,32 @@ class _Answer:
     def result(self) -> TrajectoryResult | None:
         best = judged(self.question, self.seen, best=True)
         if not best.holds:
-            return self._told(best)
+            return self._certain_result(best)
         if not self.question.complete:
             return None
         if self.blind and self.spec.about_calls:
-            return self._in_spite_of_hidden(best)
+            return self._result_with_hidden_calls(best)
         worst = best if self.seen.certain else judged(self.question, self.seen, best=False)
         if worst.holds:
-            return self._told(worst)
+            return self._certain_result(worst)
         decided = whatever_is_so(self.question, self.seen)
-        return self._untold() if decided is None else self._told(self._with_doubts(decided))
+        return (
+            self._unknown_result() if decided is None else self._certain_result(self._with_reasons(decided))
+        )
 
-    def _with_doubts(self, found: Judged) -> Judged:
-        """The same; a row that fails says what is not known of it."""
+    def _with_reasons(self, found: Judged) -> Judged:
+        """Add the reasons for unknowns to the rows of a failed trajectory."""
         if found.holds or not found.table:
             return found
         whys = CallTable.of(found.table.slots, self.seen, best=True).whys
         return replace(found, table=replace(found.table, whys=whys))
 
-    def _told(self, found: Judged) -> TrajectoryResult:
+    def _certain_result(self, found: Judged) -> TrajectoryResult:
         calls = self.seen.calls
         return TrajectoryResult(
             matched=found.holds,
             summary=self._summary(found),
-            **self._beside(found),
+            **self._comparison_fields(found),
             missing_calls=found.found.missing,
             extra_calls=found.found.extra,
             ordering_issues=found.found.ordering,
@@ -218,15 +228,17 @@ class _Answer:
 
     def _summary(self, found: Judged) -> str:
         if found.holds:
-            return _holds(self.spec, self.seen, self.question.turns)
+            return _passed_summary(self.spec, self.seen, self.question.turns)
         several = len(self.question.paths or ()) > 1 and found.found.problems and found.table
         nearest = (
-            [f"the nearest of {len(self.question.paths or ())} ways: {_way(found.table)}"] if several else []
+            [f"the nearest of {len(self.question.paths or ())} ways: {_path_text(found.table)}"]
+            if several
+            else []
         )
         return "; ".join((*found.problems, *nearest))
 
     def _score(self, found: Judged) -> TrajectoryScore | None:
-        """The score, where it does not hang on what is not known."""
+        """Return the score, unless it depends on unknowns."""
         if not self.question.complete or self.blind or not self.spec.about_calls:
             return None
         score = score_of(self.spec, found)
@@ -236,50 +248,50 @@ class _Answer:
                 return None
         return score
 
-    def _in_spite_of_hidden(self, best: Judged) -> TrajectoryResult | None:
-        """The result where no call that nobody saw can change it; else that this cannot be known."""
+    def _result_with_hidden_calls(self, best: Judged) -> TrajectoryResult | None:
+        """Return the result if no hidden call can change it; else an undecided result."""
         listed = self.question.listed
         if listed is None:
-            return self._hidden(best)
+            return self._hidden_result(best)
         if broken := tuple(broken_unseen(self.spec, listed)):
-            return self._hidden(best, broken)
-        sighted = _Answer(replace(self.question, blind=False), self.seen, "")
+            return self._hidden_result(best, broken)
+        sighted = _Decision(replace(self.question, blind=False), self.seen, "")
         met = tuple(met_unseen(self.spec, listed))
         if not met or judged(sighted.question, self.seen, best=False).holds:
             return sighted.result()
-        return self._hidden(best, met)
+        return self._hidden_result(best, met)
 
-    def _hidden(self, best: Judged, what: Sequence[str] = ()) -> TrajectoryResult:
-        """What was seen does not let it fail, and what was not seen may.
+    def _hidden_result(self, best: Judged, what: Sequence[str] = ()) -> TrajectoryResult:
+        """Return an undecided result: visible calls do not fail it, but hidden calls may.
 
         Args:
-            what: what that could change.
+            what: the requirements that hidden calls could affect.
         """
         more = " (those that were seen all the same may not be all)" if self.seen.calls else ""
         open_demands = f". Not known: {'; '.join(what)}" if what else ""
         why = self.blind + more + open_demands
-        return TrajectoryResult(matched=False, summary=why, error=why, **self._beside(best))
+        return TrajectoryResult(matched=False, summary=why, error=why, **self._comparison_fields(best))
 
-    def _untold(self) -> TrajectoryResult:
-        """It hangs on what is not known."""
+    def _unknown_result(self) -> TrajectoryResult:
+        """Return an undecided result that depends on unknowns."""
         fine = judged(self.question, self.seen, best=True, groups=self.seen.fine)
-        rounds = [ROUNDS_UNTOLD] if self.seen.fine != self.seen.coarse and not self._holds_by(fine) else []
+        rounds = [ROUNDS_UNTOLD] if self.seen.fine != self.seen.coarse and not self._order_holds(fine) else []
         error = "; ".join([*self.seen.undecided, *rounds]) or ROUNDS_UNTOLD
-        return replace(_undecided(error, self.spec, self.seen.calls), **self._beside(fine, undecided=True))
+        return replace(
+            _undecided(error, self.spec, self.seen.calls), **self._comparison_fields(fine, undecided=True)
+        )
 
-    def _holds_by(self, fine: Judged) -> bool:
-        """Whether the order as the calls came would do, but for what else is not known."""
+    def _order_holds(self, fine: Judged) -> bool:
+        """Return True if the order of calls is correct in every case, apart from other unknowns."""
         return not fine.found.problems and not any(
             broken_order(order, self.seen, best=True, groups=groups)
             for order in self.spec.orders
             for groups in (self.seen.fine, self.seen.coarse)
         )
 
-    def _beside(self, found: Judged, *, undecided: bool = False) -> dict[str, Any]:
-        """The sides and the alignment for a `TrajectoryResult`."""
-        if not self.spec.about_calls or (
-            self.blind and not self.seen.calls
-        ):  # nobody can say that there were none
+    def _comparison_fields(self, found: Judged, *, undecided: bool = False) -> dict[str, Any]:
+        """Return expected and actual calls with the alignment, as fields of a `TrajectoryResult`."""
+        if not self.spec.about_calls or (self.blind and not self.seen.calls):  # hidden calls may exist
             return {}
         rows, more = aligned(
             self.spec,
@@ -289,27 +301,27 @@ class _Answer:
             listed=self.question.listed,
             undecided=undecided,
         )
-        return {**_sides(self.spec, self.seen.calls), "alignment": rows, "alignment_more": more}
+        return {**_call_fields(self.spec, self.seen.calls), "alignment": rows, "alignment_more": more}
 
 
-def _way(table: CallTable | None) -> str:
+def _path_text(table: CallTable | None) -> str:
     return listed(map(slot_text, table.slots)) if table else ""
 
 
 def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
     summary = f"could not be told: {error}"
-    return TrajectoryResult(matched=False, summary=summary, error=error, **_sides(spec, calls))
+    return TrajectoryResult(matched=False, summary=summary, error=error, **_call_fields(spec, calls))
 
 
-def _holds(spec: Trajectory, seen: Sightings, turns: int) -> str:
+def _passed_summary(spec: Trajectory, seen: Sightings, turns: int) -> str:
     if not spec.about_calls:
         return f"{turns} turn{'' if turns == 1 else 's'}, as expected"
     mode = "" if spec.expected is None else f" ({spec.match_mode})"
     return f"{len(seen.calls)} tool call{'' if len(seen.calls) == 1 else 's'}, as expected{mode}"
 
 
-def _sides(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
-    """What was expected, what is forbidden and what was called, as text, for a `TrajectoryResult`."""
+def _call_fields(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
+    """Return expected, forbidden and actual calls as text, as fields of a `TrajectoryResult`."""
     return {
         "mode": None if spec.expected is None else spec.match_mode,
         "expected": None if spec.expected is None else listed(map(step_text, spec.expected)),
@@ -319,44 +331,44 @@ def _sides(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
 
 
 def score_of(spec: Trajectory, found: Judged) -> TrajectoryScore:
-    """The score of what was found.
+    """Return the score of an assessment.
 
-    Demands are each expected call, at its place where the mode has an order, each forbidden entry, each limit
-    and each order. All are met where the trajectory holds. Calls too many are no demand: precision tells.
+    Requirements are each expected call (in its place if the mode has an order), each forbidden entry, each
+    limit and each order. If the trajectory holds, all are met. Extra calls only lower the precision.
     """
     demands, unmet = found.bounds.demands, found.bounds.unmet
     if found.table is None:
-        return TrajectoryScore(met=_share(demands - unmet, demands), precision=1.0, recall=1.0)
+        return TrajectoryScore(met=_fraction(demands - unmet, demands), precision=1.0, recall=1.0)
     if spec.match_mode == "within":
-        return _of_allowed(spec, found.table, demands, unmet)
+        return _score_within(spec, found.table, demands, unmet)
     table, rows = found.table, len(found.table.rows)
     taken = {call for call in _partners(spec, found, table) if call is not None}
     return TrajectoryScore(
-        met=_share(len(taken) + demands - unmet, rows + demands),
-        precision=_share(len(taken), len({*taken, *bits(table.counting)})),
-        recall=_share(len(taken), rows),
+        met=_fraction(len(taken) + demands - unmet, rows + demands),
+        precision=_fraction(len(taken), len({*taken, *bits(table.counting)})),
+        recall=_fraction(len(taken), rows),
     )
 
 
 def _partners(spec: Trajectory, found: Judged, table: CallTable) -> Partners:
-    """The calls that meet the expected ones; where an order is broken, those that are in order."""
+    """Return the calls that match expected ones; if the order is broken, only calls in order."""
     if is_ordered(spec.match_mode) and found.found.problems:
         return best_in_order(table.rows, table.groups, table.counting)
     return table.partners()
 
 
-def _of_allowed(spec: Trajectory, table: CallTable, demands: int, unmet: int) -> TrajectoryScore:
-    """Where calls need not be made, each that counts demands to be among the allowed."""
+def _score_within(spec: Trajectory, table: CallTable, demands: int, unmet: int) -> TrajectoryScore:
+    """Return the score for `within`, where each call that counts must be allowed and none is required."""
     again = len(table.beyond_their_own()) if spec.at_most_once else 0
     count = table.counting.bit_count()
     allowed = (table.counting & table.found).bit_count() - again
     made = sum(call is not None for call in table.partners())
     return TrajectoryScore(
-        met=_share(allowed + demands - unmet, count + demands),
-        precision=_share(allowed, count),
-        recall=_share(made, len(table.rows)),
+        met=_fraction(allowed + demands - unmet, count + demands),
+        precision=_fraction(allowed, count),
+        recall=_fraction(made, len(table.rows)),
     )
 
 
-def _share(part: int, whole: int) -> float:
+def _fraction(part: int, whole: int) -> float:
     return part / whole if whole else 1.0

@@ -1,8 +1,7 @@
-"""The words for values: what stands in the place of a value where more than one will do.
+"""Matchers for expected values, for cases in which more than one value is acceptable.
 
-`comparison` decides whether an expected value and an actual one are equal. The words are in `values`
-(`optional`, `absent`, `one_of`, `each`), `quantities` (`number`, `approx`), `texts` and `instances`; `forms`
-are those that were written as data. `checking` refuses what could never hold, `paths` finds arguments,
-`problems` tells which part differs, `showing` shows what was written. `numbers` reads one number, and
-`said_numbers` those of a reply.
+`comparison` compares expected and actual values. The matchers are in `values` (`optional`, `absent`,
+`one_of`, `each`, `instance`, `text`) and `numbers` (`number`, `approx`); a `Form` is a matcher written as
+data. `validity` rejects values that can never match, `differences` finds arguments by path and reports the
+differing parts, and `display` formats values as they were written.
 """

@@ -1,4 +1,4 @@
-"""Comparing an expected value with an actual one."""
+"""Compare an expected value with an actual one."""
 
 from __future__ import annotations
 
@@ -16,53 +16,55 @@ from agentest.support.patterns import PatternTimeout, matches_whole
 from agentest.support.source_location import raised_at
 
 Equal = Callable[[Any, Any], bool]
-"""`equal`: whether an expected value, or matcher, and an actual one are equal."""
+"""Type of `equal`, which compares an expected value or matcher with an actual value."""
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class PredicateFailed(Exception):
-    """A predicate or matcher of the scenario raised instead of answering, so it cannot be told.
+    """Raised if a user's predicate or matcher raised, so that the result is unknown.
 
-    The message names it, what it raised, and the file and line of the user's where that was.
+    The message names the predicate, the exception, and the file and line in the user's code.
     """
 
 
 class CannotTell(PredicateFailed):
-    """It cannot be known: a regular expression did not come to its end, a call's arguments are not told."""
+    """Raised if the result is unknown: a regular expression timed out, or a call's arguments are not
+    reported.
+    """
 
 
 class Matcher:
-    """What decides by itself whether a value is as expected. A frozen value.
+    """Base of frozen values that decide whether an actual value is as expected.
 
-    `==` with a plain value decides, too; two matchers are equal that hold the same. (A dataclass that is a
-    matcher is declared with `eq=False`, so that this stays so.)
+    `==` with a plain value also decides; two matchers are equal if their fields are. Declare dataclasses that
+    inherit from it with `eq=False` to preserve this.
     """
 
     __slots__ = ()
 
     def holds(self, actual: Any, equal: Equal) -> bool:
-        """Whether a value that is there is as expected. `equal` compares what it holds."""
+        """Return True if a value that exists is as expected; use `equal` to compare inner values."""
         raise NotImplementedError
 
     @property
     def inner(self) -> tuple[Any, ...]:
-        """The expected values that it holds, which may be matchers themselves."""
+        """The expected values inside, which may be matchers themselves."""
         return ()
 
     @property
     def is_plain(self) -> bool:
-        """Whether no code of the user's own takes part, and nothing that may take long."""
+        """True if neither users' code nor anything slow is involved."""
         return all(map(is_plain, self.inner))
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether the key of which it is the value may be missing."""
+        """True if the key with this value may be missing."""
         return False
 
     def parts(self, actual: Any) -> list[tuple[str, Any, Any]] | None:
-        """What is compared in it, for who looks for the part that differs: where, expected, and actual.
+        """Return the compared parts as path, expected and actual value, to locate a difference.
 
-        None: it is one whole.
+        None: it has no parts.
         """
         del actual
         return None
@@ -71,24 +73,24 @@ class Matcher:
         return is_same(self, other) if isinstance(other, Matcher) else equal(self, other)
 
     def says_same(self, other: Any) -> bool:
-        """Whether another expected value says the same."""
+        """Return True if another expected value is equivalent."""
         return (
             isinstance(other, Matcher)
             and type(self) is type(other)
-            and all(map(is_same, self._held(), other._held()))
+            and all(map(is_same, self._field_values(), other._field_values()))
         )
 
     def __hash__(self) -> int:
-        return hash((type(self), *map(_hash_of, self._held())))
+        return hash((type(self), *map(_hash_or_zero, self._field_values())))
 
-    def _held(self) -> list[Any]:
+    def _field_values(self) -> list[Any]:
         return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two expected values say the same: `1` and `1.0` do, `1` and `True` do not.
+    """Return True if two expected values are equivalent: `1` and `1.0` are, `1` and `True` are not.
 
-    No matcher is asked about a value, be it of somebody's own: `one_of(5)` is not 5.
+    No matcher compares a value here, not even a custom one: `one_of(5)` is not 5.
     """
     if isinstance(one, Matcher) or isinstance(other, Matcher):
         return (isinstance(one, Matcher) and one.says_same(other)) or (
@@ -109,13 +111,13 @@ def _is_number(value: Any) -> bool:
 def _same_values(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except BaseException as error:  # a matcher of somebody's own: whatever it means, it says nothing of this
+    except BaseException as error:  # an exception in a custom matcher does not affect equivalence
         if ends_the_run(error):
             raise
         return False
 
 
-def _hash_of(value: Any) -> int:
+def _hash_or_zero(value: Any) -> int:
     try:
         return hash(value)
     except TypeError:  # a list, a dict
@@ -123,12 +125,12 @@ def _hash_of(value: Any) -> int:
 
 
 def may_be_absent(expected: Any) -> bool:
-    """Whether the key of an expected value may be missing."""
+    """Return True if the key of an expected value may be missing."""
     return isinstance(expected, Matcher) and expected.may_be_absent
 
 
 def is_plain(expected: Any) -> bool:
-    """Whether no code of the user's own takes part in a comparison, and nothing that may take long."""
+    """Return True if a comparison involves neither users' code nor anything slow."""
     if type(expected) in _SCALARS:
         return True
     if isinstance(expected, dict):
@@ -139,11 +141,11 @@ def is_plain(expected: Any) -> bool:
 
 
 def equal(expected: Any, actual: Any) -> bool:
-    """Whether the values are equal at every depth.
+    """Return True if the values are equal at every depth.
 
-    Dicts and lists are compared item by item; a matcher decides; a compiled pattern matches a text whole; a
-    function is asked; everything else decides by `==`. `1` equals `1.0`; `True` does not equal `1`.
-    May block where the expected value is not plain. Raises PredicateFailed.
+    Dicts and lists are compared item by item; a matcher decides; a compiled pattern must match the whole
+    text; a function is called; everything else is compared with `==`. `1` equals `1.0`; `True` does not equal
+    `1`. May block if the expected value is not plain. Raises PredicateFailed.
     """
     kind = type(expected)
     if kind in _SCALARS and type(actual) in _SCALARS:
@@ -160,11 +162,11 @@ def equal(expected: Any, actual: Any) -> bool:
         )
     if isinstance(expected, Number) and isinstance(actual, bool) is not isinstance(expected, bool):
         return False
-    return asked(expected, lambda: _answer(expected, actual))
+    return asked(expected, lambda: _compared(expected, actual))
 
 
 def asked(expected: Any, question: Callable[[], Any]) -> bool:
-    """What a function or matcher of the user's answers. Raises PredicateFailed, which names `expected`."""
+    """Return the answer of a user's function or matcher. Raises PredicateFailed, which names `expected`."""
     try:
         return bool(question())
     except PredicateFailed:
@@ -184,24 +186,24 @@ def _equal_keys(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
 
 
 def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
-    """Whether each expected key is there with an equal value, or may be missing. Raises as `equal`."""
+    """Return True if each expected key has an equal value, or may be missing. Raises like `equal`."""
     if not all(key in actual or may_be_absent(value) for key, value in expected.items()):
         return False
     return all_hold(equal, ((value, actual[key]) for key, value in expected.items() if key in actual))
 
 
 def all_hold(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
-    """Whether all pairs are equal. One that is not decides, though a predicate raises for another one."""
-    return not _one_answers(False, equal, pairs)
+    """Return True if all pairs are equal. An unequal pair decides even if a predicate raises for another."""
+    return not _any_has_answer(False, equal, pairs)
 
 
 def any_holds(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
-    """Whether a pair is equal. One that is decides, though a predicate raises for another one."""
-    return _one_answers(True, equal, pairs)
+    """Return True if any pair is equal. An equal pair decides even if a predicate raises for another."""
+    return _any_has_answer(True, equal, pairs)
 
 
-def _one_answers(wanted: bool, equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
-    """Whether there is this answer for one of the pairs. Raises PredicateFailed where that is not known."""
+def _any_has_answer(wanted: bool, equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
+    """Return True if any pair has this answer. Raises PredicateFailed if this is unknown."""
     failed = None
     for expected, actual in pairs:
         try:
@@ -214,7 +216,7 @@ def _one_answers(wanted: bool, equal: Equal, pairs: Iterable[tuple[Any, Any]]) -
     return False
 
 
-def _answer(expected: Any, actual: Any) -> Any:
+def _compared(expected: Any, actual: Any) -> Any:
     if isinstance(expected, re.Pattern):
         if isinstance(actual, str) and not isinstance(expected.pattern, str):
             raise TypeError("a pattern of bytes cannot match a text")
@@ -222,7 +224,7 @@ def _answer(expected: Any, actual: Any) -> Any:
     if not isinstance(expected, FUNCTIONS):
         return expected == actual
     answer = expected(copied(actual))
-    if inspect.iscoroutine(answer):  # it would count as true, whatever it has to say
+    if inspect.iscoroutine(answer):  # a coroutine would count as true
         answer.close()
         raise TypeError("a predicate cannot be async")
     return answer

@@ -1,4 +1,7 @@
-"""Which part of a value is not as expected: `amount.value: expected 5, got 500`."""
+"""Find the parts of a value that differ from expectations: `amount.value: expected 5, got 500`.
+
+The module also finds arguments by name or path.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 
 NOT_EXPECTED: Final = type("_NotExpected", (), {"__repr__": lambda _: "not expected"})()
-"""What stands for the expected value of a key that should not be there."""
+"""Stands for the expected value of a key that should not exist."""
 _VALUE_CHARS = 80
 
 
@@ -28,17 +31,17 @@ class Problem:
     """One part of a value that is not as expected."""
 
     path: str
-    """Where: keys and indexes with dots between them; "" for the whole."""
+    """Keys and indexes joined by dots; "" for the whole value."""
     expected: Any
-    """NOT_EXPECTED where the key should not be there."""
+    """NOT_EXPECTED if the key should not exist."""
     actual: Any
-    """MISSING where it is not there."""
+    """MISSING if the key does not exist."""
     failed: str | None = None
-    """What a predicate raised that was to decide; it is not known then whether it is as expected."""
+    """The exception of a predicate, in which case the result is unknown."""
 
     @property
     def words(self) -> str:
-        """What differs, in one row: `amount.value: expected 5, got 500`."""
+        """A description on one line: `amount.value: expected 5, got 500`."""
         return f"{shortened(self.path, _VALUE_CHARS)}: {self._words}" if self.path else self._words
 
     @property
@@ -51,11 +54,11 @@ class Problem:
         wanted = shortened(shown(self.expected), _VALUE_CHARS)
         if self.actual is MISSING:
             return f"expected {wanted}, not given"
-        return f"expected {wanted}, got {got}{_lengths(self.expected, self.actual)}"
+        return f"expected {wanted}, got {got}{_lengths_text(self.expected, self.actual)}"
 
 
-def _lengths(expected: Any, actual: Any) -> str:
-    """How many items two lists have whose texts, which are shortened, may look alike."""
+def _lengths_text(expected: Any, actual: Any) -> str:
+    """Return the lengths of two lists, because their shortened texts may look alike."""
     if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):
         return ""
     return f" (a list of {len(actual)}, not of {len(expected)})"
@@ -64,15 +67,16 @@ def _lengths(expected: Any, actual: Any) -> str:
 def argument_problems(
     wanted: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool, inside: str = ""
 ) -> Iterator[Problem]:
-    """What `arguments_hold` found wrong with the arguments of a call, part by part.
+    """Yield the differences that `arguments_hold` found in the arguments of a call.
 
-    Predicates and patterns are asked no more than they were asked to find that out: behind the first problem
-    none is asked, so that nothing hangs here that did not hang before.
+    After the first problem, no further predicates and patterns are evaluated, so that none can hang here that
+    did not hang before.
 
     Args:
-        inside: the path of what the keys are in, where they are no arguments: `result`.
+        exact: True if no other arguments are allowed.
+        inside: the path of the containing value if the keys are not arguments: `result`.
     """
-    search = _Search()
+    search = _DifferenceSearch()
     if exact:
         yield from search.extra({key: given[key] for key in not_expected(wanted, given)}, inside)
     found = {key: argument(given, key) for key in wanted}
@@ -80,26 +84,26 @@ def argument_problems(
 
 
 def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[Problem]:
-    """What `equal` found wrong with a value, part by part. As `argument_problems`."""
-    return _Search().values(expected, actual, path)
+    """Yield the differences that `equal` found in a value, like `argument_problems`."""
+    return _DifferenceSearch().values(expected, actual, path)
 
 
 @dataclass(slots=True)
-class _Search:
+class _DifferenceSearch:
     found: bool = field(default=False)
 
     def extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[Problem]:
         for key, actual in entries.items():
-            yield self._problem(_inside(path, key), NOT_EXPECTED, actual)
+            yield self._problem(_joined_path(path, key), NOT_EXPECTED, actual)
 
     def entries(self, wanted: Mapping[Any, Any], given: Mapping[Any, Any], path: str) -> Iterator[Problem]:
-        """Of each expected key; first those that are missing."""
+        """Yield the differences of each expected key, missing ones first."""
         for key, value in wanted.items():
             if given.get(key, MISSING) is MISSING and not may_be_absent(value):
-                yield self._problem(_inside(path, key), value, MISSING)
+                yield self._problem(_joined_path(path, key), value, MISSING)
         for key, value in wanted.items():
             if given.get(key, MISSING) is not MISSING:
-                yield from self.values(value, given[key], _inside(path, key))
+                yield from self.values(value, given[key], _joined_path(path, key))
 
     def values(self, expected: Any, actual: Any, path: str) -> Iterator[Problem]:
         if isinstance(expected, Mapping) and isinstance(actual, Mapping):
@@ -111,8 +115,8 @@ class _Search:
             yield from self._whole(expected, actual, path)
             return
         for at, wanted, found in parts:
-            for problem in self.values(wanted, found, _inside(path, at) if at else path):
-                whole = problem.path == path  # `optional(5)` is what was written, and not 5
+            for problem in self.values(wanted, found, _joined_path(path, at) if at else path):
+                whole = problem.path == path  # report `optional(5)` as written, not 5
                 yield replace(problem, expected=expected) if whole else problem
 
     def _whole(self, expected: Any, actual: Any, path: str) -> Iterator[Problem]:
@@ -130,7 +134,7 @@ class _Search:
 
 
 def _parts(expected: Any, actual: Any) -> list[tuple[str, Any, Any]] | None:
-    """What is compared with what in two values, by index; None: they are compared as wholes."""
+    """Return the pairs of parts to compare, by index; None if the values are compared as a whole."""
     if isinstance(expected, Matcher):
         return expected.parts(actual)
     if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):
@@ -140,7 +144,7 @@ def _parts(expected: Any, actual: Any) -> list[tuple[str, Any, Any]] | None:
     return [(str(at), *both) for at, both in enumerate(zip(expected, actual, strict=True))]
 
 
-def _inside(path: str, key: Any) -> str:
+def _joined_path(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
@@ -150,17 +154,17 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""What stands for a value that is not there: None is one."""
+"""Stands for a missing value; None is a value."""
 _MOST_INDEX_DIGITS = 9
 
 
 def arguments_hold(wanted: Mapping[str, Any], given: Mapping[str, Any], exact: bool = False) -> bool:
-    """Whether the arguments are as expected: each key has an equal value, or may be missing and is.
+    """Return True if each expected argument has an equal value, or may be missing and is.
 
     Args:
-        exact: whether there may be no others. A path accounts for the whole argument that it leads into.
+        exact: True if no other arguments are allowed. A path covers the whole argument that contains it.
 
-    Raises as `equal`.
+    Raises like `equal`.
     """
     if exact and not_expected(wanted, given):
         return False
@@ -171,20 +175,20 @@ def arguments_hold(wanted: Mapping[str, Any], given: Mapping[str, Any], exact: b
 
 
 def argument(given: Mapping[str, Any], key: str) -> Any:
-    """The argument of that name, or else the value at that path; MISSING where there is none."""
+    """Return the argument with this name, else the value at this path; MISSING if there is none."""
     if key in given:
         return given[key]
-    return _at(given, key.split(".")) if isinstance(key, str) and "." in key else MISSING
+    return _value_at(given, key.split(".")) if isinstance(key, str) and "." in key else MISSING
 
 
 def steps_of(key: str) -> list[str]:
-    """The key, and the keys that lead to it where it is a path, the longest first: `a.b.c`, `a.b`, `a`."""
+    """Return the key and, for a path, the keys that contain it, longest first: `a.b.c`, `a.b`, `a`."""
     parts = key.split(".")
     return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def not_expected(wanted: Collection[str], given: Mapping[str, Any]) -> list[str]:
-    """The arguments that no expected key names or leads into."""
+    """Return the arguments that no expected key names or leads into."""
     roots = {_root(given, key) for key in wanted}
     return [key for key in given if key not in roots]
 
@@ -194,25 +198,25 @@ def _root(given: Mapping[str, Any], key: Any) -> Any:
         return key
     parts = key.split(".")
     roots = [name for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in given]
-    through = (name for name in roots if _at({name: given[name]}, parts) is not MISSING)
+    through = (name for name in roots if _value_at({name: given[name]}, parts) is not MISSING)
     return next(through, roots[0] if roots else key)
 
 
-def _at(value: Any, parts: list[str]) -> Any:
-    """The value at a path. Names may have dots themselves: the longest one that is there is tried first."""
+def _value_at(value: Any, parts: list[str]) -> Any:
+    """Return the value at a path. Names may contain dots, so the longest existing name is tried first."""
     if not parts:
         return value
     if isinstance(value, list | tuple):
         index = _index(parts[0])
-        return _at(value[index], parts[1:]) if index is not None and index < len(value) else MISSING
+        return _value_at(value[index], parts[1:]) if index is not None and index < len(value) else MISSING
     if not isinstance(value, Mapping):
         return MISSING
     for end in range(len(parts), 0, -1):
         name = ".".join(parts[:end])
-        if name in value and (found := _at(value[name], parts[end:])) is not MISSING:
+        if name in value and (found := _value_at(value[name], parts[end:])) is not MISSING:
             return found
-    number = _index(parts[0])  # of a state in memory, whose keys may be numbers
-    return _at(value[number], parts[1:]) if number is not None and number in value else MISSING
+    number = _index(parts[0])  # keys of a state in memory may be numbers
+    return _value_at(value[number], parts[1:]) if number is not None and number in value else MISSING
 
 
 def _index(part: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Expected values as failures and reports show them: as they were written, as far as that can be known."""
+"""Format expected values for failures and reports, as they were written if possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentest.support.text import shortened
 
 _BRIEF_CHARS = 150
 _ADDRESS = re.compile(r"(?<=[\w>]) at 0x[0-9a-fA-F]+(?=>)")
-"""Of an object that does not show itself: another one in every run."""
+"""The address in an object's default repr, which differs in every run."""
 FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -24,12 +24,12 @@ FUNCTIONS = (
     types.MethodDescriptorType,  # str.isdigit
     functools.partial,
 )
-"""What is asked as a predicate."""
+"""Types that are called as predicates."""
 _FLAGS = {"re.I": re.I, "re.M": re.M, "re.S": re.S, "re.X": re.X, "re.A": re.A, "re.L": re.L}
 
 
 def shown(value: Any) -> str:
-    """A value as a failure's reason shows it."""
+    """Format a value for a failure's reason."""
     if isinstance(value, re.Pattern):
         return _pattern_text(value)
     if isinstance(value, FUNCTIONS):
@@ -45,7 +45,7 @@ def shown(value: Any) -> str:
 
 
 def _pattern_text(pattern: re.Pattern[Any]) -> str:
-    """An expression as it was written, with the flags that stand beside it."""
+    """Format an expression as written, with its flags."""
     try:
         inside = re.compile(pattern.pattern).flags
     except re.error:
@@ -55,7 +55,7 @@ def _pattern_text(pattern: re.Pattern[Any]) -> str:
 
 
 def beginning(value: Any, chars: int) -> str:
-    """The first `chars` characters of `shown(value)`; a state of megabytes is not written out for them."""
+    """Return the first `chars` characters of `shown(value)` without formatting all of a large state."""
     pieces, left = [], chars
     for piece in _pieces(value):
         pieces.append(piece)
@@ -66,7 +66,7 @@ def beginning(value: Any, chars: int) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """What `shown` says, bit by bit."""
+    """Yield the text of `shown` in pieces."""
     if isinstance(value, Mapping):
         for at, (key, item) in enumerate(value.items()):
             yield f"{', ' if at else '{'}{key!r}: "
@@ -82,26 +82,26 @@ def _pieces(value: Any) -> Iterator[str]:
 
 
 def brief(value: Any, limit: int = _BRIEF_CHARS) -> str:
-    """A value as an error shows it, in one row; its type where it cannot be shown, whatever it is."""
+    """Format a value for an error on one line; only its type if it cannot be formatted."""
     try:
         return shortened(shown(value), limit)
-    except Exception:  # noqa: BLE001 - the value is a stranger's: it may contain itself, or raise when it is read
+    except Exception:  # noqa: BLE001 - a user's value may contain itself or raise on access
         return f"<{type(value).__name__}>"
 
 
 def type_text(value: Any) -> str:
-    """What somebody wrote where something else is expected: "a list", "an int", "None"."""
+    """Name the type of a value with an article: "a list", "an int", "None"."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def is_bare_type(value: Any) -> bool:
-    """Whether it is a type that no value equals; dirty-equals has types that do compare."""
+    """Return True if it is a type that no value equals; types of dirty-equals do compare."""
     return isinstance(value, type) and type(value).__eq__ is type.__eq__
 
 
 def written_lambda(function: Any) -> str | None:
-    """The text of a lambda that stands on one line of a file; None for any other function."""
+    """Return the source of a lambda on one line of a file; None for any other function."""
     if getattr(function, "__name__", "") != "<lambda>" or not isinstance(function, types.FunctionType):
         return None
     code = function.__code__
@@ -114,7 +114,7 @@ def written_lambda(function: Any) -> str | None:
 
 
 def _lambda_around(line: bytes, body: int, end: int, names: tuple[str, ...]) -> str | None:
-    """The lambda with this body in a line of a file, which may have changed since it was read."""
+    """Return the lambda with this body in a line of a file, which may have changed since its import."""
     start = line.rfind(b"lambda", 0, body)
     while start >= 0:
         for stop in (end, *(end + more for more, sign in enumerate(line[end : end + 5], 1) if sign == 41)):

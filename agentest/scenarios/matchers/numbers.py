@@ -1,4 +1,7 @@
-"""`number("1,234")` and `approx(5, abs=0.1)`: numbers however they are written, or as near as is enough."""
+"""Numbers in any notation, and approximate numbers: `number("1,234")` and `approx(5, abs=0.1)`.
+
+The module also reads a text as one number, and finds the numbers in a reply.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,46 @@ from agentest.scenarios.matchers.values import OneOf
 Part = tuple[str, Any, Any]
 _REL = Fraction(1, 10**6)
 _ABS = Fraction(1, 10**12)
+_MOST_DEPTH = 20
+MOST_DIGITS = 1_000
+"""Limit for digits and exponents, because longer numbers take long to parse."""
+GAP = "\u00a0"
+"""Represents all spaces allowed within a number: no-break, figure, punctuation, thin."""
+OVER = "\u2044"
+"""The fraction slash."""
+_PLAIN_SIGNS = {
+    **dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u202f"), GAP),
+    **dict.fromkeys(map(ord, "\u2212\ufe63\uff0d\u2013"), "-"),
+    **dict.fromkeys(map(ord, "\uff0c\u066c"), ","),
+    **dict.fromkeys(map(ord, "\uff0e\u066b"), "."),
+    ord("\uff0b"): "+",
+}
+GROUPS = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{GAP}\d{{3}})+)"
+"""1,234,567, or 12,34,567 as in India, or with spaces."""
+SPACED = r"\d{1,3}(?: \d{3})+"
+_DECIMALS = r"(?:\.\d+|\.(?![eE]))?(?:[eE][+-]?\d+)?"
+_ONE_NUMBER = re.compile(rf"(?:{GROUPS}|{SPACED}|\d+|(?=\.\d)){_DECIMALS}", re.ASCII)
+_FRACTION = re.compile(rf"(?:(\d+)[ {GAP}]+)?(\d+)[/{OVER}](\d+)", re.ASCII)
+_DECIMALS_IN_TEXT = r"(?:\.\d+(?!\d|\.\d))?(?:[eE][+-]?\d+(?!\w))?"
+_NUMBERS = re.compile(
+    rf"(?<!\d)(?:(?:\d+[ \xa0]{{1,2}})?\d+{OVER}\d+"
+    rf"|(?:(?<!\d,){GROUPS}(?!,?\d)|(?<!\d\.)\d+){_DECIMALS_IN_TEXT}"
+    r"|\d+|(?<![\w.])\.\d+(?:[eE][+-]?\d+(?!\w))?(?!\.?\d))",
+    re.ASCII,
+)
+"""In dates, versions and lists (2024.05.01, 1.2.3, 1,2,3) each part is a number."""
+_SPACED = re.compile(rf"(?<![\d.,])(?<!\d ){SPACED}(?! ?\d|,\d){_DECIMALS_IN_TEXT}", re.ASCII)
+_CURRENCIES = ("USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "Rs")
+"""Currency codes that may come directly before a number."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Approx(Matcher):
-    """A number near `value`; where that is a list or dict of numbers, each of them is."""
+    """A number near `value`; if that is a list or dict of numbers, each of them must be near."""
 
     value: Any
     rel: float | None = None
-    """As a share of the value. None: 1e-6; where `abs` is given, none."""
+    """Tolerance as a share of the value. None: 1e-6, or no relative tolerance if `abs` is given."""
     abs: float | None = None
     """None: 1e-12."""
 
@@ -44,7 +78,7 @@ class Approx(Matcher):
         return parts is not None and all(equal(near, item) for _, near, item in parts)
 
     def is_near(self, actual: Any) -> bool:
-        """Whether a number is near this one; the infinite is near itself alone, and `nan` near nothing."""
+        """Return True if a number is near this one. Infinity is near itself only, `nan` near nothing."""
         wanted, found = number_of(self.value), number_of(actual)
         if wanted is None or found is None:
             return bool(self.value == actual)
@@ -93,9 +127,6 @@ def _check_value(value: Any, depth: int = 0) -> None:
         )
 
 
-_MOST_DEPTH = 20
-
-
 def _check_tolerance(name: str, value: Any) -> None:
     if value is None:
         return
@@ -104,20 +135,20 @@ def _check_tolerance(name: str, value: Any) -> None:
 
 
 def approx(value: Any, rel: float | None = None, abs: float | None = None) -> Matcher:
-    """A number near `value`, which may also be a list or dict of numbers: then each of them must be near.
+    """Expect a number near `value`; if that is a list or dict of numbers, each of them must be near.
 
     Args:
-        rel: how far off it may be, as a share of the value: 1e-6 where neither is given.
-        abs: how far off it may be; of both, the wider one counts.
+        rel: tolerance as a share of the value; 1e-6 if neither is given.
+        abs: absolute tolerance; if both are given, the wider one counts.
 
-    Raises ValueError for what is no number, and for a tolerance below 0.
+    Raises ValueError if `value` is not a number, or a tolerance is below 0.
     """
     return Approx(value, rel, abs)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Number(Matcher):
-    """A number, or a text that is one, and equal to `value`, or to `approx(…)` or `one_of(…)` of numbers."""
+    """A number, or a text that is one, equal to `value`: a number, `approx(…)` or `one_of(…)`."""
 
     value: Any
 
@@ -153,39 +184,19 @@ def _check_numbers(value: Any) -> None:
 
 
 def number(value: Any) -> Matcher:
-    """A number, or a text that is one, that equals `value`: `number(1234)` takes 1234.0, "1,234" and "1 234".
+    """Expect a number, or a text that is one: `number(1234)` accepts 1234.0, "1,234" and "1 234".
 
     `value` is a number, such a text, or `approx(…)` or `one_of(…)` of numbers. Exact: 0.1 equals "0.1".
-    Raises ValueError for what is no number.
+    Raises ValueError for anything else.
     """
     return Number(value)
 
 
-MOST_DIGITS = 1_000
-"""A longer number is none that anybody reads, and reading it would take long; exponents likewise."""
-GAP = "\u00a0"
-"""Stands for every space that may be inside of a number: no-break, figure, punctuation, thin."""
-OVER = "\u2044"
-"""Between the two numbers of a fraction."""
-_PLAIN_SIGNS = {
-    **dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u202f"), GAP),
-    **dict.fromkeys(map(ord, "\u2212\ufe63\uff0d\u2013"), "-"),
-    **dict.fromkeys(map(ord, "\uff0c\u066c"), ","),
-    **dict.fromkeys(map(ord, "\uff0e\u066b"), "."),
-    ord("\uff0b"): "+",
-}
-GROUPS = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{GAP}\d{{3}})+)"
-"""1,234,567, or as in India 12,34,567, or with gaps."""
-SPACED = r"\d{1,3}(?: \d{3})+"
-_DECIMALS = r"(?:\.\d+|\.(?![eE]))?(?:[eE][+-]?\d+)?"
-_ONE_NUMBER = re.compile(rf"(?:{GROUPS}|{SPACED}|\d+|(?=\.\d)){_DECIMALS}", re.ASCII)
-_FRACTION = re.compile(rf"(?:(\d+)[ {GAP}]+)?(\d+)[/{OVER}](\d+)", re.ASCII)
-
-
 def number_of(value: Any) -> Fraction | None:
-    """A number, or a text that is one, exactly; None for anything else, `True` and `nan` among it.
+    """Return the exact value of a number or a text that is one; None for anything else, including `True` and
+    `nan`.
 
-    A float is the number that it is written as: 0.1 is a tenth.
+    A float has the value that it is written as: 0.1 is a tenth.
     """
     if isinstance(value, str):
         return _number_of_text(value)
@@ -217,17 +228,17 @@ def _number_of_text(text: str) -> Fraction | None:
 
 
 def _signed(text: str) -> tuple[str, str]:
-    """A number's sign, "" for none, and the rest."""
+    """Split a text into its sign, or "", and the rest."""
     return (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
 
 
 def is_currency(character: str) -> bool:
-    """Whether it is the sign of a currency."""
+    """Return True if the character is a currency sign."""
     return unicodedata.category(character) == "Sc"
 
 
 def size_of(written: str) -> Fraction | None:
-    """The value of what is written as one number without a sign; None: it is none, or too long for one."""
+    """Return the value of a text that is one number without a sign; None if it is not, or too long."""
     if len(written) > MOST_DIGITS:
         return None
     if written.isdecimal():
@@ -247,7 +258,7 @@ def _decimal(written: str) -> Fraction | None:
 
 
 def with_plain_signs(text: str) -> str:
-    """The text with the digits, signs, separators and fractions of all scripts as plain ones."""
+    """Replace digits, signs, separators and fractions of all scripts by ASCII ones."""
     return text if text.isascii() else "".join(map(_plain_sign, text.translate(_PLAIN_SIGNS)))
 
 
@@ -262,57 +273,42 @@ def _plain_sign(sign: str) -> str:
     return sign
 
 
-_said_numbers_DECIMALS = r"(?:\.\d+(?!\d|\.\d))?(?:[eE][+-]?\d+(?!\w))?"
-_NUMBERS = re.compile(
-    rf"(?<!\d)(?:(?:\d+[ \xa0]{{1,2}})?\d+{OVER}\d+"
-    rf"|(?:(?<!\d,){GROUPS}(?!,?\d)|(?<!\d\.)\d+){_said_numbers_DECIMALS}"
-    r"|\d+|(?<![\w.])\.\d+(?:[eE][+-]?\d+(?!\w))?(?!\.?\d))",
-    re.ASCII,
-)
-"""Of dates, versions and lists (2024.05.01, 1.2.3, 1,2,3) each part is a number."""
-_SPACED = re.compile(rf"(?<![\d.,])(?<!\d ){SPACED}(?! ?\d|,\d){_said_numbers_DECIMALS}", re.ASCII)
-_CURRENCIES = ("USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "Rs")
-"""Letters that may stand before a number without being one word with it."""
-
-
 def numbers_in(text: str) -> list[Fraction]:
-    """All numbers in a text, in its order.
+    """Return all numbers in a text, in order.
 
-    What is part of a word is none: `BK-001`, `H2O`. Of `1 234` with a plain space nobody can say whether it
-    is one number or two: it is read both ways, and as one number it comes after all others.
+    Digits in a word are ignored: `BK-001`, `H2O`. `1 234` with a plain space may be one number or two, so
+    both readings are included; the single number comes after all others.
     """
     plain = with_plain_signs(text)
     found = (
-        _said_numbers_signed(match, plain)
-        for pattern in (_NUMBERS, _SPACED)
-        for match in pattern.finditer(plain)
+        _number_in_text(match, plain) for pattern in (_NUMBERS, _SPACED) for match in pattern.finditer(plain)
     )
     return [number for number in found if number is not None]
 
 
-def _said_numbers_signed(match: re.Match[str], text: str) -> Fraction | None:
+def _number_in_text(match: re.Match[str], text: str) -> Fraction | None:
     before = text[max(0, match.start() - 6) : match.start()]
-    if _is_in_a_word(before):
+    if _is_within_word(before):
         return None
     size = size_of(match[0])
     if OVER in match[0]:
-        before = before.removesuffix(GAP)  # a sign like ½ is read with a gap before it
+        before = before.removesuffix(GAP)  # characters like ½ are replaced with a gap before them
     return -size if size is not None and _is_negative(before) else size
 
 
-def _is_in_a_word(before: str) -> bool:
-    """Whether the digits behind these characters belong to a word: `v2`, `BK-001`, but not `USD5`."""
+def _is_within_word(before: str) -> bool:
+    """Return True if the digits after these characters belong to a word: `v2`, `BK-001`, but not `USD5`."""
     word = before.removesuffix("-")
-    return bool(word) and _joins(word[-1]) and not word.endswith(_CURRENCIES)
+    return bool(word) and _joins_with_digits(word[-1]) and not word.endswith(_CURRENCIES)
 
 
-def _joins(letter: str) -> bool:
-    """Whether it makes one word with digits: letters of scripts without case only stand beside them."""
+def _joins_with_digits(letter: str) -> bool:
+    """Return True if the character and digits form a word. Letters of scripts without case do not."""
     return letter == "_" or letter.lower() != letter.upper()
 
 
 def _is_negative(before: str) -> bool:
-    """Whether a sign stands before the digits, or before their currency: `-5`, `-$5`; but not in `3-5`."""
+    """Return True if the digits or their currency follow a sign: `-5`, `-$5`; but not in `3-5`."""
     symbol = before.rstrip()
     if symbol and is_currency(symbol[-1]):
         before = symbol[:-1]

@@ -1,4 +1,4 @@
-"""Whether something can be an expected value at all: what could never hold is said when it is read."""
+"""Reject expected values that can never match, when a scenario file is read."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from agentest.support.functions import is_async
 from agentest.support.text import shortened
 
 _MOST_DEPTH = 100
-_MOST_LOOKED_AT = 1_000_000
+_MOST_VALUES = 1_000_000
 _SHOWN_CHARS = 80
 
 
 def check_expected(value: Any, key: str, *, of_key: bool = True, is_json: bool = False) -> None:
-    """Raise ValueError, beginning with the key, for a value that nothing could be equal to, at any depth.
+    """Raise ValueError, beginning with the key, if no actual value can equal the value, at any depth.
 
     Args:
-        of_key: whether it is the value of a key, which may be missing: there `optional` and `absent` may be.
-        is_json: whether what it is compared with came as JSON, which has no sets and no bytes.
+        of_key: True if it is the value of a key, so that `optional` and `absent` are allowed.
+        is_json: True if it is compared with JSON, which has no sets and no bytes.
     """
-    _Check(is_json).check(value, key, of_key=of_key)
+    _Validator(is_json).check(value, key, of_key=of_key)
 
 
 def function_problem(function: Any) -> str | None:
-    """Why a function cannot be asked about one value; None where it can."""
+    """Return why a function cannot be called with one value, or None."""
     if is_async(function):
         return "is async; a predicate cannot be"
     if yields(function):
@@ -39,26 +39,26 @@ def function_problem(function: Any) -> str | None:
         inspect.signature(function).bind(None)
     except TypeError as error:
         return f"cannot be called with one value: {error}"
-    except ValueError:  # a function of C that does not tell
+    except ValueError:  # a C function without a signature
         return None
     return None
 
 
 def yields(function: Any) -> bool:
-    """Whether calling it makes a generator, which is true whatever it would have said."""
+    """Return True if calling it returns a generator, which always counts as true."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def compares_itself(value: Any) -> bool:
-    """Whether it may be equal to more than itself."""
+    """Return True if it may be equal to other objects."""
     plain: Any = object.__eq__
     return type(value).__eq__ is not plain
 
 
 def word_in_value(value: Any) -> Any:
-    """A matcher or a call somewhere in a value that is meant as it is; None where there is none."""
+    """Return a matcher or call inside a value that must be plain; None if there is none."""
     waiting, seen = [value], 0
-    while waiting and seen < _MOST_LOOKED_AT:
+    while waiting and seen < _MOST_VALUES:
         part, seen = waiting.pop(), seen + 1
         if isinstance(part, Matcher) or is_call(part):
             return part
@@ -70,16 +70,16 @@ def word_in_value(value: Any) -> Any:
 
 
 @dataclass(slots=True)
-class _Check:
+class _Validator:
     is_json: bool
     inside: list[int] = field(default_factory=list)
-    """The ids of what the value is in."""
+    """The ids of the containing values."""
     levels: dict[tuple[int, bool], int] = field(default_factory=dict)
-    """How deep what was found right is. It may stand in many places: looking each time may take for ever."""
+    """Depth of values that were validated, because one value may occur in many places."""
 
     def check(self, value: Any, key: str, *, of_key: bool) -> int:
-        """Returns how many levels the value has."""
-        wrong = _wrong(value, of_key=of_key) or (_not_json(value) if self.is_json else None)
+        """Return the number of nesting levels of a valid value."""
+        wrong = _problem_of(value, of_key=of_key) or (_json_problem(value) if self.is_json else None)
         if wrong:
             raise ValueError(f"{key}: {wrong}")
         if id(value) in self.inside:
@@ -100,7 +100,7 @@ class _Check:
 
 
 def _parts(value: Any, key: str, *, of_key: bool) -> Iterator[tuple[Any, str, bool]]:
-    """What is in a value: itself, its key, and whether that may be missing."""
+    """Yield each inner value, its key, and whether it may be missing."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield item, f"{key}.{name}", True
@@ -112,10 +112,10 @@ def _parts(value: Any, key: str, *, of_key: bool) -> Iterator[tuple[Any, str, bo
             yield item, key, of_key
 
 
-def _wrong(value: Any, *, of_key: bool) -> str | None:
-    """What is wrong with a value itself, whatever is in it."""
+def _problem_of(value: Any, *, of_key: bool) -> str | None:
+    """Return what is wrong with a value, apart from its inner values."""
     if is_bare_type(value) or get_origin(value) is not None or value is Any:
-        return f"{_name(value)} is a type, which no value equals; write {_instance(value)}"
+        return f"{_type_name(value)} is a type, which no value equals; write {_matcher_for(value)}"
     if is_call(value):
         return f"found a call, {_short(value)}, where a value is expected; one of several calls is any_of(…)"
     if isinstance(value, Matcher) and value.may_be_absent and not of_key:
@@ -130,11 +130,11 @@ def _wrong(value: Any, *, of_key: bool) -> str | None:
     if callable(value) and not isinstance(value, type) and not compares_itself(value):
         return f"{_short(value)} can be called, but is no function; write lambda value: …, which calls it"
     if isinstance(value, Mapping):
-        return next((_wrong_key(name) for name in value if isinstance(name, Matcher | re.Pattern)), None)
+        return next((_key_problem(name) for name in value if isinstance(name, Matcher | re.Pattern)), None)
     return None
 
 
-def _not_json(value: Any) -> str | None:
+def _json_problem(value: Any) -> str | None:
     if isinstance(value, Set):
         return f"{_short(value)} is a set, and JSON has none; write one_of(…) for one of these, else a list"
     if isinstance(value, bytes | bytearray):
@@ -142,21 +142,21 @@ def _not_json(value: Any) -> str | None:
     return None
 
 
-def _wrong_key(name: Any) -> str:
+def _key_problem(name: Any) -> str:
     return f"{_short(name)} is a key here, and keys are compared as they are; it can only be the value of one"
 
 
-def _name(wanted: Any) -> str:
+def _type_name(wanted: Any) -> str:
     return wanted.__name__ if is_bare_type(wanted) else _short(wanted)
 
 
-def _instance(wanted: Any) -> str:
-    """What to write for a type in an annotation's form."""
+def _matcher_for(wanted: Any) -> str:
+    """Return the matcher that replaces a type or a type annotation."""
     if wanted is Any:
         return "instance(object)"
     origin, inner = get_origin(wanted), get_args(wanted)
     if origin is list and inner:
-        return f"each({_instance(inner[0])})"
+        return f"each({_matcher_for(inner[0])})"
     if isinstance(origin, type) and is_bare_type(origin) and origin.__module__ == "builtins":
         return f"instance({origin.__name__})"
     several = inner if origin is not None else (wanted,)

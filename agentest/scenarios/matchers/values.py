@@ -1,7 +1,7 @@
-"""The words that stand in the place of a value: `optional(5)`, `one_of("a", "b")`, `each(instance(int))`.
+"""Matchers in place of a value: `optional(5)`, `one_of("a", "b")`, `each(instance(int))`, `text("Paris")`.
 
-Each is a frozen value that prints itself as it was written. They work wherever a value is expected:
-at any depth of arguments, in `result`, in states, and, those that are about text, in what is said.
+Each is a frozen value whose repr is its source. They work wherever a value is expected: at any depth of
+arguments, in `result`, in states and, for those about text, in `says`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,33 @@ from agentest.scenarios.matchers.comparison import (
 from agentest.scenarios.matchers.display import shown
 from agentest.support.spelling import did_you_mean
 
+_CALLS = ("ExpectedCall", "AnyOf", "CallOrder")
+TYPE_NAMES: Final[Mapping[str, type]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "dict": dict,
+    "list": list,
+    "null": type(None),
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+}
+"""Type names in data: Python's names first, then those of JSON Schema."""
+_PLAIN = frozenset({*TYPE_NAMES.values(), tuple, object})
+_ZERO_WIDTH_SPACES = str.maketrans("", "", "\u200b\u2060\ufeff")
+"""Zero-width white space, which `str.split` does not recognize."""
+FLAGS = ("ignore_case", "ignore_space", "ignore_punctuation")
+"""Differences that a text may ignore."""
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Optional(Matcher):
-    """Absent, or equal to `value`."""
+    """Missing, or equal to `value`."""
 
     value: Any
 
@@ -52,10 +75,10 @@ class Optional(Matcher):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Absent(Matcher):
-    """The key must not be there."""
+    """The key must be missing."""
 
     def holds(self, actual: Any, equal: Equal) -> bool:
-        del actual, equal  # it is there
+        del actual, equal  # the key exists
         return False
 
     @property
@@ -96,7 +119,7 @@ class OneOf(Matcher):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Each(Matcher):
-    """A list whose every item is equal to `value`."""
+    """A list in which every item equals `value`."""
 
     value: Any
 
@@ -121,16 +144,16 @@ class Each(Matcher):
 
 
 def optional(value: Any) -> Matcher:
-    """A key that may be missing; where it is there, its value must be equal to `value`."""
+    """Expect a key that may be missing; if it exists, its value must equal `value`."""
     return Optional(value)
 
 
 absent = Absent()
-"""A key that must not be there."""
+"""Expect that a key is missing."""
 
 
 def one_of(*values: Any) -> Matcher:
-    """A value that is equal to one of these. Raises ValueError where there is none, and for calls."""
+    """Expect a value that equals one of these. Raises ValueError for no values, and for calls."""
     for value in values:
         if is_call(value):
             raise ValueError("one_of(…) is for values; for calls write any_of(call(…), call(…))")
@@ -138,7 +161,7 @@ def one_of(*values: Any) -> Matcher:
 
 
 def each(*values: Any) -> Matcher:
-    """A list whose every item is equal to this one value; an empty list is one. Raises ValueError."""
+    """Expect a list in which every item equals this value; an empty list is accepted. Raises ValueError."""
     if len(values) != 1:
         raise ValueError(
             f"each(…) takes one value, which every item must be equal to, and was given {len(values)}; "
@@ -148,35 +171,13 @@ def each(*values: Any) -> Matcher:
 
 
 def is_call(value: Any) -> bool:
-    """Whether it stands for a call, and not for a value. (The room of calls is above this one.)"""
+    """Return True if the value is an expected call. Compares names, because `calls` imports matchers."""
     kind = type(value)
     return kind.__module__ == "agentest.scenarios.calls" and kind.__name__ in _CALLS
 
 
-_CALLS = ("ExpectedCall", "AnyOf", "CallOrder")
-
-
-TYPE_NAMES: Final[Mapping[str, type]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "dict": dict,
-    "list": list,
-    "null": type(None),
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "object": dict,
-    "array": list,
-}
-"""The types as data names them: Python's names first, then those of JSON Schema."""
-_PLAIN = frozenset({*TYPE_NAMES.values(), tuple, object})
-
-
 def type_named(name: Any) -> type:
-    """The type that data names. Raises ValueError for any other name."""
+    """Return the type with this name in data. Raises ValueError for any other name."""
     if isinstance(name, str) and name in TYPE_NAMES:
         return TYPE_NAMES[name]
     raise ValueError(f"{name!r} is no type; {did_you_mean(str(name), TYPE_NAMES)}")
@@ -184,7 +185,7 @@ def type_named(name: Any) -> type:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Instance(Matcher):
-    """A value of one of the `types`. A bool is no int; an int is a float, as JSON has one type of number."""
+    """A value of one of the `types`. A bool is not an int; an int is a float, as in JSON."""
 
     types: tuple[type, ...]
 
@@ -198,7 +199,7 @@ class Instance(Matcher):
 
     @property
     def names(self) -> list[str]:
-        """The types as data names them. Raises ValueError for one that data has no name for."""
+        """Names of the types in data. Raises ValueError for a type without one."""
         names = {kind: name for name, kind in reversed(list(TYPE_NAMES.items()))}
         for wanted in self.types:
             if wanted not in names:
@@ -214,13 +215,13 @@ def _is_instance(actual: Any, wanted: type) -> bool:
         return wanted is bool or (not issubclass(wanted, Number) and isinstance(actual, wanted))
     if wanted is float:
         return isinstance(actual, int | float)
-    if wanted is list or wanted is tuple:  # as in comparisons, where either equals the other
+    if wanted is list or wanted is tuple:  # a list equals a tuple, as in comparisons
         return isinstance(actual, list | tuple)
     return isinstance(actual, Mapping) if wanted is dict else isinstance(actual, wanted)
 
 
 def instance(*types: Any) -> Matcher:
-    """A value of one of these types: `instance(str)`, `instance(int, None)`. Raises ValueError."""
+    """Expect a value of one of these types: `instance(str)`, `instance(int, None)`. Raises ValueError."""
     if not types:
         raise ValueError("instance(…) needs a type, like instance(str)")
     return Instance(tuple(kind for wanted in types for kind in _types(wanted)))
@@ -235,10 +236,10 @@ def _types(wanted: Any) -> Iterator[type]:
     elif isinstance(wanted, type) and get_origin(wanted) is None and wanted is not Any:
         yield wanted
     else:
-        raise ValueError(f"instance(…) expects a type, found {shown(wanted)}; {_instead(wanted)}")
+        raise ValueError(f"instance(…) expects a type, found {shown(wanted)}; {_instance_hint(wanted)}")
 
 
-def _instead(wanted: Any) -> str:
+def _instance_hint(wanted: Any) -> str:
     if wanted is Any:
         return "for any value write instance(object)"
     if get_origin(wanted) is not None:
@@ -248,15 +249,9 @@ def _instead(wanted: Any) -> str:
     return f"for a value like it write instance({type(wanted).__name__})"
 
 
-_UNSEEN = str.maketrans("", "", "\u200b\u2060\ufeff")
-"""White space without any width, which `str.split` does not know."""
-FLAGS = ("ignore_case", "ignore_space", "ignore_punctuation")
-"""What may make no difference."""
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Text(Matcher):
-    """A text that is equal to `value`, but for letter case, white space and punctuation where asked."""
+    """A text that equals `value`, optionally ignoring case, white space and punctuation."""
 
     value: str
     ignore_case: bool = False
@@ -265,7 +260,7 @@ class Text(Matcher):
 
     def __post_init__(self) -> None:
         if not isinstance(self.value, str):
-            raise ValueError(f"text(…) expects a text, found {shown(self.value)}{_texts_instead(self.value)}")
+            raise ValueError(f"text(…) expects a text, found {shown(self.value)}{_number_hint(self.value)}")
         for name in FLAGS:
             if not isinstance(getattr(self, name), bool):
                 found = shown(getattr(self, name))
@@ -276,19 +271,19 @@ class Text(Matcher):
         return isinstance(actual, str) and self.plain(actual) == self.plain(self.value)
 
     def is_in(self, text: str) -> bool:
-        """Whether the value is a part of a longer text.
+        """Return True if the value is part of a longer text.
 
-        A value of nothing but what makes no difference would be a part of any: it is looked for as it is.
+        A value of only ignored characters would be part of any text, so it is searched unchanged.
         """
         plain = self.plain(self.value)
         return plain in self.plain(text) if plain else self.value in text
 
     def plain(self, text: str) -> str:
-        """A text without what makes no difference."""
+        """Return a text without ignored differences."""
         if self.ignore_punctuation:
             text = "".join(sign for sign in text if not category(sign).startswith("P"))
         if self.ignore_space:
-            text = "".join(text.translate(_UNSEEN).split())
+            text = "".join(text.translate(_ZERO_WIDTH_SPACES).split())
         return normalize("NFC", normalize("NFD", text).casefold()) if self.ignore_case else text
 
     def __repr__(self) -> str:
@@ -296,7 +291,7 @@ class Text(Matcher):
         return f"text({self.value!r}{flags})"
 
 
-def _texts_instead(value: Any) -> str:
+def _number_hint(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"; for a number write number({value!r})"
     return ""
@@ -305,23 +300,25 @@ def _texts_instead(value: Any) -> str:
 def text(
     value: str, *, ignore_case: bool = False, ignore_space: bool = False, ignore_punctuation: bool = False
 ) -> Matcher:
-    """A text that is equal to `value`. Raises ValueError for anything but a text.
+    """Expect a text that equals `value`. Raises ValueError for anything but a text.
 
     Args:
         ignore_case: `Paris` equals `PARIS`, `straße` equals `STRASSE`.
-        ignore_space: white space makes no difference at all: `New York` equals `NewYork`.
-        ignore_punctuation: no punctuation makes a difference: `April 1, 2024` equals `April 1 2024`. That is
-            what Unicode calls so: `. , - _ ' " / ( )`, but no currency and no sign of arithmetic.
+        ignore_space: ignore all white space: `New York` equals `NewYork`.
+        ignore_punctuation: ignore Unicode punctuation, `. , - _ ' " / ( )`, but no currency or arithmetic
+            signs: `April 1, 2024` equals `April 1 2024`.
     """
     return Text(value, ignore_case, ignore_space, ignore_punctuation)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Form(Matcher):
-    """What a dict of data stands for, or that dict itself: an argument can be `{"text": "hi"}`, too."""
+    """A matcher written as a dict of data; also accepts that dict itself, such as an argument `{"text":
+    "hi"}`.
+    """
 
     word: Any
-    """A matcher, a compiled pattern or, of `{exactly: …}`, the value as it is."""
+    """A matcher, a compiled pattern or, for `{exactly: …}`, the plain value."""
     literal: Mapping[str, Any]
 
     def holds(self, actual: Any, equal: Equal) -> bool:
@@ -350,7 +347,7 @@ class Form(Matcher):
     def __hash__(self) -> int:
         try:
             return hash(self.word)
-        except TypeError:  # a value as it is, which may be a dict
+        except TypeError:  # a plain value, which may be a dict
             return 0
 
     def __repr__(self) -> str:
