@@ -1,4 +1,7 @@
-"""How a worker asks models: with leases of the process that has the limits, most of them ahead of need."""
+"""Call models from a worker with leases from the process that owns the limits.
+
+A worker requests most leases ahead of need, based on its recent usage.
+"""
 
 from __future__ import annotations
 
@@ -41,32 +44,32 @@ from agentest.workers.lease_coordinator import (
 Send = Callable[[ToDesk], None]
 
 _WINDOW_S = 0.1
-"""For so long the leases suffice that a worker has ahead of need, by what it has used of late."""
+"""Seconds of recent usage that leases requested ahead should cover."""
 _MOST_AHEAD = 256
 _QUIET_S = 0.05
-"""How long a worker that got none waits before it asks for some ahead again."""
+"""Seconds to wait before requesting leases ahead again after a request was declined."""
 _USED_S = 0.8 * VALID_S
 _IDLE_S = 0.2
-"""After which what nobody has needed is returned."""
+"""Seconds after which unused leases are returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
-    """What all gates of a worker share."""
+    """State shared by all gates of a worker."""
 
     send: Send
     redact: Callable[[str], str]
     leases: Iterator[int]
     waiting: dict[int, _Waiting] = field(default_factory=dict)
-    """Lease → who waits to hear of it."""
+    """Lease → the call that waits for it."""
 
 
 class LeasedGates:
     """The gates of a worker's models.
 
     Args:
-        send: to the process that has the limits.
-        redact: what is said of failures, before it is sent.
+        send: sends a message to the process that owns the limits.
+        redact: redacts error texts before they are sent.
     """
 
     def __init__(self, send: Send, redact: Callable[[str], str] = str) -> None:
@@ -76,7 +79,7 @@ class LeasedGates:
         self._states: dict[int, ModelState] = {}
 
     def of(self, spec: ModelSpec) -> LeasedGate:
-        """The model's gate, the same one for all roles in which it has the same limits."""
+        """Return the model's gate. Roles with the same limits share one gate."""
         number = self._numbers.of(spec)
         if number not in self._gates:
             counts_tokens = bool(spec.tokens_per_minute)
@@ -86,12 +89,12 @@ class LeasedGates:
         return self._gates[number]
 
     def receive(self, message: FromDesk) -> None:
-        """Handle a message of the process that has the limits."""
+        """Handle a message from the process that owns the limits."""
         match message:
             case Granted() | Denied():
                 if waiting := self._wire.waiting.get(message.lease):
                     waiting.hear(message)
-                elif isinstance(message, Granted):  # it crossed our message that nobody waits any longer
+                elif isinstance(message, Granted):  # it crossed our message that the call was cancelled
                     self._wire.send(Returned((message.lease,)))
             case Lent():
                 self._gates[message.gate].lent(message)
@@ -104,7 +107,7 @@ class LeasedGates:
 
 
 class _Waiting:
-    """Who waits for an answer about a lease."""
+    """A call that waits for a decision about its lease."""
 
     def __init__(self) -> None:
         self.answer: Granted | Denied | None = None
@@ -123,7 +126,7 @@ class _Waiting:
 
 
 class LeasedGate:
-    """The gate to one model whose limits are another process's."""
+    """The gate to one model whose limits are managed by another process."""
 
     def __init__(self, wire: _Wire, number: int, *, counts_tokens: bool) -> None:
         self._wire = wire
@@ -132,10 +135,10 @@ class LeasedGate:
         self._state = ModelState(number, False, "")
         self._need = _Need()
         self._spares: deque[tuple[int, float]] = deque()
-        """Leases, and until when they may be used."""
+        """Leases with the time until which each may be used."""
         self._asked_at = 0.0
         self._asked = 0
-        """How many leases have been asked for ahead of need, and not heard of."""
+        """Number of leases requested ahead that have not been decided yet."""
         self._quiet_until = 0.0
         self._returning: asyncio.TimerHandle | None = None
         self._waiting: set[_Waiting] = set()
@@ -145,42 +148,42 @@ class LeasedGate:
 
     @property
     def waits(self) -> bool:
-        """Whether a model that answers nobody is waited for."""
+        """True if calls wait for a model that is down."""
         return True
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether attempts need an estimate of their tokens."""
+        """True if attempts need a token estimate."""
         return self._counts_tokens
 
     @property
     def is_down(self) -> bool:
-        """Whether nobody but one who probes may ask, as far as is known here."""
+        """True if only a probe may call the model, as far as this process knows."""
         return self._state.is_down
 
     @property
     def problem(self) -> str:
-        """Why it is down."""
+        """Why the model is down."""
         return self._state.problem
 
     def attempt(self, call: Call, tokens: int) -> LeasedAttempt:
-        """An attempt to be entered with `async with` once."""
+        """Create an attempt, to be entered once with `async with`."""
         return LeasedAttempt(self, self._wire, call, tokens)
 
     def refuse_all(self, problem: str) -> None:
-        """The key, the account or the model's name is wrong, whatever is asked."""
+        """Report that every request will fail: the key, the account or the model's name is wrong."""
         self._wire.send(AllRefused(self._number, self._wire.redact(problem)))
 
     def changed(self, state: ModelState) -> None:
-        """The model is down or up: whoever waits for it counts the time otherwise."""
+        """Handle a model that went down or came up, which changes how waiting time is counted."""
         if self.is_down and not state.is_down:
-            self.answers += 1  # to somebody, in some process
+            self.answers += 1  # the model answered in some process
         self._state = state
         for waiting in self._waiting:
             waiting.wake()
 
     def lent(self, lent: Lent) -> None:
-        """Some of the leases that were asked for ahead of need may be used."""
+        """Accept leases that were requested ahead."""
         self._asked = 0
         until = self._asked_at + _USED_S
         self._spares.extend((lent.first + number, until) for number in range(lent.count))
@@ -191,13 +194,13 @@ class LeasedGate:
             self._returning = loop.call_later(_IDLE_S, self._return_unneeded)
 
     def recalled(self) -> None:
-        """Somebody else waits for what is unused here."""
+        """Return unused leases, because another process waits for them."""
         self._quiet_until = asyncio.get_running_loop().time() + _QUIET_S
         self._wire.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
         self._spares.clear()
 
     def _return_unneeded(self) -> None:
-        """Keep no more than were needed of late."""
+        """Return leases beyond the recent need."""
         kept = self._need.ahead(asyncio.get_running_loop().time())
         unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
         if unneeded:
@@ -207,7 +210,7 @@ class LeasedGate:
             self._returning = asyncio.get_running_loop().call_later(_IDLE_S, self._return_unneeded)
 
     def _return_old(self, now: float) -> None:
-        """Use none that may be somebody else's by now: this process was held up."""
+        """Drop leases that may have been given to others because this process was delayed."""
         old = []
         while self._spares and self._spares[0][1] < now:
             old.append(self._spares.popleft()[0])
@@ -215,7 +218,7 @@ class LeasedGate:
             self._wire.send(Returned(tuple(old)))
 
     async def take(self, call: Call, tokens: int) -> int:
-        """A lease for one attempt. Raises ModelUnavailable, BudgetExhausted."""
+        """Take a lease for one attempt. Raises ModelUnavailable or BudgetExhausted."""
         now = asyncio.get_running_loop().time()
         self._need.began(now, tokens)
         self._return_old(now)
@@ -225,7 +228,7 @@ class LeasedGate:
         else:
             lease = next(self._wire.leases)
             await self._wait(lease, call, tokens, call.limit.ends_at - now)
-            now = asyncio.get_running_loop().time()  # leases ahead are valid from when they are asked for
+            now = asyncio.get_running_loop().time()  # leases ahead are valid from the request on
         self._look_ahead(now)
         return lease
 
@@ -235,11 +238,12 @@ class LeasedGate:
         self._wire.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
         try:
             while waiting.answer is None:
-                # Waiting for a model that is down is the call's own time, standing in line is not.
+                # Waiting for a model that is down counts against the call's time limit; waiting in line does
+                # not.
                 with nullcontext() if self.is_down else call.limit.paused():
                     await waiting.changed()
         except BaseException:
-            # Granted meanwhile, it is not used; else whoever grants it now hears the same (`receive`).
+            # A lease granted meanwhile goes unused; one granted later is answered in `receive`.
             granted = isinstance(waiting.answer, Granted)
             self._wire.send(Returned((lease,)) if granted else Unwanted(lease))
             raise
@@ -251,11 +255,11 @@ class LeasedGate:
             raise BudgetExhausted(problem) if waiting.answer.exhausted else ModelUnavailable(problem)
 
     def _look_ahead(self, now: float) -> None:
-        """Ask for as many leases as will be needed soon."""
+        """Request as many leases as will be needed soon."""
         if self._asked or self.is_down or now < self._quiet_until:
             return
         missing = self._need.ahead(now) - len(self._spares)
-        if missing > len(self._spares):  # not one by one
+        if missing > len(self._spares):  # request in batches
             self._asked, self._asked_at = missing, now
             first = next(self._wire.leases)
             for _ in range(missing - 1):
@@ -264,7 +268,7 @@ class LeasedGate:
 
 
 class _Need:
-    """How many leases are needed ahead, by how many were needed of late."""
+    """Estimate of how many leases are needed ahead, from recent usage."""
 
     def __init__(self) -> None:
         self._began_at = 0.0
@@ -272,19 +276,19 @@ class _Need:
         self._tokens = 0.0
 
     def began(self, now: float, tokens: int) -> None:
-        """A call wants to make an attempt."""
+        """Record that a call wants to make an attempt."""
         self._move(now)
         self._now += 1
         self._tokens += (tokens - self._tokens) / 8 if self._tokens else tokens
 
     def ahead(self, now: float) -> int:
-        """How many may be needed in a moment."""
+        """Return how many leases may be needed soon."""
         self._move(now)
         return min(_MOST_AHEAD, max(self._now, self._before))
 
     @property
     def tokens(self) -> int:
-        """About how many tokens each takes."""
+        """Estimated tokens per lease."""
         return ceil(self._tokens)
 
     def _move(self, now: float) -> None:
@@ -306,7 +310,7 @@ class LeasedAttempt:
         self._lease = 0
         self._cost: float | None = None
         self._answer: tuple[int, float] | None = None
-        """Tokens, and seconds for which nobody asks."""
+        """Tokens used, and seconds during which no new request may start."""
 
     async def __aenter__(self) -> Self:
         self._lease = await self._gate.take(self._call, self._tokens)
@@ -319,16 +323,16 @@ class LeasedAttempt:
         self._wire.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
 
     def spent(self, cost: float | None) -> None:
-        """It cost so many USD; None: nobody knows."""
+        """Record the attempt's cost in USD; None if it is unknown."""
         self._cost = cost
 
     def succeeded(self, tokens: int, hold_s: float) -> None:
-        """It was answered."""
+        """Record that the attempt was answered."""
         self._answer = tokens, hold_s
         self._gate.answers += 1
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        """It was not answered, or refused."""
+        """Record that the attempt failed or was refused."""
         told = self._told(error, alone)
         self._gate.answers += told.kind == "other"
         self._wire.send(told)

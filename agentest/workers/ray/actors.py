@@ -1,4 +1,4 @@
-"""Workers as actors of Ray: one CPU each, spread over the nodes."""
+"""Run workers as Ray actors with one CPU each, spread over the nodes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from agentest.workers.ray.worker_process import CALLS_AT_ONCE, Holding, Host
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
 _SOON_S = 5.0
-"""A worker that has found no place by then waits for one, and the user learns of it."""
+"""Seconds after which the user is informed that workers wait for free CPUs."""
 _STARTED_WITHIN_S = 600.0
-"""No worker at all after so long: the run cannot begin."""
+"""Seconds after which the run fails if no worker at all has started."""
 _OWNER_DIED = "its owner has died"
-"""What Ray tells of an actor when it takes this process for dead."""
+"""Part of Ray's message about an actor after Ray has declared this process dead."""
 _DEATHS = {
     ("its node has died", "node was", "node is dead"): "has died with its node",
     ("running low on memory", "memory pressure"): "was ended by Ray, as its node had no memory left",
@@ -31,24 +31,24 @@ _DEATHS = {
     (_OWNER_DIED,): "was ended by the cluster",
     ("worker process has died",): "has died: its process was killed, or has crashed",
 }
-"""What Ray tells → what it means."""
+"""Parts of Ray's messages → explanation for the user."""
 _TAKEN_FOR_DEAD = "all references to the actor were removed"
-"""What Ray tells of an actor, before it has begun, whose owner does not answer."""
+"""Part of Ray's message about an actor that has not started and whose owner does not respond."""
 
 
 class RayFleet:
-    """The workers of a run on a cluster.
+    """The workers of a run on a Ray cluster.
 
     Args:
-        size: how many there are to be.
-        life: what a worker does.
-        variables: what its environment needs.
-        say: tells the user something at once.
+        size: number of workers.
+        life: the work that each worker does.
+        variables: environment variables that workers need.
+        say: reports a text to the user immediately.
     """
 
     called = "worker"
     needed = 1
-    """The others join when they have found their places."""
+    """The other workers join when they have found a free CPU."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class RayFleet:
         self._say = say
         self._said = False
         self._waiting = 0
-        """Workers that have not begun yet."""
+        """Number of workers that have not started yet."""
         self._alive: set[int] = set()
-        """Workers that have begun, and have not ended."""
+        """Numbers of the workers that are running."""
         self._has_begun = False
         self._is_orphaned = False
-        """Whether Ray takes this process for dead: no actor of its begins any more."""
+        """True if Ray has declared this process dead, so that none of its actors starts any more."""
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Caller:
-        """Connect another worker, which keeps messages until it has a place. Raises UsageError."""
+        """Connect another worker. Messages are stored until it has a CPU. Raises UsageError."""
         if self._is_orphaned:
             raise UsageError(TAKEN_FOR_DEAD)
         self._connected += 1
@@ -108,7 +108,7 @@ class RayFleet:
         self._is_orphaned = True
 
     async def _begin(self, actor: Any, number: int, on_message: OnMessage) -> None:
-        """Begin its life as soon as there is a place for it; who has to wait learns of that."""
+        """Start the worker as soon as a CPU is free, and inform the user if it has to wait."""
         life = pickle.dumps(replace(self._life, number=number))
         begun = asyncio.ensure_future(_answer(actor.begin.remote(self._variables, life)))
         self._waiting += 1
@@ -125,9 +125,9 @@ class RayFleet:
             await begun
             self._alive.add(number)
             self._has_begun, self._said = True, False
-        except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
+        except Exception as error:  # noqa: BLE001 - the task is not awaited, so the run has to be notified here
             is_end = isinstance(error, self._ray.exceptions.RayActorError) and self._has_begun
-            if not (is_end or self._alive):  # else the line to it tells of its end, and the others go on
+            if not (is_end or self._alive):  # otherwise its channel reports the end, and the others continue
                 on_message(CannotStart(f"a worker could not begin: {why_it_never_ran(str(error))}"))
         finally:
             self._waiting -= 1
@@ -139,7 +139,9 @@ class RayFleet:
             self._say(await self._why_waiting())
 
     async def _why_waiting(self) -> str:
-        """In a thread: Ray answers when it can. That it cannot just now keeps no worker from its place."""
+        """Explain why workers wait. Runs in a thread because Ray may respond slowly; errors do not stop the
+        wait.
+        """
         try:
             now = await asyncio.to_thread(room, self._ray)
         except UsageError as error:
@@ -148,7 +150,7 @@ class RayFleet:
 
 
 class _Actor:
-    """The worker's end, as it is called."""
+    """The worker's end of the channel, as remote calls."""
 
     def __init__(self, ray: Any, actor: Any, on_orphaned: Callable[[], None]) -> None:
         self._ray = ray
@@ -163,7 +165,7 @@ class _Actor:
         return batch
 
     def kill(self) -> None:
-        with suppress(self._ray.exceptions.RayError, ConnectionError):  # nobody reaches it: Ray ends it
+        with suppress(self._ray.exceptions.RayError, ConnectionError):  # out of reach: Ray ends it
             self._ray.kill(self._actor, no_restart=True)
 
     async def _answer(self, method: Any, argument: object) -> Any:
@@ -181,7 +183,7 @@ class _Actor:
 
 
 def how_it_died(told: str) -> str:
-    """What Ray tells of a worker's end, in words that follow "the worker"."""
+    """Explain how a worker ended, from Ray's message, as words that follow "the worker"."""
     for signs, words in _DEATHS.items():
         if any(sign in told for sign in signs):
             return words
@@ -189,7 +191,7 @@ def how_it_died(told: str) -> str:
 
 
 def why_it_never_ran(told: str) -> str:
-    """Why a worker could not begin, by what Ray tells of its end."""
+    """Explain why a worker could not start, from Ray's message."""
     if _TAKEN_FOR_DEAD in told:
         return (
             "the cluster takes this process for dead, as it cannot reach it. From outside of its network use "

@@ -1,8 +1,8 @@
-"""On a node: the process of one worker.
+"""The process of one worker on a node of the cluster.
 
-Its event loop runs in a thread of its own. Ray's threads take calls meanwhile, so that a metric that computes
-for long keeps neither messages nor Ray waiting. No exception of the run leaves a call: Ray would write it
-into files.
+The worker's event loop runs in its own thread, and Ray's threads accept calls meanwhile. A metric with a long
+computation therefore blocks neither messages nor Ray. Calls never raise exceptions of the run, because Ray
+would write them to files.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from agentest.workers.worker import Worker
 _OPEN_WITHIN_S = 60.0
 
 CALLS_AT_ONCE = 8
-"""One to receive, one to be asked; more where answers were lost."""
+"""One call to receive, one to poll, and more after lost responses."""
 
 
 class Life(Protocol):
-    """What a worker does from its first message to its last. It can be pickled."""
+    """The work of a worker, from its first message to its last. It can be pickled."""
 
     def __call__(self, line: Called, output: RedactedOutput) -> Awaitable[None]:
-        """Do it. Errors that the user can do something about are sent."""
+        """Do the work. Errors that the user can fix are sent as messages."""
         ...
 
 
 class Host:
-    """A worker on a node; an actor of Ray. All that is handed over is bytes: Ray shows no value of it."""
+    """A worker on a node, as a Ray actor. All arguments are bytes, so that Ray shows none of their values."""
 
     def __init__(self) -> None:
         self._line: Future[Called] = Future()
         self._begun = False
 
     def begin(self, variables: bytes, life: bytes) -> int:
-        """Begin, once; the process's id.
+        """Start the worker if it has not started yet. Returns the process id.
 
         Args:
-            variables: a packed dict, for the environment.
-            life: a packed `Life`.
+            variables: a pickled dict of environment variables.
+            life: a pickled `Life`.
         """
         if not self._begun:
             self._begun = True
@@ -67,23 +67,23 @@ class Host:
         return os.getpid()
 
     def receive(self, batch: Batch) -> None:
-        """Messages of the run's own process."""
+        """Accept messages from the run's process."""
         self._line.result(_OPEN_WITHIN_S).receive(batch)
 
     def take(self, acknowledged: int) -> Batch | None:
-        """Messages for the run's own process (`Called.take`)."""
+        """Return messages for the run's process (see `Called.take`)."""
         return self._line.result(_OPEN_WITHIN_S).take(acknowledged)
 
 
 async def _live(life: bytes, opened: Future[Called]) -> None:
-    """The worker's life. It is no method: with a coroutine, the actor would be one of Ray's event loop."""
+    """Run the worker. This is a function because a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
     line = Called(on_broken=lambda error: line.send(_failed(error, output)))
     opened.set_result(line)
     try:
         lived: Life = pickle.loads(life)
         await lived(line, output)
-    except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run must learn of it
+    except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run has to be notified
         line.send(_failed(error, output))
     await line.close()
 
@@ -96,30 +96,30 @@ _SHOWN = 3
 
 
 class Recipe(Protocol):
-    """How a run is prepared again in another process: scenarios hold functions, which cannot be sent."""
+    """How to prepare a run again in another process. Scenarios contain functions, which cannot be sent."""
 
     def prepared(self, root: Path) -> Prepared:
-        """The run, with the project's files in this folder. Raises UsageError."""
+        """Prepare the run with the project's files in this folder. Raises UsageError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A worker's life; it can be pickled, and holds no secret."""
+    """The work of a worker on a node. It can be pickled and contains no secrets."""
 
     recipe: Recipe
     root: Path | None
-    """Where the project's files are; None: in the folder in which the process was started."""
+    """Folder with the project's files; None for the folder in which the process was started."""
     files: Mapping[str, str]
-    """Scope of every unit that there must be → its file."""
+    """Scope of every expected unit → its file."""
     ports: Mapping[str, int]
-    """Of servers that are started once for all workers, by name."""
+    """Ports of servers that all workers share, by name."""
     earlier: bool
     number: int = 1
-    """From 1, of all workers that there have been."""
+    """Number of this worker, from 1, counting replacements."""
 
     async def __call__(self, line: Called, output: RedactedOutput) -> None:
-        """Live it."""
+        """Prepare the run and work until there are no more conversations."""
         try:
             prepared = self._prepared()
         except UsageError as error:
@@ -132,7 +132,7 @@ class Holding:
         await worker.run(line)
 
     def _prepared(self) -> Prepared:
-        """The run, with all of its units. Raises UsageError."""
+        """Prepare the run with all of its units. Raises UsageError."""
         if self.root:
             os.chdir(self.root)
         prepared = self.recipe.prepared(Path.cwd())
@@ -159,23 +159,23 @@ def _why_missing(files: list[str]) -> str:
 
 
 _MOST_BYTES = 65_536
-"""Of a line: what is longer is looked through in parts."""
+"""Longer lines are processed in parts."""
 _SHORTEST_PART = 8
-"""Characters of a line that may be a part of a secret."""
+"""Minimum length of a line that may be part of a multi-line secret."""
 
 
 class RedactedOutput:
-    """Standard output and error of this process, and of all programs that it starts from now on.
+    """Redact standard output and error of this process and of all programs that it starts from now on.
 
-    A secret may come while it is printed: `redact` may be set again.
+    Secrets may become known later: `redact` can be replaced at any time.
 
     Args:
-        secrets: what must not be printed, as far as it is known at the start.
+        secrets: the secrets known at the start.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self.redact: Callable[[str], str] = Redactor(secrets)
-        # A key of several lines is printed a line at a time.
+        # A multi-line key is printed one line at a time.
         parts = [part for secret in secrets for part in secret.split("\n") if "\n" in secret]
         self._redact_parts = Redactor(part for part in parts if len(part.strip()) >= _SHORTEST_PART)
         for number, stream in ((1, sys.stdout), (2, sys.stderr)):
@@ -189,7 +189,7 @@ class RedactedOutput:
         reading, writing = os.pipe()
         os.dup2(writing, number)
         os.close(writing)
-        if number == 2:  # what is written as a process crashes no thread could pass on; it has no values
+        if number == 2:  # no thread can forward what is written during a crash; it contains no values
             faulthandler.enable(kept)
         thread = threading.Thread(
             target=self._pass_on, args=(reading, kept), name=f"output {number}", daemon=True
