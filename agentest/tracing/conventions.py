@@ -1,6 +1,7 @@
-"""What one span tells of a tool call or a model call, by the conventions that instrumentations follow.
+"""Read a tool call or model call from a span, for the conventions that instrumentations use.
 
-GenAI conventions of OpenTelemetry (old and new names), OpenInference, the AI SDK, Traceloop and LangSmith.
+Supported are OpenTelemetry's GenAI conventions (old and new names), OpenInference, the AI SDK, Traceloop and
+LangSmith.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "c
 _MODEL_SPANS = (".doGenerate", ".doStream")
 _TOOL_SPANS = ("execute_tool", "running tool", "tools/call", "ai.toolCall")
 _NO_TOOL = frozenset({"(merged tools)", "(merged)"})
-"""ADK's name for several calls together, each of which has a span of its own."""
+"""ADK's names for several calls together, each of which also has its own span."""
 _NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name")
 _CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
 _ARGUMENTS = (
@@ -31,9 +32,9 @@ _ARGUMENTS = (
     "tool_arguments",
     "tool_call.function.arguments",
 )
-"""Where the arguments stand as the model wrote them."""
+"""Attributes with the arguments as the model wrote them."""
 _INPUT = ("input.value", "traceloop.entity.input", "gen_ai.prompt")
-"""Where something stands that may be the arguments: a tool with one is often told the bare value."""
+"""Attributes that may contain the arguments. A tool with one argument often gets only its value."""
 _RESULT = (
     "gen_ai.tool.call.result",
     "ai.toolCall.result",
@@ -46,7 +47,7 @@ _RESULT = (
     "gen_ai.completion",
 )
 _OF_MCP = frozenset({"isError", "structuredContent", "_meta", "meta"})
-"""What stands beside the content in a result of MCP."""
+"""Keys next to the content in an MCP result."""
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
 _PROMPT_TOKENS = (
     "gen_ai.usage.input_tokens",
@@ -79,26 +80,26 @@ _ASKED = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSeen:
-    """What a span tells of a tool call."""
+    """A tool call as a span describes it."""
 
     name: str
     call_id: str | None = None
     arguments: Any = None
-    """The object, where it tells one; else what it tells in its place; None: nothing."""
+    """The arguments object if the span has one, else another value in its place; None if there is none."""
     bare: bool = False
-    """Whether `arguments` may be the value of a tool's only argument, and not what the model wrote."""
+    """True if `arguments` may be the value of the tool's only argument instead of the object."""
     result: Any = None
     error: str | None = None
 
     @property
     def told(self) -> bool:
-        """Whether the arguments are known."""
+        """True if the arguments are known."""
         return isinstance(self.arguments, Mapping) or (self.arguments is not None and not self.bare)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCall:
-    """A tool call that a model asked for."""
+    """A tool call requested by a model."""
 
     name: str
     call_id: str | None
@@ -107,7 +108,7 @@ class AskedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSeen:
-    """What a span tells of a call of a model."""
+    """A model call as a span describes it."""
 
     model: str = ""
     usage: Usage
@@ -115,17 +116,17 @@ class ModelSeen:
 
 
 def is_agentic(span: Span) -> bool:
-    """Whether a span is of an agent's own work, and not of a web server or a client alone."""
+    """Return True if a span describes agent work, as opposed to only a web server or client."""
     return any(key.startswith(_AGENTIC) for key in span.attributes)
 
 
 def session_of(span: Span) -> str | None:
-    """The session that a span names."""
+    """Return the session that a span names."""
     return _text(span.attributes, ("gen_ai.conversation.id", "session.id", "langsmith.trace.session_id"))
 
 
 def tool_of(span: Span) -> ToolSeen | None:
-    """What a span tells of a tool call; None: it is of none."""
+    """Return the tool call that a span describes; None if it describes none."""
     known = span.attributes
     if not _is_tool(span):
         return None
@@ -146,7 +147,7 @@ def tool_of(span: Span) -> ToolSeen | None:
 
 
 def model_of(span: Span) -> ModelSeen | None:
-    """What a span tells of a call of a model; None: it is of none."""
+    """Return the model call that a span describes; None if it describes none."""
     known = span.attributes
     if not _is_model(span):
         return None
@@ -178,7 +179,7 @@ def _is_model(span: Span) -> bool:
 
 
 def _named_by(span: Span) -> str | None:
-    """The tool in the name of a span, like `execute_tool search`."""
+    """Return the tool in a span's name, such as `execute_tool search`."""
     for begin in _TOOL_SPANS:
         if span.name.startswith(begin):
             return span.name.removeprefix(begin).strip(" :") or None
@@ -186,7 +187,7 @@ def _named_by(span: Span) -> str | None:
 
 
 def _arguments(known: Mapping[str, Any]) -> tuple[Any, bool]:
-    """What stands for the arguments, and whether it may be a bare value."""
+    """Return the value for the arguments, and whether it may be a bare value."""
     for key in _ARGUMENTS:
         if known.get(key) is not None:
             value = _read(known[key])
@@ -199,7 +200,7 @@ def _arguments(known: Mapping[str, Any]) -> tuple[Any, bool]:
 
 
 def _inner(value: Any) -> Any:
-    """The arguments in what Traceloop and LangSmith write around them."""
+    """Unwrap arguments from the form of Traceloop and LangSmith."""
     if isinstance(value, Mapping):
         if isinstance(value.get("inputs"), Mapping) and value.keys() & {"input_str", "tags", "metadata"}:
             return _inner(value["inputs"])
@@ -211,14 +212,14 @@ def _inner(value: Any) -> Any:
 
 
 def _result(known: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
-    """The result, what it says of an error, and the id of the call that it answers."""
+    """Return the result, its error, and the id of the call that it answers."""
     told = next((known[key] for key in _RESULT if known.get(key) is not None), None)
     return _unwrapped(_read(told))
 
 
 def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
     match value:
-        case {"type": "tool", "data": {"content": content, **more}}:  # a message of LangChain
+        case {"type": "tool", "data": {"content": content, **more}}:  # a LangChain message
             result = _read(content)
             failed = _shown(result) if more.get("status") == "error" else None
             call_id = more.get("tool_call_id")
@@ -239,7 +240,7 @@ def _shown(value: Any) -> str:
 
 
 def _asked(known: Mapping[str, Any]) -> Iterable[AskedCall]:
-    """The calls that a model's answer asks for, in their order."""
+    """Yield the calls that a model's answer requests, in order."""
     told: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
     for key, value in known.items():
         if match := _ASKED.fullmatch(key):
@@ -266,7 +267,7 @@ def _items(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _read(value: Any) -> Any:
-    """A value, where it is the text of JSON that which it stands for."""
+    """Parse a value that is JSON text; return other values unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -281,7 +282,7 @@ def _text(known: Mapping[str, Any], keys: Iterable[str]) -> str | None:
 
 
 _MANY = 1e15
-"""Tokens: more than there are."""
+"""Upper bound for a token count; larger values are invalid."""
 
 
 def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
@@ -290,46 +291,46 @@ def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
 
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
-"""By the number that stands for them on the wire."""
+"""Span kinds, indexed by their number in OTLP."""
 STATUSES = ("unset", "ok", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanEvent:
-    """Something that happened during a span, like an exception."""
+    """An event during a span, such as an exception."""
 
     name: str
     at_ns: int = 0
-    """Since 1970."""
+    """Nanoseconds since 1970."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One step of an agent, as its instrumentation tells of it."""
+    """One step of an agent, as its instrumentation exports it."""
 
     trace_id: str
     """32 lower-case hex digits."""
     span_id: str
     """16 lower-case hex digits."""
     parent_id: str | None = None
-    """None: it is the first of its trace."""
+    """None for the first span of its trace."""
     name: str = ""
     kind: str = KINDS[0]
     start_ns: int = 0
-    """Since 1970."""
+    """Nanoseconds since 1970."""
     end_ns: int = 0
     attributes: Mapping[str, Any] = field(default_factory=dict)
     status: str = STATUSES[0]
     status_message: str = ""
     events: tuple[SpanEvent, ...] = ()
     scope: str = ""
-    """The instrumentation that made it."""
+    """The instrumentation that created the span."""
     service: str = ""
 
     @property
     def error(self) -> str | None:
-        """What went wrong in it; None: nothing, as far as it tells."""
+        """The error that the span reports; None if it reports none."""
         if self.status != "error":
             return None
         raised = (event.attributes.get("exception.message") for event in self.events)
