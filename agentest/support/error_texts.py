@@ -1,4 +1,4 @@
-"""Texts that programs write when something has gone wrong."""
+"""Recognize error texts that programs write."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ _ERROR = re.compile(
 
 
 def reads_like_error(text: str) -> bool:
-    """Whether a text begins as an exception or a server's error page does, or has a traceback."""
+    """Return True if a text starts like an exception or a server's error page, or contains a traceback."""
     return _ERROR.match(text[:_CHARS]) is not None
