@@ -1,8 +1,7 @@
-"""Keeping secrets out of everything that is shown.
+"""Redact secrets in everything that is shown or stored.
 
-A text may be what an agent or a model chose, of any length. Every pattern commits itself: what it has read
-without success it does not read again from the next character, so that the time grows with the text and not
-with its square.
+Texts may come from an agent or a model and have any length. The patterns never read again what they have read
+without a match, so their time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ HIDDEN = "[redacted]"
 
 _LOOKS_SECRET = re.compile(
     r"(SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|CRED|AUTHORIZATION|COOKIE)S?\d*(_|$)"
-    # Not MAX_TOKENS, and not MONKEY.
+    # Matches neither MAX_TOKENS nor MONKEY.
     r"|TOKEN\d*(_|$)|(^|_|API|ACCESS|SECRET|PRIVATE|AI)KEYS?\d*(_|$)"
     r"|(^|_)(PASS|PWD|AUTH|JWT|PAT|DSN)\d*(_|$)",
     re.I,
 )
 _SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
-"""Parts of a URL's query that let whoever has it in."""
+"""Query parameters that grant access to a URL."""
 _WORKING_FOLDER = "PWD"
-"""No password."""
+"""Not a password."""
 
-# What is in `keep` stays, so that the reader still sees what was hidden.
+# The `keep` group stays, so that the reader can see what was redacted.
 _PATTERNS = (
-    # "missing bearer token" is an error's usual wording, not a credential.
+    # "missing bearer token" is a common error text, not a credential.
     re.compile(
         r"(?i)(?P<keep>(?<![a-z])bearer(?:[\s:+]|%20){1,64})"
         r"(?!(?:tokens?|auth\w{0,32}|scheme|credentials?|header|realm)(?![\w.~+/-]))[\w.~+/=%-]{4,}"
@@ -50,7 +49,7 @@ _PATTERNS = (
     re.compile(r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|ghs|github_pat|glpat|hf|xox[abp])[-_][\w-]{8,}"),
     re.compile(r"\bAIza[\w-]{20,}"),
     re.compile(r"\bAKIA[A-Z0-9]{12,}"),
-    # A JSON Web Token, or the first part of one: base64 of an object.
+    # A JSON Web Token, or its first part: a base64-encoded object.
     re.compile(r"\beyJ[\w-]{8,}(?:\.[\w-]++)*+"),
     re.compile(
         r"(?i)(?P<keep>(?:api[_-]?key|access[_-]?token|client[_-]?secret)"
@@ -61,7 +60,7 @@ _PATTERNS = (
         r"""\\{0,8}["']?\s?[=:]\s?\\{0,8}["'])[^"'\s\\]{4,}"""
     ),
     re.compile(r"""(?i)(?P<keep>(?:password|passwd|passphrase|secret)=)[^&"'\s\\,;)}]{4,}"""),
-    # Whoever a URL is opened as: `user:password@`, and `token@`.
+    # Credentials in a URL: `user:password@` and `token@`.
     re.compile(r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)"""),
 )
 _QUERY = re.compile(r"""(?P<keep>[?&;#](?P<name>[\w.-]{1,64})=)[^?&;#\s"'<>\\]+""")
@@ -74,40 +73,42 @@ _LOOKED_AT_CHARS = 8 * MAX_ERROR_CHARS
 _NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _LONGEST_SPELLING = 40
-"""Characters that one character of a secret may become."""
+"""Maximum number of characters for one character of a secret after escaping."""
 _SHORTEST_IN_TRANSCRIPTS = 8
 _LONGEST_WORD = 11
-"""A secret that is one word of at most this many letters stays in transcripts: agents say such words."""
+"""A secret that is a single word of at most this many letters stays in transcripts, because agents use such
+words.
+"""
 _SHORTEST_PART = 6
-"""The fewest characters of a secret that are hidden where a text was cut inside it."""
+"""Minimum number of characters of a truncated secret that are redacted."""
 _CUT = "…"
 _SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
 _BREAKS = re.compile(r"[\s;,]+")
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable or header of this name usually holds a secret."""
+    """Return True if a variable or header with this name usually contains a secret."""
     return bool(_LOOKS_SECRET.search(_HUMP.sub("_", name.replace("-", "_"))))
 
 
 def secret_values(named: Mapping[str, str]) -> list[str]:
-    """The values that stand under names that look secret."""
+    """Return the values whose names look secret."""
     return [value for name, value in named.items() if looks_secret(name) and name != _WORKING_FOLDER]
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
-    """Values of the environment that must not be shown, whoever uses them.
+    """Return values of the environment that must not be shown.
 
-    Not the shortest ones: a key that is called `test` would blot out every test.
+    Very short values are excluded: a key with the value `test` would redact every "test".
     """
     return [value for value in secret_values(environ) if len(value) >= _SHORTEST_OF_ENVIRONMENT]
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
-    """What must not be shown of headers: values whole and in their parts, and what a Basic one says."""
+    """Return secrets in headers: whole values, their parts, and decoded Basic credentials."""
     values = secret_values(headers)
     words = [word for value in values for word in (*value.split(), *_BREAKS.split(value))]
-    words += [word.partition("=")[2] for word in words]  # of a cookie
+    words += [word.partition("=")[2] for word in words]  # a cookie's value
     long = [word for word in words if len(word) >= 8]
     return [*values, *long, *(part for value in values for part in _basic(value))]
 
@@ -124,7 +125,7 @@ def _basic(value: str) -> Iterator[str]:
 
 
 def url_secrets(url: str) -> list[str]:
-    """What must not be shown of a URL: the password in it (or a name alone), and secrets of its query."""
+    """Return secrets in a URL: its password (or a user name alone) and secret query parameters."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -139,22 +140,22 @@ def url_secrets(url: str) -> list[str]:
 
 
 def without_credentials(url: str) -> str:
-    """The URL as it may be shown to anybody: without user, password, query and fragment."""
+    """Return the URL without user, password, query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _opens(name: str) -> bool:
-    """Whether a part of a query of this name usually holds a secret."""
+    """Return True if a query parameter with this name usually contains a secret."""
     return name.lower() in _SIGNATURES or looks_secret(name)
 
 
 class _Secret(NamedTuple):
-    """One secret, and how to find it."""
+    """A secret and how to find it."""
 
     text: str
     run: str
-    """The longest part of it that every spelling leaves as it is: where that is not, the secret is not."""
+    """Its longest part that no escaping changes. A text without this part does not contain the secret."""
     spelt: re.Pattern[str] | None
 
     @classmethod
@@ -163,7 +164,7 @@ class _Secret(NamedTuple):
         return cls(text, run, _in_any_spelling(text))
 
     def may_be_in(self, text: str) -> bool:
-        """False if neither it nor what a cut left of it is in the text."""
+        """Return False if the text contains neither the secret nor a truncated part of it."""
         if self.run in text:
             return True
         return _CUT in text and (self.text[:_SHORTEST_PART] in text or self.text[-_SHORTEST_PART:] in text)
@@ -176,7 +177,7 @@ class _Secret(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """Hides some secrets in texts, and what is left of them where a text was cut: `…` is the rest."""
+    """Redacts some secrets in texts, including truncated ones that end with `…`."""
 
     secrets: tuple[_Secret, ...] = ()
 
@@ -197,15 +198,15 @@ NO_HIDING = Hiding()
 
 
 class _Many:
-    """Secrets of which there may be thousands: a text is read once, however many there are."""
+    """A large set of secrets. A text is scanned once, whatever their number."""
 
     _CHARS = 8
 
     def __init__(self) -> None:
         self._by_part: dict[str, dict[_Secret, None]] = {}
-        """Every part of so many characters → the secrets that have it."""
+        """Each part of fixed length → the secrets that contain it."""
         self._others: dict[_Secret, None] = {}
-        """Those that are too short for that."""
+        """Secrets that are too short for such a part."""
 
     def add(self, secret: _Secret) -> None:
         if len(secret.run) < 2 * self._CHARS - 1:
@@ -224,7 +225,9 @@ class _Many:
         return [secret.run[at : at + self._CHARS] for at in range(len(secret.run) - self._CHARS + 1)]
 
     def in_text(self, text: str) -> Iterator[_Secret]:
-        """Those that may be in a text. Wherever one begins, a whole part of it begins at a multiple of 8."""
+        """Yield secrets that may be in a text. Each secret contains a whole part at a multiple of 8 of the
+        text.
+        """
         yield from self._others
         parts = self._by_part
         if parts:
@@ -234,10 +237,10 @@ class _Many:
 
 
 class Redactor:
-    """Hides known secret values in whatever spelling, and whatever has the form of a credential.
+    """Redacts known secrets in any escaping, and everything in the form of a credential.
 
     Args:
-        transcripts: whether known secrets are hidden in what agents and tools said, too.
+        transcripts: True to redact known secrets in messages of agents and tools as well.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, transcripts: bool = True) -> None:
@@ -246,25 +249,25 @@ class Redactor:
         self._learned: dict[str, _Secret] = {}
         self._transcripts = transcripts
         self._said = [each for each in self._known.values() if transcripts and _is_telling(each.text)]
-        """Those that are hidden in transcripts."""
+        """Secrets that are redacted in transcripts."""
         self._said_later = _Many()
-        """Those of them that were learned."""
+        """Those learned during the run."""
         self._prepare()
 
     def _prepare(self) -> None:
-        # The longest first, so that a secret that contains another is hidden whole.
+        # Longest first, so that a secret that contains another is redacted as a whole.
         self._secrets = _longest_first({**self._known, **self._learned}.values())
         self._longest = len(self._secrets[0].text) * _LONGEST_SPELLING if self._secrets else 0
         self._ready = True
 
     def knowing(self, more: Iterable[str]) -> Redactor:
-        """One that hides these secrets, too."""
+        """Return a copy that redacts these secrets as well."""
         return Redactor((*self._known, *more), transcripts=self._transcripts)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Hide from now on, everywhere, what has come during the run: tokens of a login, cookies.
+        """Redact these secrets from now on: login tokens and cookies received during the run.
 
-        Short texts are no such secrets. Of very many, those that came first are forgotten.
+        Short texts are ignored. If there are too many, the oldest are forgotten.
         """
         for text in secrets:
             if len(text) >= _SHORTEST_LEARNED and text not in self._known and text not in self._learned:
@@ -286,19 +289,19 @@ class Redactor:
 
     @property
     def hides_transcripts(self) -> bool:
-        """True if there may be a secret that is hidden in what agents and tools said."""
+        """True if there may be secrets to redact in transcripts."""
         return self._transcripts and bool(self._said or self._learned)
 
     def transcript(self, text: str) -> str:
-        """What somebody said, without known secrets; the text itself if it has none.
+        """Redact known secrets in a message. Returns the same object if there are none.
 
-        What only has the form of a credential stays, and so do short secrets and single words: a transcript
-        is evidence.
+        Texts that only have the form of a credential stay, as do short secrets and single words, because a
+        transcript is evidence.
         """
         return self.hiding_in([text])(text)
 
     def hiding_in(self, texts: Iterable[str]) -> Hiding:
-        """What hides secrets in these texts as `transcript` does, and is false if none may be in them."""
+        """Return an object that redacts these texts like `transcript`. It is false if they contain no secret."""
         if not self.hides_transcripts:
             return NO_HIDING
         whole = "\0".join(texts)
@@ -306,9 +309,9 @@ class Redactor:
         return Hiding(tuple(_longest_first(found))) if found else NO_HIDING
 
     def error(self, text: str) -> str:
-        """An error text ready to be shown: without secrets, at most 500 characters.
+        """Prepare an error text for display: redacted, at most 500 characters.
 
-        Of a long text only the beginning is looked at. A secret that ends behind it goes with its end.
+        Only the beginning of a long text is read. A secret that ends after it is removed with the rest.
         """
         if not self._ready:
             self._prepare()
@@ -324,7 +327,7 @@ def _longest_first(secrets: Iterable[_Secret]) -> list[_Secret]:
 
 
 def _is_telling(secret: str) -> bool:
-    """True if a secret is long enough, and unlike a word, to be hidden in what somebody said."""
+    """True if a secret is long enough, and unlike a word, to be redacted in transcripts."""
     if len(secret) < _SHORTEST_IN_TRANSCRIPTS:
         return False
     in_one_case = secret.islower() or secret.isupper() or secret.istitle()
@@ -332,7 +335,7 @@ def _is_telling(secret: str) -> bool:
 
 
 def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
-    """The text without beginnings of a secret that `…` follows."""
+    """Redact beginnings of a secret that are followed by `…`."""
     beginning = secret[:_SHORTEST_PART]
     kept, done = [], 0
     at = text.find(beginning)
@@ -346,7 +349,7 @@ def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many characters at their beginnings are the same."""
+    """Return the length of the common prefix."""
     differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
@@ -356,7 +359,7 @@ def _hidden(match: re.Match[str]) -> str:
 
 
 def _in_any_spelling(secret: str) -> re.Pattern[str] | None:
-    """The secret in a URL, in JSON, in HTML or in Python; None where all of them spell it in one way."""
+    """Return a pattern for the secret in a URL, JSON, HTML or Python; None if escaping never changes it."""
     if re.fullmatch(r"[A-Za-z0-9_.-]*", secret):
         return None
     return re.compile("".join(map(_spellings, secret)))
@@ -376,7 +379,8 @@ def _spellings(character: str) -> str:
     ways += [rf"\\{{0,7}}&(?:amp;){{0,2}}{named};"] if named else []
     ways += [rf"\\{{1,8}}{_LETTERS[character]}"] if character in _LETTERS else []
     ways += [r"\+"] if character == " " else []
-    # Itself last: `&` begins `&amp;`. Backslashes double with every level of quoting.
+    # The character itself comes last, because `&` starts `&amp;`. Backslashes double with every level of
+    # quoting.
     ways += [r"\\{1,8}" if character == "\\" else r"\\{0,7}" + re.escape(character)]
     return f"(?:{'|'.join(ways)})"
 
@@ -384,15 +388,16 @@ def _spellings(character: str) -> str:
 _T = TypeVar("_T")
 _MAX_DEPTH = 100
 _LEAST_NUMBER = 10_000_000
-"""Smaller numbers have fewer digits than a secret that is hidden in transcripts."""
+"""Smaller numbers have fewer digits than any secret that is redacted in transcripts."""
 _OURS = __name__.partition(".")[0]
 
 
 def without_secrets(value: _T, redact: Redactor) -> _T:
-    """The value without known secrets in its texts (`Redactor.transcript`); itself where there are none.
+    """Redact known secrets in all texts of a value (`Redactor.transcript`). Returns it unchanged if there are
+    none.
 
-    Looks into our own dataclasses, dicts, lists and tuples. Of a foreign object, its text is looked at: with
-    a secret in it, its JSON form takes its place.
+    Searches our dataclasses, dicts, lists and tuples. A foreign object is replaced by its JSON form if its
+    text contains a secret.
     """
     if not redact.hides_transcripts:
         return value
@@ -404,7 +409,7 @@ def without_secrets(value: _T, redact: Redactor) -> _T:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, keys of dicts included. Each container is looked at once."""
+    """Yield every text in a value, including dict keys. Each container is visited once."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -430,12 +435,14 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class _Value:
-    """Makes one value without secrets."""
+    """Creates one redacted value."""
 
     def __init__(self, hide: Hiding) -> None:
         self._text = hide
         self._made: dict[int, tuple[Any, Any]] = {}
-        """By the `id` of a container, it and what takes its place: it may be in many, or contain itself."""
+        """Container id → the container and its replacement, because it may occur repeatedly or contain
+        itself.
+        """
 
     def value(self, value: Any, depth: int) -> Any:
         if value is None or isinstance(value, bool | float | Enum):
@@ -473,7 +480,7 @@ class _Value:
             name, new = self.value(key, depth), self.value(part, depth)
             same = same and name is key and new is part
             number = 1
-            while name in made:  # two keys became one
+            while name in made:  # two keys became equal
                 number += 1
                 name = f"{self.value(key, depth)} ({number})"
             made[name] = new
@@ -484,21 +491,21 @@ class _Value:
 
 
 def _foreign_text(value: Any) -> str:
-    """All that is ever shown or written of an object that is not JSON."""
+    """Return all that is ever shown or written of an object that is not JSON."""
     try:
         return f"{value}\0{safe_repr(value)}"
-    except Exception:  # noqa: BLE001 - the object is a stranger's, and may not even have a text
+    except Exception:  # noqa: BLE001 - a foreign object may even lack a text
         return safe_repr(value)
 
 
 def _digits(number: int) -> str:
-    """The number as a text; "": it has more digits than any secret, and than Python writes."""
+    """Return the number as text; "" if it has more digits than any secret, and than Python converts."""
     return str(number) if abs(number).bit_length() < 4_000 else ""
 
 
 @cache
 def _fields(kind: type) -> tuple[str, ...]:
-    """The fields of a dataclass of ours; none of anything else."""
+    """Return the fields of a dataclass of ours; empty for anything else."""
     if not dataclasses.is_dataclass(kind) or kind.__module__.partition(".")[0] != _OURS:
         return ()
     return tuple(field.name for field in dataclasses.fields(kind))

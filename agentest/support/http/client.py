@@ -82,7 +82,7 @@ class _Sender:
     async def send(
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the response before its body. Raises RefusedAddress or httpx.InvalidURL."""
+        """Send a request and return the response's head. Raises RefusedAddress or httpx.InvalidURL."""
         if url not in self._normal:
             if len(self._normal) >= _REMEMBERED_URLS:
                 self._normal.clear()  # addresses may contain user data
@@ -122,7 +122,7 @@ class _Sender:
         await self.session.close()
 
     async def connect(self, host: str, port: int) -> None:
-        """Connect and disconnect. The name is resolved once, so the checked address is the one connected to."""
+        """Connect and disconnect. The name is resolved once, so the checked address is connected to."""
         addresses = await self._addresses(host, port)
         (await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
 

@@ -30,7 +30,7 @@ class BodyRefused(ValueError):
 
 
 async def read_body(request: web.Request, most: int, body_s: float = BODY_S) -> bytes:
-    """Return the whole body, decompressed. Raises BodyRefused after `most` bytes, received or decompressed."""
+    """Return the decompressed body. Raises BodyRefused after `most` bytes, received or decompressed."""
     pieces: list[bytes] = []
     await _receive(request, most, body_s, pieces.append)
     return b"".join(pieces)

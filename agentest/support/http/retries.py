@@ -69,9 +69,7 @@ def was_refused(error: BaseException) -> bool:
     if any(isinstance(e, aiohttp.ClientConnectorError) for e in chain):
         return True
     if isinstance(chain[-1], aiohttp.ServerDisconnectedError):
-        return isinstance(
-            chain[-1].message, str
-        )  # else it is the received part of a head
+        return isinstance(chain[-1].message, str)  # else it is the received part of a head
     return isinstance(chain[-1], ConnectionError)
 
 

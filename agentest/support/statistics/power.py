@@ -1,7 +1,7 @@
-"""What a number of draws can tell: which two rates give results that differ often enough to be noticed.
+"""Statistical power: which drop of a pass rate is detectable with a number of draws.
 
-Exact, by the binomial distribution. Two rates are told apart where too few draws pass for the higher one in
-at most 5 of 100 samples if it is true, and in at least 80 if the lower one is.
+Exact, from the binomial distribution. A drop is detectable if a threshold on passed draws reports it in at
+most 5 of 100 samples at the higher rate and in at least 80 of 100 at the lower rate.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _STEPS = 30
 
 
 def lower_rate_told(draws: int, rate: float) -> float | None:
-    """The highest rate that so many draws tell from a higher one (between 0 and 1).
+    """Return the highest rate that this many draws distinguish from a higher one (between 0 and 1).
 
-    None where they tell none: even if no draw passes, that may be chance.
+    None if there is none, because even zero passed draws may be chance.
     """
     most = _most_refused(draws, rate)
     if most is None:
@@ -29,7 +29,7 @@ def lower_rate_told(draws: int, rate: float) -> float | None:
 
 
 def draws_to_tell(lower: float, higher: float, most: int = 10_000) -> int | None:
-    """The fewest draws that tell two rates apart; None where it takes more than `most`."""
+    """Return the fewest draws that distinguish two rates; None if more than `most` are needed."""
     return next((n for n in range(1, most + 1) if _tells(n, lower, higher)), None)
 
 
@@ -39,7 +39,7 @@ def _tells(draws: int, lower: float, higher: float) -> bool:
 
 
 def _most_refused(draws: int, rate: float) -> int | None:
-    """The most passed draws that are too few for the rate."""
+    """Return the largest number of passed draws that is too small for the rate."""
     total, most = 0.0, None
     for passed in range(draws + 1):
         total += _chance(passed, draws, rate)
@@ -50,7 +50,7 @@ def _most_refused(draws: int, rate: float) -> int | None:
 
 
 def _at_most(most: int, draws: int, rate: float) -> float:
-    """How likely at most so many draws pass."""
+    """Return the probability that at most this many draws pass."""
     return sum(_chance(passed, draws, rate) for passed in range(most + 1))
 
 
