@@ -132,7 +132,7 @@ def module_name(path: Path) -> str:
 
 
 def _is_importable(folder: Path, name: str) -> bool:
-    """Return True if the folder contains a module with this name, or a package with or without `__init__.py`."""
+    """Return True if the folder contains a module with this name, or a package, even without `__init__.py`."""
     return (folder / f"{name}.py").is_file() or any((folder / name).glob("*.py"))
 
 
@@ -259,7 +259,7 @@ class TellingAsserts(SourceFileLoader):
 
 
 def _rewritten(data: bytes, path: str) -> CodeType | None:
-    """Return the code with rewritten assertions; None if that fails, for example because of a syntax error."""
+    """Return the code with rewritten assertions; None if that fails, for example for a syntax error."""
     try:
         tree = ast.parse(data, path)
         if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)) or not find_spec("_pytest"):

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C (the first one stops the work, the second one the process) and guard against process exits."""
+"""Handle Ctrl-C (the first stops the work, the second the process) and guard against process exits."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class BadPatch(ValueError):
 
 @dataclass(slots=True)
 class Copies:
-    """Remaining characters for `copy` operations, because repeated copies of everything would exhaust memory."""
+    """Remaining characters for `copy` operations, because repeated copies could exhaust memory."""
 
     left: int = MOST_COPIED
 

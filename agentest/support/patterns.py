@@ -50,7 +50,7 @@ class PatternTimeout(Exception):
 
 
 class _Helper:
-    """A process that matches one expression after another. It exits with this process, when its input ends."""
+    """A process that matches one expression after another. It exits when its input ends."""
 
     def __init__(self) -> None:
         # A separate session, because Ctrl-C in the terminal is not meant for it.

@@ -301,7 +301,7 @@ class Redactor:
         return self.hiding_in([text])(text)
 
     def hiding_in(self, texts: Iterable[str]) -> Hiding:
-        """Return an object that redacts these texts like `transcript`. It is false if they contain no secret."""
+        """Return an object that redacts these texts like `transcript`, or a false one without secrets."""
         if not self.hides_transcripts:
             return NO_HIDING
         whole = "\0".join(texts)

@@ -112,7 +112,7 @@ def _of_ends(times: int, of: int, scale: Scale) -> Interval | None:
 
 
 def _on_scale(clusters: Sequence[Sequence[float]], scale: Scale) -> Interval:
-    """Return Student's interval, widened toward the ends of the scale by what unseen values may contribute."""
+    """Return Student's interval, widened toward the ends of the scale to allow for unseen values."""
     (mean, half), (low, high), unseen = _mean_and_half(clusters), scale, _never_seen(len(clusters))
     return Interval(
         max(low, min(mean - half, mean - unseen * (mean - low))),
