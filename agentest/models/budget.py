@@ -131,7 +131,7 @@ class BudgetExhausted(ModelError):
 
 
 class Budget:
-    """Count attempts and their cost over the run. `on_exhausted` receives the reason once, when none is left."""
+    """Counts attempts and their cost in the run. `on_exhausted` receives the reason once none is left."""
 
     def __init__(
         self,

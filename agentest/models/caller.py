@@ -90,7 +90,7 @@ class _Tries:
         return others_were_answered and self.own > self.retries
 
     def need_check(self, gate: Gate) -> bool:
-        """Return True if nothing was answered since the last failure, so the model has to be checked first."""
+        """Return True if nothing was answered since the last failure, so the model must be checked first."""
         is_last = self.own + self.unclear >= max(1, self.retries)
         nobody = gate.is_down or (is_last and gate.answers == self.seen)
         # A check that was never answered may itself be the problem, so it alternates with the request.

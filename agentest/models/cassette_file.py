@@ -1,4 +1,4 @@
-"""Read and write cassette files: a header, one answer per line with a checksum, and an end line with a count."""
+"""Read and write cassette files: a header, one answer per line with a checksum, and a final count."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ NO_HEADER = Header("", {})
 
 
 def read(path: Path, scope: str) -> tuple[Header, Entries]:
-    """Read header and answers of a file; empty if there is no file. Raises ValueError with the damaged place."""
+    """Read header and answers of a file; empty if there is none. Raises ValueError with the damaged place."""
     try:
         lines = path.read_bytes().rstrip(b"\r\n").split(b"\n")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The gate that every attempt to call a model passes: concurrency, rates, the circuit breaker and the budget."""
+"""The gate that every attempt to call a model passes: concurrency, rates, circuit breaker and budget."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ class Spare:
         self._reclaimed = False
 
     def reclaim(self) -> None:
-        """Free the slot of a borrower that does not respond. Whether the attempt was made is not known yet."""
+        """Free the slot of a borrower that does not respond. The attempt may have been made."""
         if not self._reclaimed:
             self._reclaimed = True
             self._place.unused()

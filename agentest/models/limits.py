@@ -243,7 +243,7 @@ class Limiter:
 
     @property
     def _weight(self) -> float:
-        """Weight of one answer in the share of 429s, which covers about as many answers as there are slots."""
+        """Weight of one answer in the share of 429s, which covers about one answer per slot."""
         return 1 / max(self._places, _LEAST_WINDOW)
 
 

@@ -111,7 +111,7 @@ class RequestRefused(ModelError):
 
 
 class ChatModel(Protocol):
-    """One model behind one protocol. It makes single attempts, without retries, and does not parse answers."""
+    """One model behind one protocol. It makes single attempts without retries, and parses no answers."""
 
     name: str
 
@@ -161,7 +161,7 @@ class Model(Protocol):
     name: str
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
-        """Return an answer with the given shape. Raises ModelUnavailable, or InvalidAnswer after the retries."""
+        """Return an answer with the given shape. Raises ModelUnavailable or InvalidAnswer after retries."""
         ...
 
 

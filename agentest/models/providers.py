@@ -180,7 +180,7 @@ It is the smallest number that costs at most 5% of the time when all metrics are
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A resolved model with everything that is needed to call it. An empty `base_url` means through litellm."""
+    """A resolved model with everything needed to call it. An empty `base_url` means through litellm."""
 
     name: str
     """The name as the user wrote it, in LiteLLM spelling."""
@@ -365,7 +365,7 @@ def model_name(config: Config, settings: ModelSettings, override: str | None = N
 
 
 def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tuple[str | None, str | None]:
-    """Return model and provider: the first that is set of the role's own, the override and the top level's."""
+    """Return model and provider: the first one set of the role's, the override and the top level's."""
     if settings.provider:
         return settings.model, settings.provider
     model = settings.model or override

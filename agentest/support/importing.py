@@ -132,7 +132,7 @@ def module_name(path: Path) -> str:
 
 
 def _is_importable(folder: Path, name: str) -> bool:
-    """Return True if the folder contains a module with this name, or a package, even without `__init__.py`."""
+    """Return True if the folder contains a module or a package (with or without `__init__.py`) `name`."""
     return (folder / f"{name}.py").is_file() or any((folder / name).glob("*.py"))
 
 

@@ -89,7 +89,7 @@ class Held:
         )
 
     def _claimed_in(self, asked: AskedTurn) -> int:
-        """Count the traces with agent work that have ended in a turn and whose ids do not start with the key."""
+        """Count ended traces with agent work in a turn whose ids do not start with the key."""
         mine = [span for span in self.of_turn(asked.turn_index) if span.trace_id in self.claimed]
         ended = {span.trace_id for span in mine if span.parent_id is None}
         return len(ended & {span.trace_id for span in mine if span.agentic})
@@ -228,7 +228,7 @@ class Collector:
             self._fruitless += 1
 
     def _whose(self, span: Span) -> Held | None:
-        """Return the span's conversation; None if it is not running, in which case the span has been counted."""
+        """Return the span's conversation, or count the span and return None if it is not running."""
         key = span.trace_id[:KEY_CHARS]
         held = self._held.get(key)
         if held:

@@ -44,7 +44,7 @@ class UnderWay:
         self._tasks = tasks
 
     def receive(self, member: Member, message: OfConversation) -> None:
-        """Handle a message from this worker. Messages of conversations that the run has given up are ignored."""
+        """Handle a message from this worker, unless the run has given up the conversation."""
         if one := member.holdings.get(message.hold):
             self._handle(member, message, one)
 
@@ -99,7 +99,7 @@ class Connection(Protocol):
         ...
 
     async def death(self) -> str:
-        """Return how a disconnected worker ended, as words that follow "the worker": `was killed by SIGKILL`."""
+        """Return how a disconnected worker ended, to follow "the worker": `was killed by SIGKILL`."""
         ...
 
 

@@ -53,7 +53,7 @@ class Callee(Protocol):
         ...
 
     async def take(self, acknowledged: int) -> Batch | None:
-        """Acknowledge all batches before this number and return the batch with it; None if there is none yet."""
+        """Acknowledge all batches before this number and return the batch with it, or None for now."""
         ...
 
     def kill(self) -> None:
@@ -348,7 +348,7 @@ class Outbox:
             self._sent = None
 
     def batch(self) -> Batch | None:
-        """Return the batch to send, the same one until it is acknowledged. None if there is nothing to send."""
+        """Return the batch to send, the same one until it is acknowledged, or None."""
         if self._sent is None and self._bodies:
             self._sent = Batch(self._number, self._taken())
             self._number += 1

@@ -76,7 +76,7 @@ class Host:
 
 
 async def _live(life: bytes, opened: Future[Called]) -> None:
-    """Run the worker. This is a function because a coroutine method would put the actor in Ray's event loop."""
+    """Run the worker. This is a function: a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
     line = Called(on_broken=lambda error: line.send(_failed(error, output)))
     opened.set_result(line)
