@@ -21,7 +21,7 @@ from agentest.support.errors import ConfigError, ModelError
 _TABLE = "model_prices_and_context_window_backup.json"
 _EXAMPLE = "sample_spec"
 """The entry that explains the table's fields. All its prices are 0."""
-_ALSO_CALLED = {
+_PROVIDER_ALIASES = {
     "bedrock": frozenset({"bedrock_converse"}),
     "cohere": frozenset({"cohere_chat"}),
     "openai": frozenset({"text-completion-openai"}),
@@ -75,7 +75,7 @@ def _is_of(entry: PricedModel, provider: str) -> bool:
     return (
         entry.provider == provider
         or entry.provider.startswith(f"{provider}-")
-        or entry.provider in _ALSO_CALLED.get(provider, ())
+        or entry.provider in _PROVIDER_ALIASES.get(provider, ())
     )
 
 
@@ -118,7 +118,7 @@ def _usd(value: Any) -> float | None:
     return float(value) if isfinite(value) and value >= 0 else None
 
 
-_SCARCE = 32
+_MIN_LEFT_TO_LEND = 32
 """With fewer attempts left, none is lent ahead of need."""
 
 Asker = tuple[str, int] | None
@@ -244,7 +244,7 @@ class Budget:
     def may_lend(self) -> bool:
         """True if enough attempts are left to lend some for later use without asking."""
         left = self._left
-        return (left is None or left - self._lent > _SCARCE) and not self._cost_is_used_up()
+        return (left is None or left - self._lent > _MIN_LEFT_TO_LEND) and not self._cost_is_used_up()
 
     def lend(self) -> None:
         """Lend one attempt. `take_back` settles it."""

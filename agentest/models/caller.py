@@ -33,7 +33,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
 
-_SIMPLE = ChatRequest(
+_SIMPLE_REQUEST = ChatRequest(
     [{"role": "user", "content": 'Answer with the JSON object {"ok": true} and nothing else.'}],
     "Ok",
     {
@@ -151,7 +151,7 @@ class LiveAnswers:
             failed = self._given_up(f"{problem}; more time: `deadline_ms`")
         except ModelUnavailable as error:
             failed = error
-        text = f"{_about(question.key)}: {failed}"
+        text = f"{_describe_question(question.key)}: {failed}"
         raise ModelUnavailable(text, permanent=failed.permanent) from None
 
     async def _at_best_level(self, question: Question, call: Call) -> Answered:
@@ -180,7 +180,7 @@ class LiveAnswers:
         tries = _Tries(self._patience.retries, self._gate.answers)
         while True:
             before = self._gate.answers
-            reply = await self._once(request, call, tries, retry=repair or tries.made > 0)
+            reply = await self._attempt_once(request, call, tries, retry=repair or tries.made > 0)
             if isinstance(reply, ChatReply):
                 self._gate.known_good = request
                 return reply
@@ -190,7 +190,7 @@ class LiveAnswers:
                 # The call occupies no slot during the pause.
                 await self._patience.sleep(self._pause(reply, tries.made, call))
 
-    async def _once(
+    async def _attempt_once(
         self, request: ChatRequest, call: Call, tries: _Tries, *, retry: bool
     ) -> ChatReply | TransientError | None:
         """Make one attempt when permitted. Returns None if another request was made instead and answered.
@@ -202,12 +202,12 @@ class LiveAnswers:
             before = self._gate.answers
             try:
                 asked = self._answerable if check else request
-                reply = await self._make(asked, request.key, attempt, retry)
+                reply = await self._make_attempt(asked, request.key, attempt, retry)
             except TransientError as error:
                 if check:
                     tries.checked(is_up=False)
                 elif tries.failed(self._gate.answers, waits=self._gate.waits):
-                    raise self._given_up(f"{error}{self._tried(tries)}") from None
+                    raise self._given_up(f"{error}{self._attempts_text(tries)}") from None
                 return error
             except RequestRefused:
                 if not check:
@@ -236,7 +236,7 @@ class LiveAnswers:
             with suppress(TransientError, RequestRefused):
                 try:
                     async with self._gate.attempt(call, self._tokens(request)) as attempt:
-                        await self._make(self._answerable, request.key, attempt, retry=True)
+                        await self._make_attempt(self._answerable, request.key, attempt, retry=True)
                 except ModelUnavailable as error:
                     if error.permanent:
                         self._gate.refuse_all(problem)
@@ -244,9 +244,11 @@ class LiveAnswers:
     @property
     def _answerable(self) -> ChatRequest:
         """Return a request that is answered if any is."""
-        return self._gate.known_good or _SIMPLE
+        return self._gate.known_good or _SIMPLE_REQUEST
 
-    async def _make(self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool) -> ChatReply:
+    async def _make_attempt(
+        self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool
+    ) -> ChatReply:
         """Make an attempt, count it for this question, and report its outcome."""
         reply: ChatReply | None = None
         try:
@@ -280,7 +282,7 @@ class LiveAnswers:
             raise self._given_up(problem)
         return asked_for
 
-    def _tried(self, tries: _Tries) -> str:
+    def _attempts_text(self, tries: _Tries) -> str:
         times = f" (tried {tries.made} times)" if tries.made > 1 else ""
         advice = "; other requests were answered, so look in the server's log for what is wrong with this one"
         return f"{times}{advice if self._gate.waits else ''}"
@@ -298,7 +300,7 @@ class LiveAnswers:
         return cost
 
 
-def _about(key: CallKey) -> str:
+def _describe_question(key: CallKey) -> str:
     """Describe the question for errors, in the same words for all conversations, so that equal errors are
     grouped.
     """

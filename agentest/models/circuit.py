@@ -21,9 +21,9 @@ _STORM_S = 2.0
 _WRONG_ADDRESS_S = 60.0
 """Seconds to wait for a model if nothing in this run shows that its address is right."""
 _FIRST_PROBE_S = 0.25
-_LONGEST_PROBE_S = 3.0
+_MAX_PROBE_S = 3.0
 _COOL_DOWN_S = 30.0
-_LONGEST_S = 86_400.0
+_MAX_WAIT_S = 86_400.0
 
 
 class _State(Enum):
@@ -129,7 +129,7 @@ class Circuit:
             if now >= self._give_up_at:
                 self._give_up(now)
                 continue
-            if self._probe_at > deadline_at and self._probe_at - now > _LONGEST_PROBE_S:
+            if self._probe_at > deadline_at and self._probe_at - now > _MAX_PROBE_S:
                 raise ModelUnavailable(self._too_long(now))
             if self._probe is None:
                 self._probe = caller
@@ -164,9 +164,9 @@ class Circuit:
         if self._streak is None:
             self._streak = _Streak(now)
         self._streak.add(error)
-        asked_for = min(error.retry_after or 0.0, _LONGEST_S)
+        asked_for = min(error.retry_after or 0.0, _MAX_WAIT_S)
         if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
-            self._put_off(str(error), asked_for, now)
+            self._postpone(str(error), asked_for, now)
         elif self.is_open:
             if self._probe == caller:
                 self._probe_failed(str(error), asked_for, now)
@@ -195,7 +195,7 @@ class Circuit:
         self._probe_at = now + max(self._interval_s, asked_for)
         self.on_change()
 
-    def _put_off(self, problem: str, asked_for: float, now: float) -> None:
+    def _postpone(self, problem: str, asked_for: float, now: float) -> None:
         """Handle a pause requested by the server that is longer than calls can wait."""
         again = now + asked_for
         if self._state is _State.REFUSING or asked_for > self._deadline_s:
@@ -213,7 +213,7 @@ class Circuit:
         if self._state is _State.REFUSING:
             self._probe_at = now + max(_COOL_DOWN_S, asked_for)
             return
-        self._interval_s = min(2 * self._interval_s, _LONGEST_PROBE_S)
+        self._interval_s = min(2 * self._interval_s, _MAX_PROBE_S)
         self._probe_at = now + max(self._interval_s, asked_for)
         self._announce_wait(now)
 

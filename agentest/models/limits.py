@@ -21,13 +21,13 @@ DEFAULT_CONCURRENCY = 64
 _MINUTE_S = 60.0
 _BURST = 0.1
 """Share of a minute's allowance that may be used at once after a pause."""
-_LEAST_WINDOW = 8
+_MIN_WINDOW = 8
 """Minimum number of answers for the share of 429s; otherwise as many as there are slots."""
-_TOLERATED = 0.25
+_TOLERATED_SHARE = 0.25
 """Share of 429s that removes no slots."""
-_FAST = 0.85
+_FAST_GROWTH_LIMIT = 0.85
 """Fraction of the number of slots at the last 429s up to which growth is fast."""
-_SMOOTH = 16
+_SLOW_GROWTH_STEP = 16
 """Beyond that, a round of successes returns at least one slot per this many."""
 _INSTANT_S = 1e-6
 """Shorter waits are rounding errors of the clock."""
@@ -207,14 +207,14 @@ class Limiter:
             self._grow()
 
     def _grow(self) -> None:
-        if self._places < self._throttled_at * _FAST:
+        if self._places < self._throttled_at * _FAST_GROWTH_LIMIT:
             self._places += 1
         else:
             self._successes += 1
             if self._successes < self._places:
                 return
             self._successes = 0
-            self._places += max(self._step, self._places // _SMOOTH)
+            self._places += max(self._step, self._places // _SLOW_GROWTH_STEP)
             if self._places > self._throttled_at:
                 self._step *= 2
         self._places = min(self._places, self._max_concurrency)
@@ -226,7 +226,7 @@ class Limiter:
             return True  # sent before the last decrease, so part of the same burst
         self._refused += (1 - self._refused) * self._weight
         self._step = 1
-        if self._refused <= _TOLERATED:
+        if self._refused <= _TOLERATED_SHARE:
             # An occasional 429 costs only its own pause; fewer slots would slow down all requests.
             return not self._answered
         self._decrease()
@@ -244,7 +244,7 @@ class Limiter:
     @property
     def _weight(self) -> float:
         """Weight of one answer in the share of 429s, which covers about one answer per slot."""
-        return 1 / max(self._places, _LEAST_WINDOW)
+        return 1 / max(self._places, _MIN_WINDOW)
 
 
 class Place:

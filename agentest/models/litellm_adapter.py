@@ -26,7 +26,7 @@ from agentest.support.http.retries import retry_after
 from agentest.support.redaction import Redactor
 from agentest.support.spelling import nearest
 
-_MODE = "LITELLM_MODE"
+_MODE_VARIABLE = "LITELLM_MODE"
 # Gemini sends the retry delay in the body, not in a header.
 _GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 
@@ -56,15 +56,15 @@ def _no_dotenv() -> Iterator[None]:
 
     The mode is set during the import only, so programs that we start do not see it.
     """
-    before = os.environ.get(_MODE)
-    os.environ[_MODE] = "PRODUCTION"
+    before = os.environ.get(_MODE_VARIABLE)
+    os.environ[_MODE_VARIABLE] = "PRODUCTION"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_MODE]
+            del os.environ[_MODE_VARIABLE]
         else:
-            os.environ[_MODE] = before
+            os.environ[_MODE_VARIABLE] = before
 
 
 def check_provider(spec: ModelSpec, litellm: Any) -> None:
@@ -132,7 +132,7 @@ class LiteLLMChatModel:
             message = choice.message
             usage = response.usage.model_dump() if getattr(response, "usage", None) else None
         except Exception as error:  # noqa: BLE001 - litellm raises its own errors, openai's, httpx's and others
-            translated = _translated(error, self._redact)
+            translated = _translate_error(error, self._redact)
             if isinstance(translated, RequestRefused):
                 translated.mended = self._leave_out(sent, str(translated))
             raise translated from None
@@ -179,7 +179,7 @@ def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return marked
 
 
-def _translated(error: Exception, redact: Redactor) -> ModelError:
+def _translate_error(error: Exception, redact: Redactor) -> ModelError:
     status = getattr(error, "status_code", None)
     # litellm reports its own failures with a traceback and a link to its bug tracker.
     text = redact.error(str(error).partition("\nTraceback ")[0] or type(error).__name__)

@@ -86,7 +86,7 @@ class OpenAIChatModel:
 
         Another request may have met the same refusal meanwhile, so the parameter may be gone already.
         """
-        complaint = _complaint(body)
+        complaint = _error_summary(body)
         for name in sent:
             if re.search(rf"\b{name}\b", complaint):
                 value = self._parameters.pop(name, None)
@@ -194,7 +194,7 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def _complaint(body: str) -> str:
+def _error_summary(body: str) -> str:
     """Return an error's message and parameter, without text that may repeat the request."""
     data = _json(body)
     error = data.get("error", data.get("detail")) if isinstance(data, dict) else None

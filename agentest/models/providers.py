@@ -37,7 +37,7 @@ class MissingAccess(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Direct:
+class _DirectProvider:
     """A provider that speaks OpenAI's protocol."""
 
     base_url: str
@@ -48,20 +48,28 @@ class _Direct:
     """Suffix of every base URL. Users omit it, as the provider's documentation does."""
 
 
-DIRECT: dict[str, _Direct] = {
-    "openai": _Direct("https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY"),
-    "ollama": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "ollama_chat": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "lm_studio": _Direct("http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False),
-    "hosted_vllm": _Direct(
+DIRECT: dict[str, _DirectProvider] = {
+    "openai": _DirectProvider(
+        "https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY"
+    ),
+    "ollama": _DirectProvider("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
+    "ollama_chat": _DirectProvider("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
+    "lm_studio": _DirectProvider(
+        "http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False
+    ),
+    "hosted_vllm": _DirectProvider(
         "http://localhost:8000/v1", ("HOSTED_VLLM_API_BASE",), "HOSTED_VLLM_API_KEY", False
     ),
-    "llamafile": _Direct("http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False),
-    "openrouter": _Direct("https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"),
-    "groq": _Direct("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
-    "deepseek": _Direct("https://api.deepseek.com/v1", ("DEEPSEEK_API_BASE",), "DEEPSEEK_API_KEY"),
-    "mistral": _Direct("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
-    "xai": _Direct("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
+    "llamafile": _DirectProvider(
+        "http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False
+    ),
+    "openrouter": _DirectProvider(
+        "https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"
+    ),
+    "groq": _DirectProvider("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
+    "deepseek": _DirectProvider("https://api.deepseek.com/v1", ("DEEPSEEK_API_BASE",), "DEEPSEEK_API_KEY"),
+    "mistral": _DirectProvider("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
+    "xai": _DirectProvider("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
 }
 
 _AZURE_VERSION = "2024-10-21"
@@ -255,7 +263,7 @@ def resolve(
 
     Raises ConfigError if the model's key or base URL is missing.
     """
-    model, provider = _chosen(config, settings, override)
+    model, provider = _choose_model(config, settings, override)
     if model is None and provider is None:
         return None
     options = _options_of_role(config, settings, _provider_of(model, provider))
@@ -279,7 +287,7 @@ def resolve_named(
     """
     prefix = name.partition("/")[0]
     role, top = (
-        _provider_of(*_chosen(config, settings, override)),
+        _provider_of(*_choose_model(config, settings, override)),
         _provider_of(config.model, config.provider),
     )
     options = ProviderOptions()
@@ -301,27 +309,27 @@ def resolve_confirming(
 
     Raises ConfigError if the model's key or base URL is missing.
     """
-    found = _confirming(config, override)
+    found = _confirming_settings(config, override)
     return resolve(*found, environ) if found else None
 
 
 def confirming_name(config: Config, override: str | None = None) -> str | None:
     """Return the name of the model of `judge.confirm`, without requiring its key."""
-    found = _confirming(config, override)
+    found = _confirming_settings(config, override)
     return model_name(*found) if found else None
 
 
-def _confirming(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
+def _confirming_settings(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
     """Return the confirming model's settings, and a configuration with their fallbacks at the top level."""
     settings = config.judge.of_confirming
     if settings is None:
         return None
-    model, provider = _chosen(config, config.judge, override)
+    model, provider = _choose_model(config, config.judge, override)
     of_judge = _provider_of(model, provider)
     options = _options_of_role(config, config.judge, of_judge)
     as_top = {"model": model, "provider": provider, "provider_options": options}
     judge_as_top = config.model_copy(update=as_top)
-    own = _provider_of(*_chosen(judge_as_top, settings, None))
+    own = _provider_of(*_choose_model(judge_as_top, settings, None))
     return (judge_as_top if own == of_judge else config), settings
 
 
@@ -360,11 +368,13 @@ def parameters(spec: ModelSpec) -> dict[str, Any]:
 
 def model_name(config: Config, settings: ModelSettings, override: str | None = None) -> str | None:
     """Return the name of the model for one role, as `resolve` would, without requiring its key."""
-    model, provider = _chosen(config, settings, override)
+    model, provider = _choose_model(config, settings, override)
     return None if model is None and provider is None else _litellm_spelling(model, provider)
 
 
-def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tuple[str | None, str | None]:
+def _choose_model(
+    config: Config, settings: ModelSettings, override: str | None
+) -> tuple[str | None, str | None]:
     """Return model and provider: the first one set of the role's, the override and the top level's."""
     if settings.provider:
         return settings.model, settings.provider

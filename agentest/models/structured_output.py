@@ -100,9 +100,9 @@ class StructuredModel:
             try:
                 found = read(reply.text, answer)
                 # A repair fixes wrong parts and changes no others.
-                return cast("Answer", _left(reply.text, answer, left)) if left else found
+                return cast("Answer", _usable_parts(reply.text, answer, left)) if left else found
             except Unreadable as error:
-                left = _left(reply.text, answer, left)
+                left = _usable_parts(reply.text, answer, left)
                 if left and (left.whole or repair == MAX_REPAIRS):
                     return cast("Answer", left)
                 if repair == MAX_REPAIRS:
@@ -111,7 +111,7 @@ class StructuredModel:
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
-def _left(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | None:
+def _usable_parts(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | None:
     """Return the usable parts of a partly wrong answer and of earlier ones.
 
     None if there are none, or if the shape does not support this.
@@ -166,7 +166,7 @@ class Unreadable(ValueError):
     """The text contains no answer with the expected shape. The message tells the model why."""
 
 
-class _Unusable(ValueError):
+class _AmbiguousObject(ValueError):
     """An object in JSON syntax whose values are ambiguous."""
 
 
@@ -198,21 +198,21 @@ def read(text: str, answer: type[Answer]) -> Answer:
 def _validated(source: str, answer: type[Answer]) -> Answer:
     try:
         # Validate as JSON, where a choice is a text; as a Python value it would not be a valid choice.
-        return answer.model_validate_json(_checked(source), strict=True)
+        return answer.model_validate_json(_unambiguous_json(source), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)[:5]
         raise Unreadable("; ".join(_problem(details) for details in problems)) from None
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _Unusable) else "it is not valid JSON"
+        reason = str(error) if isinstance(error, _AmbiguousObject) else "it is not valid JSON"
         raise Unreadable(reason) from None
 
 
-def _checked(source: str) -> bytes:
+def _unambiguous_json(source: str) -> bytes:
     """Return the JSON of an object whose values are unambiguous."""
     try:
         return json.dumps(_STRICT.decode(source), ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _Unusable("a text in it is not valid Unicode (half a surrogate pair)") from None
+        raise _AmbiguousObject("a text in it is not valid Unicode (half a surrogate pair)") from None
 
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
@@ -324,18 +324,18 @@ def _is_escaped(text: str, at: int) -> bool:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise _Unusable("a key is given twice")
+        raise _AmbiguousObject("a key is given twice")
     return values
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise _Unusable(f"{name} is not JSON")
+    raise _AmbiguousObject(f"{name} is not JSON")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if not isfinite(value):
-        raise _Unusable(f"the number {digits} is too large")
+        raise _AmbiguousObject(f"the number {digits} is too large")
     return value
 
 
@@ -353,11 +353,11 @@ UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: sche
 def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of an answer in the subset that strict structured output accepts."""
     schema = answer.model_json_schema()
-    _tighten(schema)
+    _make_strict(schema)
     return schema
 
 
-def _tighten(schema: Any) -> None:
+def _make_strict(schema: Any) -> None:
     if not isinstance(schema, dict):
         return
     schema.pop("title", None)
@@ -365,11 +365,11 @@ def _tighten(schema: Any) -> None:
     # These contain names chosen by the answer, not keywords: a field may be called `default`.
     for named in ("properties", "$defs"):
         for inner in schema.get(named, {}).values():
-            _tighten(inner)
+            _make_strict(inner)
     for keyword in ("items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"):
         value = schema.get(keyword)
         for inner in value if isinstance(value, list) else [value]:
-            _tighten(inner)
+            _make_strict(inner)
     if "properties" in schema:
         schema["additionalProperties"] = False
         schema["required"] = list(schema["properties"])

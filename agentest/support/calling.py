@@ -101,22 +101,22 @@ class Steps:
             try:
                 sent = yield waits_for
             except BaseException as error:  # noqa: BLE001 - a cancellation of the awaitable
-                step = partial(_thrown, running, error)
+                step = partial(_timed_throw, running, error)
             else:
-                step = partial(_sent, running, sent)
+                step = partial(_timed_send, running, sent)
 
 
-def _sent(running: Generator[Any, Any, Any], value: Any) -> Any:
+def _timed_send(running: Generator[Any, Any, Any], value: Any) -> Any:
     return next(running) if value is None else running.send(value)
 
 
-def _thrown(running: Any, error: BaseException) -> Any:
+def _timed_throw(running: Any, error: BaseException) -> Any:
     if not hasattr(running, "throw"):
         raise error
     return running.throw(error)
 
 
-_TO_END_S = 2.0
+_END_LIMIT_S = 2.0
 """Seconds that a canceled task may take to end."""
 
 
@@ -127,13 +127,13 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> int:
     """
     for task in tasks:
         task.cancel()
-    still = (await asyncio.wait(tasks, timeout=_TO_END_S))[1] if tasks else set()
+    still = (await asyncio.wait(tasks, timeout=_END_LIMIT_S))[1] if tasks else set()
     for task in still:
-        _leave_behind(task)
+        _abandon(task)
     return len(still)
 
 
-def _leave_behind(task: asyncio.Task[Any]) -> None:
+def _abandon(task: asyncio.Task[Any]) -> None:
     """Keep the event loop from waiting for a task, and the garbage collector from running its code again."""
     asyncio.tasks._unregister_task(task)
     Thread(target=lambda _: Event().wait(), args=(task,), name="agentest left behind", daemon=True).start()
@@ -200,7 +200,7 @@ class FromAnywhere:
             return asyncio.run_coroutine_threadsafe(self._function(*args), self._home).result()
         # The event loop is blocked until this returns, so the function runs in another thread.
         found = self._function(*args)
-        return _in_a_loop_of_its_own(found) if inspect.iscoroutine(found) else found
+        return _run_in_new_loop(found) if inspect.iscoroutine(found) else found
 
 
 async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
@@ -219,7 +219,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
+def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
     found: list[Any] = []
     failed: list[BaseException] = []
     context = copy_context()

@@ -15,15 +15,15 @@ from typing import Self
 from weakref import WeakKeyDictionary
 
 _BEAT_S = 0.05
-_GRAIN_S = 0.02
+_TOLERANCE_S = 0.02
 """Lateness of a heartbeat that does not count as a delay, because timers are inexact."""
-_AGAIN_S = 1.0
+_RECANCEL_S = 1.0
 """Seconds after which code that ignored its cancellation is canceled again."""
 _RECENT_S = 1.0
 """Seconds after a delay in which failures may still result from it, because of unread buffers."""
 
 
-class _Pulse:
+class _Heartbeat:
     """Measures how long an event loop was delayed. It beats only while it has users.
 
     It has no reference to the loop, which would keep the loop alive. Callers run in it.
@@ -71,10 +71,10 @@ class _Pulse:
 
     def _late(self, now: float) -> float:
         late = now - self._next
-        return late if self._beating and late > _GRAIN_S else 0.0
+        return late if self._beating and late > _TOLERANCE_S else 0.0
 
 
-_pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pulse] = WeakKeyDictionary()
+_pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Heartbeat] = WeakKeyDictionary()
 
 
 class Clock:
@@ -82,13 +82,13 @@ class Clock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pulse = _pulses.get(self._loop) or _pulses.setdefault(self._loop, _Pulse())
+        self._heartbeat = _pulses.get(self._loop) or _pulses.setdefault(self._loop, _Heartbeat())
         self._took: tuple[float, float] | None = None
 
     def __enter__(self) -> Self:
         now = self._began = self._loop.time()
-        self._pulse.enter(self._loop)
-        self._before, self._recently = self._pulse.held_up(now), self._pulse.held_up_before(now)
+        self._heartbeat.enter(self._loop)
+        self._before, self._recently = self._heartbeat.held_up(now), self._heartbeat.held_up_before(now)
         return self
 
     def __exit__(
@@ -98,7 +98,7 @@ class Clock:
         trace: TracebackType | None = None,
     ) -> None:
         self._took = self.elapsed, self.elapsed_in_all
-        self._pulse.leave()
+        self._heartbeat.leave()
 
     @property
     def elapsed(self) -> float:
@@ -106,7 +106,7 @@ class Clock:
         if self._took is not None:
             return self._took[0]
         now = self._loop.time()
-        return max(0.0, now - self._began - (self._pulse.held_up(now) - self._before))
+        return max(0.0, now - self._began - (self._heartbeat.held_up(now) - self._before))
 
     @property
     def elapsed_in_all(self) -> float:
@@ -118,7 +118,7 @@ class Clock:
         """Return seconds of delay that may have caused a failure now, including a delay just before the
         block.
         """
-        return self._pulse.held_up(self._loop.time()) - self._recently
+        return self._heartbeat.held_up(self._loop.time()) - self._recently
 
 
 class TimeLimit(Clock):
@@ -176,7 +176,7 @@ class TimeLimit(Clock):
         if left <= 0:
             self._cancels += 1
             self._task.cancel()
-            left = _AGAIN_S
+            left = _RECANCEL_S
         self._timer = self._loop.call_later(left, self._on_time)
 
     def __exit__(

@@ -110,7 +110,7 @@ def name_problem(path: str) -> str | None:
     return None
 
 
-_NO_TEXT = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def readable(name: str) -> str:
@@ -119,7 +119,7 @@ def readable(name: str) -> str:
     Bytes of a name that are not UTF-8 are shown like `\\xe9`. Python represents them as lone surrogates,
     which terminals and files reject.
     """
-    return _NO_TEXT.sub(_escaped, name)
+    return _LONE_SURROGATE.sub(_escaped, name)
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -200,10 +200,10 @@ def patterns(globs: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def matches_any(parts: tuple[str, ...], patterns: Iterable[tuple[str, ...]]) -> bool:
-    return any(_fits(parts, pattern) for pattern in patterns)
+    return any(_matches_glob(parts, pattern) for pattern in patterns)
 
 
-def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+def _matches_glob(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     """Return True if the parts of a path match those of a glob. `**` matches any number of parts, including
     none.
     """
@@ -250,7 +250,7 @@ def moved(path: Path, old: Path, new: Path) -> Path:
 
 
 _TIMEOUT_S = 2.0
-_BY_CI = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
+_CI_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
 """Variables with the commit that CI sets for jobs, whose image may lack git."""
 
 
@@ -268,4 +268,4 @@ def commit_of(folder: Path, environ: Mapping[str, str] = os.environ) -> str | No
     except (OSError, subprocess.SubprocessError):
         done = None
     told = done.stdout.decode("ascii", "replace").strip() if done and done.returncode == 0 else ""
-    return told or next((environ[name] for name in _BY_CI if environ.get(name)), None)
+    return told or next((environ[name] for name in _CI_VARIABLES if environ.get(name)), None)

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary, WeakSet
 _THREAD_NAME = "agentest function"
 _MAX_IDLE = 32
 _FAST_S = 0.001
-_PATIENCE_S = 0.01
+_CHECK_INTERVAL_S = 0.01
 """Interval for checking whether the queue is stuck."""
 
 
@@ -100,7 +100,7 @@ class _Call:
             self.done.set_result((self._result, self._error))
 
 
-class _Row:
+class _Queue:
     """The queue of one event loop for functions that have proved fast."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Row:
         call_in_thread(partial(self._work, self._turn, loop))
         if not self._watched:
             self._watched = True
-            loop.call_later(_PATIENCE_S, self._watch, loop)
+            loop.call_later(_CHECK_INTERVAL_S, self._watch, loop)
 
     def _work(self, turn: int, loop: asyncio.AbstractEventLoop) -> None:
         while True:
@@ -178,15 +178,15 @@ class _Row:
         for call in stuck:
             self.call_alone(call, loop)
         if self._watched:
-            loop.call_later(_PATIENCE_S, self._watch, loop)
+            loop.call_later(_CHECK_INTERVAL_S, self._watch, loop)
 
 
-_rows: WeakKeyDictionary[asyncio.AbstractEventLoop, _Row] = WeakKeyDictionary()
+_rows: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
 _fast: WeakSet[FunctionType] = WeakSet()
 """Functions whose last call took almost no time."""
 
 
-def _known(function: Callable[..., Any] | None) -> FunctionType | None:
+def _underlying_function(function: Callable[..., Any] | None) -> FunctionType | None:
     """Return the underlying function of a bound method or a partial, which are new objects for each call."""
     while isinstance(function, partial):
         function = function.func
@@ -202,9 +202,9 @@ async def in_thread(function: Callable[..., Any], *args: Any, users: Callable[..
         users: the user's function that `function` calls, whose speed counts; None if it is `function` itself.
     """
     loop = asyncio.get_running_loop()
-    row = _rows.get(loop) or _rows.setdefault(loop, _Row())
+    row = _rows.get(loop) or _rows.setdefault(loop, _Queue())
     call = _Call(partial(function, *args), loop.create_future())
-    known = _known(function if users is None else users)
+    known = _underlying_function(function if users is None else users)
     if known is not None and known in _fast:
         row.add(call, loop)
     else:

@@ -55,7 +55,7 @@ def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
     names: list[str] = []
     kept_default = False
     for parameter in parameters:
-        known = parameter.name if parameter.name in offered else _next_of(left, parameter, offered)
+        known = parameter.name if parameter.name in offered else _next_value(left, parameter, offered)
         kept_default = kept_default or known is None
         if known is not None:  # after a parameter that keeps its default, positions no longer match
             (names if kept_default or parameter.kind is _ONLY_NAMED else positions).append(known)
@@ -67,7 +67,7 @@ def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
 _ONLY_NAMED = inspect.Parameter.KEYWORD_ONLY
 
 
-def _next_of(left: list[str], parameter: inspect.Parameter, offered: Sequence[str]) -> str | None:
+def _next_value(left: list[str], parameter: inspect.Parameter, offered: Sequence[str]) -> str | None:
     """Choose the value for a parameter with an unknown name; None keeps its default or passes nothing."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD or parameter.default is not inspect.Parameter.empty:
         return None

@@ -102,15 +102,15 @@ class Imports:
             return  # modules imported since then were found in this folder first
         self._last = folder
         self._look()
-        for top in self._own_names(folder) & self._loaded.keys():
+        for top in self._names_in_folder(folder) & self._loaded.keys():
             for name in list(self._loaded[top]) if _is_importable(folder, top) else ():
-                if _is_anothers(name, folder):
+                if _is_from_other_folder(name, folder):
                     del sys.modules[name]
                 if name not in sys.modules:
                     del self._loaded[top][name]
         self._seen = next(reversed(sys.modules))  # the previous last module may be gone
 
-    def _own_names(self, folder: Path) -> frozenset[str]:
+    def _names_in_folder(self, folder: Path) -> frozenset[str]:
         """Return possible names of modules and packages in a folder."""
         if folder not in self._names:
             paths: list[Path] = []
@@ -136,7 +136,7 @@ def _is_importable(folder: Path, name: str) -> bool:
     return (folder / f"{name}.py").is_file() or any((folder / name).glob("*.py"))
 
 
-def _is_anothers(name: str, folder: Path) -> bool:
+def _is_from_other_folder(name: str, folder: Path) -> bool:
     """Return True if a user module came from another folder. A package without `__init__.py` has no file."""
     module, top = sys.modules.get(name), name.partition(".")[0]
     file = getattr(module, "__file__", None)
@@ -164,7 +164,8 @@ def import_object(reference: str, root: Path) -> Any:
         raise
     except BaseException as error:  # the user's module may raise anything, even SystemExit
         raise ValueError(
-            f"importing {module_path!r} failed: {type(error).__name__}: {error}{_where(error, module_path)}"
+            f"importing {module_path!r} failed: {type(error).__name__}: {error}"
+            f"{_describe_search(error, module_path)}"
         ) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
@@ -175,7 +176,7 @@ def import_object(reference: str, root: Path) -> Any:
     return target
 
 
-def _where(error: BaseException, module_path: str) -> str:
+def _describe_search(error: BaseException, module_path: str) -> str:
     """Describe where a missing module was searched, so that a wrong working directory is noticed."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     looked = missing is not None and f"{module_path}.".startswith(f"{missing}.")
@@ -254,11 +255,11 @@ class TellingAsserts(SourceFileLoader):
             data = self.get_data(path)
         except OSError:
             return super().get_code(fullname)
-        rewritten = _rewritten(data, path) if b"assert" in data else None
+        rewritten = _rewrite_asserts(data, path) if b"assert" in data else None
         return rewritten or super().get_code(fullname)
 
 
-def _rewritten(data: bytes, path: str) -> CodeType | None:
+def _rewrite_asserts(data: bytes, path: str) -> CodeType | None:
     """Return the code with rewritten assertions; None if that fails, for example for a syntax error."""
     try:
         tree = ast.parse(data, path)

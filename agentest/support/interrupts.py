@@ -103,11 +103,11 @@ def end_at_once(last_words: str = "") -> None:
 end_process: Callable[[int], NoReturn] = os._exit
 """End the process immediately with a status, even after `guard_process_exit`."""
 
-_ENDS = ("_exit", "abort", "execv", "execve")
+_EXIT_FUNCTIONS = ("_exit", "abort", "execv", "execve")
 """Other functions that replace the program call one of the last two."""
-_SIGNALLED = {"kill": "pid", "killpg": "group", "raise_signal": ""}
+_SIGNAL_FUNCTIONS = {"kill": "pid", "killpg": "group", "raise_signal": ""}
 """Function that sends a signal → meaning of its first argument; "" if the signal goes to this process."""
-_ARE_NO_END = ("SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGWINCH")
+_HARMLESS_SIGNALS = ("SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGWINCH")
 """Signals that do not end a process by default."""
 _prevented: list[str] = []
 
@@ -116,7 +116,7 @@ def guard_process_exit() -> None:
     """Prevent user code from ending this process. Forked processes may exit normally."""
     process = os.getpid()
     for module in (os, importlib.import_module(os.name)):
-        for name in (*_ENDS, "kill", "killpg"):
+        for name in (*_EXIT_FUNCTIONS, "kill", "killpg"):
             _guard(module, name, process)
     _guard(signal, "raise_signal", process)
 
@@ -134,7 +134,7 @@ def _guard(module: ModuleType, name: str, process: int) -> None:
 
 def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> Callable[..., Any]:
     def guarded(*args: Any, **options: Any) -> Any:
-        if os.getpid() != process or not (name in _ENDS or _ends_us(name, args)):
+        if os.getpid() != process or not (name in _EXIT_FUNCTIONS or _would_end_process(name, args)):
             return real(*args, **options)
         caller = extract_stack(sys._getframe(1), limit=1)[0]
         given = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
@@ -145,15 +145,15 @@ def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> C
     return guarded
 
 
-def _ends_us(name: str, args: tuple[Any, ...]) -> bool:
+def _would_end_process(name: str, args: tuple[Any, ...]) -> bool:
     """Return True if an unhandled signal goes to this process or its process group."""
     *receiver, number = args or (0,)
     group = os.getpgrp() if hasattr(os, "getpgrp") else 0
     ours = {"pid": (os.getpid(), 0, -group), "group": (group, 0)}
-    if (whose := _SIGNALLED[name]) and not set(receiver) & set(ours[whose]):
+    if (whose := _SIGNAL_FUNCTIONS[name]) and not set(receiver) & set(ours[whose]):
         return False
     try:
         left_to_system = signal.getsignal(number) is signal.SIG_DFL
     except (TypeError, ValueError):  # signal 0 only checks whether the process exists
         return False
-    return left_to_system and signal.Signals(number).name not in _ARE_NO_END
+    return left_to_system and signal.Signals(number).name not in _HARMLESS_SIGNALS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_COPIED = 10 * 1024 * 1024
-_OF_A_VALUE = 20
+_VALUE_OVERHEAD = 20
 """Size of a value in addition to its characters."""
 
 
@@ -122,7 +122,7 @@ def _size(value: Any, enough: int) -> int:
     size, inner = 0, [value]
     while inner and size <= enough:
         found = inner.pop()
-        size += _OF_A_VALUE + (len(found) if isinstance(found, str) else 0)
+        size += _VALUE_OVERHEAD + (len(found) if isinstance(found, str) else 0)
         if isinstance(found, dict | list):
             inner += found.values() if isinstance(found, dict) else found
     return size

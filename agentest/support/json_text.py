@@ -24,7 +24,7 @@ _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
 
 
 _MAX_DEPTH = 100
-_MOST_VALUES = 1_000_000
+_MAX_VALUES = 1_000_000
 
 
 class NotJson(ValueError):
@@ -233,10 +233,10 @@ def json_of_others(text: str | bytes) -> Any:
     A parsed value takes a hundred times its encoded size and blocks everything while it is built, so texts
     with too many values are refused.
     """
-    if len(text) > _MOST_VALUES:
+    if len(text) > _MAX_VALUES:
         marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
-        if sum(text.count(mark) for mark in marks) > _MOST_VALUES:
-            raise ValueError(f"it has more than {_MOST_VALUES:,} values")
+        if sum(text.count(mark) for mark in marks) > _MAX_VALUES:
+            raise ValueError(f"it has more than {_MAX_VALUES:,} values")
     return json.loads(text, parse_constant=no_constant)
 
 
@@ -317,7 +317,7 @@ class BuiltinState(dict[str, Any]):
         return BuiltinState, (self._data,)
 
 
-_MOST_DEEP = 40
+_MAX_CANONICAL_DEPTH = 40
 CODE = "code "
 """Prefix of the text for a function or an object, which is its name, because its behavior is in a file."""
 
@@ -330,7 +330,7 @@ def canonical(value: Any) -> str:
 def _text(value: Any, depth: int) -> str:
     if value is None or isinstance(value, str | int | float | bool | bytes):
         return repr(value.value if isinstance(value, Enum) else value)
-    if depth > _MOST_DEEP:  # it may contain itself
+    if depth > _MAX_CANONICAL_DEPTH:  # it may contain itself
         return "…"
     if isinstance(value, list | tuple):
         return f"[{','.join([_text(each, depth + 1) for each in value])}]"

@@ -46,7 +46,7 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
 @contextmanager
 def locked_file(path: Path) -> Iterator[int]:
     """Lock a file and yield its descriptor. The file is removed afterwards. Raises Taken or OSError."""
-    end = _acquired(path)
+    end = _acquire(path)
     _held.add(end)
     try:
         yield end
@@ -75,7 +75,7 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _acquired(path: Path) -> int:
+def _acquire(path: Path) -> int:
     """Open and lock the lock file, and return its descriptor."""
     while True:
         end = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
@@ -119,7 +119,7 @@ _held: set[int] = set()
 """Descriptors of the locks of this process."""
 
 
-def _let_go() -> None:
+def _close_inherited_locks() -> None:
     """Close inherited locks in a forked process, because a lock lasts as long as any descriptor is open."""
     for end in _held:
         os.close(end)
@@ -127,17 +127,17 @@ def _let_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
-_FROM = range(20_000, 32_000)
+_PORT_RANGE = range(20_000, 32_000)
 """Below the range from which systems choose ports for connections, which could take a port before a server
 does.
 """
 
 
 @contextmanager
-def free_ports(count: int, among: Sequence[int] = _FROM) -> Iterator[list[int]]:
+def free_ports(count: int, among: Sequence[int] = _PORT_RANGE) -> Iterator[list[int]]:
     """Find free ports. No other process gets them from here until the block ends. Raises OSError.
 
     A port stays free until the program listens on it, which takes a while. Without a lock, the servers of two

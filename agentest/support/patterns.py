@@ -16,11 +16,11 @@ from subprocess import DEVNULL, PIPE, Popen
 from threading import BoundedSemaphore
 from typing import IO, Literal
 
-_LIMIT_S = 1.0
+_CPU_LIMIT_S = 1.0
 """CPU time, not elapsed time, because a busy machine must not cause a timeout."""
 _AT_ONCE = 4
 _REPEATS = re.compile(r"[*+?{]")
-_FEW_CHOICES = 6
+_MAX_FAST_CHOICES = 6
 """This many `|` at most double the work six times."""
 _ANSWER_BYTES = 17
 """`+` or `-`, and the positions where the match begins and ends."""
@@ -118,22 +118,22 @@ def _match(
 ) -> tuple[int, int] | None:
     """Return where the match begins and ends; None if there is none."""
     # Without repetition and with few choices, no match takes long.
-    if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _FEW_CHOICES:
+    if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _MAX_FAST_CHOICES:
         match: re.Match[str] | None = getattr(pattern, method)(text)
         return match.span() if match else None
-    question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _LIMIT_S)
+    question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _CPU_LIMIT_S)
     with _places:
-        answer = _asked(question)
+        answer = _ask_helper(question)
     if not answer:
         raise PatternTimeout(
-            f"re.compile({pattern.pattern!r}) gave no answer within {_LIMIT_S:g} s on a text of {len(text)} "
-            "characters; write it so that no repetition stands inside another"
+            f"re.compile({pattern.pattern!r}) gave no answer within {_CPU_LIMIT_S:g} s on a text of "
+            f"{len(text)} characters; write it so that no repetition stands inside another"
         )
     begin, end = (int.from_bytes(part, "big") for part in (answer[1:9], answer[9:]))
     return (begin, end) if answer[:1] == b"+" else None
 
 
-def _asked(question: tuple[object, ...]) -> bytes:
+def _ask_helper(question: tuple[object, ...]) -> bytes:
     try:
         helper = _idle.pop()
     except IndexError:

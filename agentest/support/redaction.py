@@ -68,7 +68,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHORTEST_SECRET = 4
 _SHORTEST_OF_ENVIRONMENT = 8
 _SHORTEST_LEARNED = 8
-_MOST_LEARNED = 2000
+_MAX_LEARNED = 2000
 _LOOKED_AT_CHARS = 8 * MAX_ERROR_CHARS
 _NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
@@ -136,7 +136,7 @@ def url_secrets(url: str) -> list[str]:
         said = f"{unquote(name)}:{unquote(password)}"
         secrets += [said, base64.b64encode(said.encode()).decode()]
     query = parse_qsl(parts.query)
-    return [secret for secret in [*secrets, *(v for n, v in query if _opens(n))] if secret]
+    return [secret for secret in [*secrets, *(v for n, v in query if _is_secret_parameter(n))] if secret]
 
 
 def without_credentials(url: str) -> str:
@@ -145,7 +145,7 @@ def without_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _opens(name: str) -> bool:
+def _is_secret_parameter(name: str) -> bool:
     """Return True if a query parameter with this name usually contains a secret."""
     return name.lower() in _SIGNATURES or looks_secret(name)
 
@@ -189,15 +189,15 @@ class Hiding:
             text = secret.hidden_in(text)
         if _CUT in text:
             for secret in self.secrets:
-                text = _without_beginnings(secret.text, text)
-                text = _without_beginnings(secret.text[::-1], text[::-1], HIDDEN[::-1])[::-1]
+                text = _redact_truncated(secret.text, text)
+                text = _redact_truncated(secret.text[::-1], text[::-1], HIDDEN[::-1])[::-1]
         return text
 
 
 NO_HIDING = Hiding()
 
 
-class _Many:
+class _SecretIndex:
     """A large set of secrets. A text is scanned once, whatever their number."""
 
     _CHARS = 8
@@ -248,9 +248,9 @@ class Redactor:
         self._known = {s: _Secret.of(s) for s in known if len(s) >= _SHORTEST_SECRET}
         self._learned: dict[str, _Secret] = {}
         self._transcripts = transcripts
-        self._said = [each for each in self._known.values() if transcripts and _is_telling(each.text)]
+        self._said = [each for each in self._known.values() if transcripts and _is_distinctive(each.text)]
         """Secrets that are redacted in transcripts."""
-        self._said_later = _Many()
+        self._learned_transcript_secrets = _SecretIndex()
         """Those learned during the run."""
         self._prepare()
 
@@ -273,10 +273,10 @@ class Redactor:
             if len(text) >= _SHORTEST_LEARNED and text not in self._known and text not in self._learned:
                 self._ready = False
                 self._learned[text] = secret = _Secret.of(text)
-                if self._transcripts and _is_telling(text):
-                    self._said_later.add(secret)
-        for oldest in list(self._learned)[: max(len(self._learned) - _MOST_LEARNED, 0)]:
-            self._said_later.remove(self._learned.pop(oldest))
+                if self._transcripts and _is_distinctive(text):
+                    self._learned_transcript_secrets.add(secret)
+        for oldest in list(self._learned)[: max(len(self._learned) - _MAX_LEARNED, 0)]:
+            self._learned_transcript_secrets.remove(self._learned.pop(oldest))
 
     def __call__(self, text: str) -> str:
         if not self._ready:
@@ -285,7 +285,9 @@ class Redactor:
             text = secret.hidden_in(text)
         for pattern in _PATTERNS:
             text = pattern.sub(_hidden, text)
-        return _QUERY.sub(lambda match: _hidden(match) if _opens(match["name"]) else match[0], text)
+        return _QUERY.sub(
+            lambda match: _hidden(match) if _is_secret_parameter(match["name"]) else match[0], text
+        )
 
     @property
     def hides_transcripts(self) -> bool:
@@ -305,7 +307,11 @@ class Redactor:
         if not self.hides_transcripts:
             return NO_HIDING
         whole = "\0".join(texts)
-        found = [each for each in (*self._said, *self._said_later.in_text(whole)) if each.may_be_in(whole)]
+        found = [
+            each
+            for each in (*self._said, *self._learned_transcript_secrets.in_text(whole))
+            if each.may_be_in(whole)
+        ]
         return Hiding(tuple(_longest_first(found))) if found else NO_HIDING
 
     def error(self, text: str) -> str:
@@ -326,7 +332,7 @@ def _longest_first(secrets: Iterable[_Secret]) -> list[_Secret]:
     return sorted(secrets, key=lambda secret: len(secret.text), reverse=True)
 
 
-def _is_telling(secret: str) -> bool:
+def _is_distinctive(secret: str) -> bool:
     """True if a secret is long enough, and unlike a word, to be redacted in transcripts."""
     if len(secret) < _SHORTEST_IN_TRANSCRIPTS:
         return False
@@ -334,13 +340,13 @@ def _is_telling(secret: str) -> bool:
     return not (secret.isalpha() and in_one_case and len(secret) <= _LONGEST_WORD)
 
 
-def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
+def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
     """Redact beginnings of a secret that are followed by `…`."""
     beginning = secret[:_SHORTEST_PART]
     kept, done = [], 0
     at = text.find(beginning)
     while at >= 0:
-        end = at + _alike(secret, text[at : at + len(secret)])
+        end = at + _common_prefix_length(secret, text[at : at + len(secret)])
         if text[end : end + 1] == _CUT:
             kept += [text[done:at], hidden]
             done = end
@@ -348,8 +354,7 @@ def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
     return "".join([*kept, text[done:]]) if kept else text
 
 
-def _alike(one: str, other: str) -> int:
-    """Return the length of the common prefix."""
+def _common_prefix_length(one: str, other: str) -> int:
     differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
@@ -387,7 +392,7 @@ def _spellings(character: str) -> str:
 
 _T = TypeVar("_T")
 _MAX_DEPTH = 100
-_LEAST_NUMBER = 10_000_000
+_MIN_NUMBER = 10_000_000
 """Smaller numbers have fewer digits than any secret that is redacted in transcripts."""
 _OURS = __name__.partition(".")[0]
 
@@ -420,7 +425,7 @@ def _texts(value: Any) -> Iterator[str]:
         elif item is None or kind is bool or kind is float or isinstance(item, Enum):
             continue
         elif kind is int:
-            if abs(item) >= _LEAST_NUMBER:
+            if abs(item) >= _MIN_NUMBER:
                 yield _digits(item)
         elif id(item) not in seen:
             seen.add(id(item))
@@ -450,7 +455,7 @@ class _Value:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, int):
-            return HIDDEN if abs(value) >= _LEAST_NUMBER and self._is_hidden(_digits(value)) else value
+            return HIDDEN if abs(value) >= _MIN_NUMBER and self._is_hidden(_digits(value)) else value
         if id(value) not in self._made:
             self._made[id(value)] = value, "…"
             made = "…" if depth > _MAX_DEPTH else self._container(value, depth + 1)

@@ -65,16 +65,16 @@ def without(template: Any, absent: Collection[str]) -> Any:
     if not absent:
         return template
     if isinstance(template, Mapping):
-        return {k: without(v, absent) for k, v in template.items() if not _holds_only(v, absent)}
+        return {k: without(v, absent) for k, v in template.items() if not _is_absent(v, absent)}
     if isinstance(template, list):
-        return [without(item, absent) for item in template if not _holds_only(item, absent)]
+        return [without(item, absent) for item in template if not _is_absent(item, absent)]
     return template
 
 
-def _holds_only(value: Any, absent: Collection[str]) -> bool:
+def _is_absent(value: Any, absent: Collection[str]) -> bool:
     """Return True if a value, or a pair's value, is a placeholder without a value."""
     if isinstance(value, tuple):
-        return _holds_only(value[-1], absent)
+        return _is_absent(value[-1], absent)
     match = _PATH.fullmatch(value.strip()) if isinstance(value, str) else None
     return match is not None and match[1] in absent
 

@@ -23,7 +23,7 @@ from agentest.support.errors import OutputError
 
 # Control characters, and invisible characters that reorder, hide or forge text (bidi marks, tags,
 # separators).
-_STEERING = re.compile(
+_CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
@@ -47,9 +47,9 @@ _IN_ASCII = {
 # The runner compares by language rules, which ignore certain characters: invisible ones, and accents of some
 # scripts. Which ones depends on its version, so no character outside of ASCII is trusted. Colors are ignored
 # as well, because some log forwarders remove them.
-_UNSEEN = r"(?:[^\t-\r\x1b -~]|\x1b(?:\[[0-9;:]*+m)?)"
-_AT_START = re.compile(rf"(\A|[\r\n])((?:[^\S\r\n]|{_UNSEEN})*+):(?={_UNSEEN}*+:)")
-_ANYWHERE = re.compile(rf"(#{_UNSEEN}*+)#({_UNSEEN}*+)\[")
+_IGNORED_CHARACTERS = r"(?:[^\t-\r\x1b -~]|\x1b(?:\[[0-9;:]*+m)?)"
+_AT_START = re.compile(rf"(\A|[\r\n])((?:[^\S\r\n]|{_IGNORED_CHARACTERS})*+):(?={_IGNORED_CHARACTERS}*+:)")
+_ANYWHERE = re.compile(rf"(#{_IGNORED_CHARACTERS}*+)#({_IGNORED_CHARACTERS}*+)\[")
 _DISARMED = r"\1#\2\\["
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*+m")
 
@@ -58,7 +58,7 @@ def clean(text: str) -> str:
     """Return the text in one row, with visible escapes for everything that controls a terminal or ends the
     row.
     """
-    return _STEERING.sub(lambda match: _escaped(match[0]), text.replace("\t", "    "))
+    return _CONTROL_CHARACTERS.sub(lambda match: _escaped(match[0]), text.replace("\t", "    "))
 
 
 def clean_rows(text: str) -> str:
@@ -85,7 +85,7 @@ def source(text: str) -> str:
     """Return equivalent JSON or Python without commands and control characters, which occur only in its
     texts.
     """
-    seen = _STEERING.sub(lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text)
+    seen = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text)
     return _ANYWHERE.sub(r"\1\\u0023\2[", seen)
 
 
@@ -93,7 +93,7 @@ def in_command(text: str) -> str:
     """Clean a part of our workflow command. Line breaks stay, because commands have their own escapes for
     them.
     """
-    seen = _STEERING.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
+    seen = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
     return _ANYWHERE.sub(_DISARMED, seen)
 
 
@@ -189,7 +189,7 @@ class Output:
         try:
             act(*arguments)
         except BrokenPipeError:
-            _lead_nowhere(self._stream)
+            _discard_output(self._stream)
         except OSError as error:
             raise lost(self._stream, error) from None
 
@@ -199,12 +199,12 @@ class Output:
 
 def lost(stream: IO[str], error: OSError) -> OutputError:
     """Return the error for a stream that cannot be written to, and discard its further output."""
-    _lead_nowhere(stream)
+    _discard_output(stream)
     name = "standard error" if stream is sys.stderr else "standard output"
     return OutputError(f"{name} cannot be written to: {error.strerror or error}")
 
 
-def _lead_nowhere(stream: IO[str]) -> None:
+def _discard_output(stream: IO[str]) -> None:
     """Discard everything written to the stream from now on, and its buffered content."""
     with suppress(OSError, ValueError, AttributeError):  # it may not be a file
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -110,15 +110,15 @@ class Held:
         )
 
 
-_FRUITLESS = 3
+_MAX_FRUITLESS_TURNS = 3
 """Turns without any span after which later turns are not waited for."""
-_MOST_SPANS = 20_000
+_MAX_SPANS = 20_000
 """Maximum number of spans per conversation."""
-_MOST_STRAYS = 20_000
+_MAX_STRAYS = 20_000
 """Maximum number of spans stored until their conversation is known."""
-_MOST_STRAY_CHARS = 100_000_000
+_MAX_STRAY_CHARS = 100_000_000
 """Maximum size of their attributes in characters, in total."""
-_MOST_PROBLEMS = 10
+_MAX_PROBLEMS = 10
 """Maximum number of refused requests that are reported individually."""
 _MANY_SPANS = 500
 """Number of spans in a turn from which they are analyzed in a thread."""
@@ -178,7 +178,7 @@ class Collector:
         """Store received spans."""
         touched: dict[str, Held] = {}
         for span in spans:
-            held = self._whose(span)
+            held = self._conversation_of(span)
             if held:
                 self._take(held, span)
                 touched[held.who.key] = held
@@ -187,7 +187,7 @@ class Collector:
 
     def refuse(self, problem: str) -> None:
         """Record a request that could not be read. Any running conversation may lack its spans."""
-        if problem not in self._refused and len(self._refused) >= _MOST_PROBLEMS:
+        if problem not in self._refused and len(self._refused) >= _MAX_PROBLEMS:
             problem = "other problems"
         self._refused[problem] = self._refused.get(problem, 0) + 1
         for held in self._held.values():
@@ -218,7 +218,7 @@ class Collector:
         )
 
     async def _wait(self, held: Held, asked: AskedTurn) -> None:
-        if not self._came and self._fruitless >= _FRUITLESS:
+        if not self._came and self._fruitless >= _MAX_FRUITLESS_TURNS:
             return
         try:
             with TimeLimit(self.patience_s):
@@ -227,7 +227,7 @@ class Collector:
         except TimeoutError:
             self._fruitless += 1
 
-    def _whose(self, span: Span) -> Held | None:
+    def _conversation_of(self, span: Span) -> Held | None:
         """Return the span's conversation, or count the span and return None if it is not running."""
         key = span.trace_id[:KEY_CHARS]
         held = self._held.get(key)
@@ -236,9 +236,9 @@ class Collector:
         if key in self._ended:
             self._late += tool_of(span) is not None
             return None
-        return self._claiming(span)
+        return self._claiming_conversation(span)
 
-    def _claiming(self, span: Span) -> Held | None:
+    def _claiming_conversation(self, span: Span) -> Held | None:
         """Return the conversation that a span of an unmatched trace names."""
         held = next((h for h in self._held.values() if span.trace_id in h.claimed), None)
         if held:
@@ -248,7 +248,7 @@ class Collector:
             self._keep_stray(span)
             return None
         held.claimed.add(span.trace_id)
-        for stray in self._without_stray(span.trace_id):
+        for stray in self._take_strays(span.trace_id):
             self._take(held, stray)
         return held
 
@@ -263,23 +263,23 @@ class Collector:
     def _keep_stray(self, span: Span) -> None:
         self._strays.setdefault(span.trace_id, []).append(span)
         self._stray_spans += 1
-        self._stray_chars += _chars(span)
-        while self._stray_spans > _MOST_STRAYS or self._stray_chars > _MOST_STRAY_CHARS:
-            self._foreign += _of_agents(self._without_stray(next(iter(self._strays))))
+        self._stray_chars += _size_in_chars(span)
+        while self._stray_spans > _MAX_STRAYS or self._stray_chars > _MAX_STRAY_CHARS:
+            self._foreign += _of_agents(self._take_strays(next(iter(self._strays))))
 
-    def _without_stray(self, trace_id: str) -> Sequence[Span]:
+    def _take_strays(self, trace_id: str) -> Sequence[Span]:
         """Remove a trace's spans from those without a conversation."""
         spans = self._strays.pop(trace_id, ())
         self._stray_spans -= len(spans)
-        self._stray_chars -= sum(map(_chars, spans))
+        self._stray_chars -= sum(map(_size_in_chars, spans))
         return spans
 
     def _take(self, held: Held, span: Span) -> None:
         self._came = True
         if span.span_id in held.spans:
             return  # a batch that was sent again
-        if len(held.spans) >= _MOST_SPANS:
-            held.note(lost=f"traces incomplete: it sent more than {_MOST_SPANS:,} spans in one conversation")
+        if len(held.spans) >= _MAX_SPANS:
+            held.note(lost=f"traces incomplete: it sent more than {_MAX_SPANS:,} spans in one conversation")
             return
         held.spans[span.span_id] = SpanSeen(
             trace_id=span.trace_id,
@@ -338,7 +338,7 @@ def _told_by(
     return calls_of(spans, turn_index), usage_of(spans)
 
 
-def _chars(span: Span) -> int:
+def _size_in_chars(span: Span) -> int:
     """Return the size of a span's texts in characters."""
     held = (span.attributes, *(event.attributes for event in span.events))
     return sum(len(value) for each in held for value in each.values() if isinstance(value, str | list))

@@ -19,7 +19,7 @@ _AGENTIC = ("gen_ai.", "openinference.", "ai.", "traceloop.", "langsmith.", "llm
 _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
 _MODEL_SPANS = (".doGenerate", ".doStream")
 _TOOL_SPANS = ("execute_tool", "running tool", "tools/call", "ai.toolCall")
-_NO_TOOL = frozenset({"(merged tools)", "(merged)"})
+_MERGED_TOOLS = frozenset({"(merged tools)", "(merged)"})
 """ADK's names for several calls together, each of which also has its own span."""
 _NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name")
 _CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
@@ -46,7 +46,7 @@ _RESULT = (
     "traceloop.entity.output",
     "gen_ai.completion",
 )
-_OF_MCP = frozenset({"isError", "structuredContent", "_meta", "meta"})
+_MCP_RESULT_KEYS = frozenset({"isError", "structuredContent", "_meta", "meta"})
 """Keys next to the content in an MCP result."""
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
 _PROMPT_TOKENS = (
@@ -72,7 +72,7 @@ _CACHED_TOKENS = (
     "llm.token_count.prompt_details.cache_read",
     "ai.usage.cachedInputTokens",
 )
-_ASKED = re.compile(
+_REQUESTED_CALLS = re.compile(
     r"(?:llm\.output_messages|gen_ai\.completion)\.(\d{1,6})\.(?:message\.)?tool_calls\.(\d{1,6})\."
     r"(?:tool_call\.)?(?:function\.)?(id|name|arguments)"
 )
@@ -131,8 +131,8 @@ def tool_of(span: Span) -> ToolSeen | None:
     if not _is_tool(span):
         return None
     name = _text(known, _NAME) or _text(known, ("traceloop.entity.name", "langsmith.trace.name"))
-    name = name or _named_by(span)
-    if not name or name in _NO_TOOL:
+    name = name or _tool_in_name(span)
+    if not name or name in _MERGED_TOOLS:
         return None
     arguments, bare = _arguments(known)
     result, failed, call_id = _result(known)
@@ -152,7 +152,7 @@ def model_of(span: Span) -> ModelSeen | None:
     if not _is_model(span):
         return None
     tokens = [_number(known, keys) for keys in (_PROMPT_TOKENS, _COMPLETION_TOKENS, _CACHED_TOKENS)]
-    asked = tuple(_asked(known))
+    asked = tuple(_requested_calls(known))
     return ModelSeen(model=_text(known, _MODEL) or "", usage=Usage(*tokens), asked=asked)
 
 
@@ -178,7 +178,7 @@ def _is_model(span: Span) -> bool:
     )
 
 
-def _named_by(span: Span) -> str | None:
+def _tool_in_name(span: Span) -> str | None:
     """Return the tool in a span's name, such as `execute_tool search`."""
     for begin in _TOOL_SPANS:
         if span.name.startswith(begin):
@@ -190,43 +190,43 @@ def _arguments(known: Mapping[str, Any]) -> tuple[Any, bool]:
     """Return the value for the arguments, and whether it may be a bare value."""
     for key in _ARGUMENTS:
         if known.get(key) is not None:
-            value = _read(known[key])
+            value = _parse_if_json(known[key])
             return ({} if value == "" else value), False
     for key in _INPUT:
         if known.get(key) is not None:
-            value = _inner(_read(known[key]))
+            value = _unwrap_arguments(_parse_if_json(known[key]))
             return value, not isinstance(value, Mapping)
     return None, False
 
 
-def _inner(value: Any) -> Any:
+def _unwrap_arguments(value: Any) -> Any:
     """Unwrap arguments from the form of Traceloop and LangSmith."""
     if isinstance(value, Mapping):
         if isinstance(value.get("inputs"), Mapping) and value.keys() & {"input_str", "tags", "metadata"}:
-            return _inner(value["inputs"])
+            return _unwrap_arguments(value["inputs"])
         if value.keys() == {"args", "kwargs"} and isinstance(value["kwargs"], Mapping) and not value["args"]:
             return value["kwargs"]
         if value.keys() == {"input"} and isinstance(value["input"], str):
-            return _inner(_read(value["input"]))
+            return _unwrap_arguments(_parse_if_json(value["input"]))
     return value
 
 
 def _result(known: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
     """Return the result, its error, and the id of the call that it answers."""
     told = next((known[key] for key in _RESULT if known.get(key) is not None), None)
-    return _unwrapped(_read(told))
+    return _unwrapped(_parse_if_json(told))
 
 
 def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
     match value:
         case {"type": "tool", "data": {"content": content, **more}}:  # a LangChain message
-            result = _read(content)
+            result = _parse_if_json(content)
             failed = _shown(result) if more.get("status") == "error" else None
             call_id = more.get("tool_call_id")
             return result, failed, call_id if isinstance(call_id, str) else None
-        case {"content": [*parts], **more} if more.keys() <= _OF_MCP:
+        case {"content": [*parts], **more} if more.keys() <= _MCP_RESULT_KEYS:
             structured = more.get("structuredContent")
-            result = structured if structured is not None else _read(_texts(parts))
+            result = structured if structured is not None else _parse_if_json(_texts(parts))
             return result, _shown(result) if more.get("isError") is True else None, None
     return value, None, None
 
@@ -239,25 +239,25 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _asked(known: Mapping[str, Any]) -> Iterable[AskedCall]:
+def _requested_calls(known: Mapping[str, Any]) -> Iterable[AskedCall]:
     """Yield the calls that a model's answer requests, in order."""
     told: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
     for key, value in known.items():
-        if match := _ASKED.fullmatch(key):
+        if match := _REQUESTED_CALLS.fullmatch(key):
             told[int(match[1]), int(match[2])][match[3]] = value
     for _, each in sorted(told.items()):
-        yield from _asked_call(each.get("name"), each.get("id"), each.get("arguments"))
-    for message in _items(_read(known.get("gen_ai.output.messages"))):
+        yield from _requested_call(each.get("name"), each.get("id"), each.get("arguments"))
+    for message in _items(_parse_if_json(known.get("gen_ai.output.messages"))):
         for part in _items(message.get("parts")):
             if part.get("type") == "tool_call":
-                yield from _asked_call(part.get("name"), part.get("id"), part.get("arguments"))
-    for call in _items(_read(known.get("ai.response.toolCalls"))):
+                yield from _requested_call(part.get("name"), part.get("id"), part.get("arguments"))
+    for call in _items(_parse_if_json(known.get("ai.response.toolCalls"))):
         arguments = call.get("input", call.get("args"))
-        yield from _asked_call(call.get("toolName"), call.get("toolCallId"), arguments)
+        yield from _requested_call(call.get("toolName"), call.get("toolCallId"), arguments)
 
 
-def _asked_call(name: Any, call_id: Any, arguments: Any) -> Iterable[AskedCall]:
-    read = _read(arguments)
+def _requested_call(name: Any, call_id: Any, arguments: Any) -> Iterable[AskedCall]:
+    read = _parse_if_json(arguments)
     if isinstance(name, str) and isinstance(read, Mapping):
         yield AskedCall(name=name, call_id=call_id if isinstance(call_id, str) else None, arguments=read)
 
@@ -266,7 +266,7 @@ def _items(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
-def _read(value: Any) -> Any:
+def _parse_if_json(value: Any) -> Any:
     """Parse a value that is JSON text; return other values unchanged."""
     if not isinstance(value, str):
         return value
@@ -281,13 +281,15 @@ def _text(known: Mapping[str, Any], keys: Iterable[str]) -> str | None:
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
-_MANY = 1e15
+_MAX_TOKENS = 1e15
 """Upper bound for a token count; larger values are invalid."""
 
 
 def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
     values = (known.get(key) for key in keys)
-    return next((int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MANY), 0)
+    return next(
+        (int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MAX_TOKENS), 0
+    )
 
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")

@@ -86,7 +86,7 @@ class _Receiver:
             return self._refused(400, str(error)[:300], is_json=is_json)
         except BodyRefused as error:
             return self._refused(error.status, f"the body {error}"[:300], is_json=is_json)
-        return _answered(is_json=is_json)
+        return _empty_response(is_json=is_json)
 
     async def _add(self, spans: Sequence[Span]) -> None:
         """Store spans in small batches, so that one conversation does not delay the others."""
@@ -101,7 +101,7 @@ class _Receiver:
             await skip_body(request, self._max_body_bytes)
         except BodyRefused as error:
             return _refusal(error.status, f"the body {error}"[:300], is_json=is_json)
-        return _answered(is_json=is_json)
+        return _empty_response(is_json=is_json)
 
     def _refused(self, status: int, problem: str, *, is_json: bool) -> web.Response:
         self._collector.refuse(problem)
@@ -125,7 +125,7 @@ def _refusal(status: int, problem: str, *, is_json: bool) -> web.Response:
     return web.Response(body=_status(problem), status=status, content_type=_PROTOBUF[0])
 
 
-def _answered(*, is_json: bool) -> web.Response:
+def _empty_response(*, is_json: bool) -> web.Response:
     """Return an empty Export…ServiceResponse."""
     if is_json:
         return web.json_response({})

@@ -18,7 +18,7 @@ from agentest.mock_servers.port import SpanCall
 from agentest.tracing.conventions import AskedCall, ModelSeen, ToolSeen
 
 _SEPARATORS = ("__", "_", ".", "/", ":", "-")
-_MOST_AROUND = 300
+_MAX_ENCLOSING = 300
 """Maximum number of enclosing spans to follow. No framework nests deeper, and long chains would take minutes.
 """
 _NO_OBJECT = "the arguments are not a JSON object"
@@ -75,7 +75,7 @@ class _Call:
 def calls_of(spans: Sequence[SpanSeen], turn_index: int) -> tuple[SpanCall, ...]:
     """Return the tool calls that the spans of a turn describe, in the order in which they started."""
     calls = list(_calls(spans))
-    asked = _Asked(_models(spans), calls)
+    asked = _RequestedCalls(_models(spans), calls)
     return tuple(_span_call(call, asked, turn_index) for call in calls)
 
 
@@ -87,7 +87,7 @@ def usage_of(spans: Sequence[SpanSeen]) -> tuple[Usage, int | None]:
     return reduce(add, (_innermost(chain).usage for chain in chains), Usage()), len(chains) or None
 
 
-def _span_call(call: _Call, asked: _Asked, turn_index: int) -> SpanCall:
+def _span_call(call: _Call, asked: _RequestedCalls, turn_index: int) -> SpanCall:
     arguments = call.arguments
     problem = None
     if arguments is None:
@@ -124,7 +124,7 @@ def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
         # Calls come in the order in which they started, so a call that has ended overlaps no later one.
         alike = [each for each in under_way.get(call.name, ()) if _time(each.spans)[1] >= begin]
         same = max(
-            (each for each in alike if not each.scopes & call.scopes and _agree(each, call)),
+            (each for each in alike if not each.scopes & call.scopes and _have_same_arguments(each, call)),
             key=lambda each: _overlap(each.spans, call.spans),
             default=None,
         )
@@ -148,7 +148,7 @@ def _overlap(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> int:
     return min(end, other_end) - max(begin, other_begin)
 
 
-def _agree(one: _Call, other: _Call) -> bool:
+def _have_same_arguments(one: _Call, other: _Call) -> bool:
     """Return True if two instrumentations report the same arguments, or one of them reports none."""
     told = one.arguments, other.arguments
     if None not in told:
@@ -176,7 +176,7 @@ def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
         if outer[span.span_id] is span:
             told = span.tool.call_id if span.tool else None
             alike = by_call_id.setdefault(told, []) if told else []
-            same = next((call for call in alike if _beside(call, span)), None)
+            same = next((call for call in alike if _is_same_by_id(call, span)), None)
             if same:
                 same.spans.append(span)
                 calls[span.span_id] = same
@@ -196,25 +196,25 @@ def _outermost(tools: Sequence[SpanSeen], by_id: Mapping[str, SpanSeen]) -> dict
     found: dict[str, SpanSeen] = {}
     for span in tools:
         path: dict[str, None] = {}
-        at, above = span, _around_same(span, by_id)
+        at, above = span, _nearest_enclosing(span, by_id)
         while at.span_id not in found and at.span_id not in path and above:
             path[at.span_id] = None
-            at, above = above, _around_same(above, by_id)
+            at, above = above, _nearest_enclosing(above, by_id)
         first = found.get(at.span_id, at)
         found |= dict.fromkeys([*path, at.span_id], first)
     return found
 
 
-def _around_same(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen | None:
+def _nearest_enclosing(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen | None:
     """Return the nearest enclosing span for the same call."""
-    return next((above for above in _above(span, by_id) if _is_same(above, span)), None)
+    return next((above for above in _enclosing_spans(span, by_id) if _is_same(above, span)), None)
 
 
-def _above(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
+def _enclosing_spans(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
     """Yield the enclosing spans, nearest first. A cycle ends where it started."""
     known = {span.span_id}
     above = by_id.get(span.parent_id or "")
-    while above and above.span_id not in known and len(known) <= _MOST_AROUND:
+    while above and above.span_id not in known and len(known) <= _MAX_ENCLOSING:
         known.add(above.span_id)
         yield above
         above = by_id.get(above.parent_id or "")
@@ -225,18 +225,18 @@ def _is_same(outer: SpanSeen, inner: SpanSeen) -> bool:
     if not one or not other or not same_tool(one.name, other.name):
         return False
     of_one_source = outer.scope == inner.scope
-    if one.name != other.name and (of_one_source or _differ(one.arguments, other.arguments)):
+    if one.name != other.name and (of_one_source or _have_different_keys(one.arguments, other.arguments)):
         return False  # a tool that calls another tool whose name ends like its own
     return not (of_one_source and one.call_id and other.call_id and one.call_id != other.call_id)
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _have_different_keys(one: Any, other: Any) -> bool:
     """Return True if the arguments belong to different tools: each has keys that the other lacks."""
     known = isinstance(one, Mapping) and isinstance(other, Mapping)
     return known and not (one.keys() <= other.keys() or other.keys() <= one.keys())
 
 
-def _beside(call: _Call, span: SpanSeen) -> bool:
+def _is_same_by_id(call: _Call, span: SpanSeen) -> bool:
     told = span.tool and span.tool.call_id
     return (
         bool(told)
@@ -259,15 +259,15 @@ def _models(spans: Sequence[SpanSeen]) -> list[list[ModelSeen]]:
     """
     by_id = {span.span_id: span for span in spans}
     models = sorted((span for span in spans if span.model), key=lambda span: span.start_ns)
-    around = {span.span_id: [each for each in _above(span, by_id) if each.model] for span in models}
+    around = {span.span_id: [each for each in _enclosing_spans(span, by_id) if each.model] for span in models}
     outer = {each.span_id for above in around.values() for each in above}
     inner = [span for span in models if span.span_id not in outer]
     within = Counter(each.span_id for span in inner for each in around[span.span_id])
     chains = [[span, *(e for e in around[span.span_id] if within[e.span_id] == 1)] for span in inner]
-    return [[span.model for span in chain if span.model] for chain in _told_once(chains)]
+    return [[span.model for span in chain if span.model] for chain in _without_duplicates(chains)]
 
 
-def _told_once(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]]:
+def _without_duplicates(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]]:
     """Remove duplicate model calls: two instrumentations with the same tokens at the same time."""
     kept: list[list[SpanSeen]] = []
     under_way: list[list[SpanSeen]] = []
@@ -299,7 +299,7 @@ def _innermost(chain: Sequence[ModelSeen]) -> ModelSeen:
     return next((seen for seen in chain if seen.usage.total_tokens), chain[0])
 
 
-class _Asked:
+class _RequestedCalls:
     """Calls requested by models. Each is used for one call whose arguments no tool span contains."""
 
     def __init__(self, chains: Sequence[Sequence[ModelSeen]], made: Sequence[_Call]) -> None:

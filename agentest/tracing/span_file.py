@@ -14,11 +14,11 @@ from agentest.tracing.span_calls import SpanSeen
 
 MOST_CHARS = 10_000
 """Maximum length of a value in characters."""
-_MOST_READ = 4 * MOST_CHARS
+_MAX_READ = 4 * MOST_CHARS
 MOST_BYTES = 5_000_000
 """Maximum size per conversation in bytes."""
-_MOST_ITEMS = 200
-_MOST_DEPTH = 6
+_MAX_ITEMS = 200
+_MAX_DEPTH = 6
 
 TurnOf = Callable[[SpanSeen], int]
 
@@ -89,28 +89,28 @@ class KeptSpans:
                     "at": _time(event.at_ns),
                     "attributes": self._bounded(dict(event.attributes)),
                 }
-                for event in span.events[:_MOST_ITEMS]
+                for event in span.events[:_MAX_ITEMS]
             ],
         }
 
     def _text(self, text: str) -> str:
-        if len(text) <= _MOST_READ:
+        if len(text) <= _MAX_READ:
             whole = self._redact(text)  # redact before cutting, because part of a secret is still a secret
             return whole if len(whole) <= MOST_CHARS else f"{whole[:MOST_CHARS]}… ({len(whole):,} characters)"
         # Only the beginning of a very long text is read, and a secret may be cut where it ends.
-        start = self._redact(text[:_MOST_READ])
+        start = self._redact(text[:_MAX_READ])
         return f"{start[: max(0, min(MOST_CHARS, len(start) - MOST_CHARS))]}… ({len(text):,} characters)"
 
     def _bounded(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, str):
             return self._text(value)
-        if isinstance(value, dict | list) and depth == _MOST_DEPTH:
+        if isinstance(value, dict | list) and depth == _MAX_DEPTH:
             return "…"
         if isinstance(value, dict):
-            items = list(value.items())[:_MOST_ITEMS]
+            items = list(value.items())[:_MAX_ITEMS]
             return {self._text(str(key)): self._bounded(each, depth + 1) for key, each in items}
         if isinstance(value, list):
-            return [self._bounded(each, depth + 1) for each in value[:_MOST_ITEMS]]
+            return [self._bounded(each, depth + 1) for each in value[:_MAX_ITEMS]]
         return value
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 _TIMES_END = 2**64
-_MOST_FIELDS = 200_000
+_MAX_FIELDS = 200_000
 """Maximum number of fields in a request outside of spans; exporters send some hundreds."""
-_MOST_SPAN_BYTES = 8_000_000
+_MAX_SPAN_BYTES = 8_000_000
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 """Wire types of fields. The fixed-size types map to their size in bytes."""
 _VARINT_BYTES = 10
@@ -32,7 +32,7 @@ def spans_in_protobuf(body: bytes) -> list[Span]:
     from google.protobuf.message import DecodeError
 
     try:
-        return list(_of_request(memoryview(body)))
+        return list(_request_spans(memoryview(body)))
     except (DecodeError, RecursionError, ValueError) as error:
         raise NotSpans(f"the body is no ExportTraceServiceRequest in protobuf: {error}") from None
 
@@ -40,18 +40,18 @@ def spans_in_protobuf(body: bytes) -> list[Span]:
 def spans_in_json(body: bytes) -> list[Span]:
     """Return the spans of an ExportTraceServiceRequest in JSON. Raises NotSpans."""
     try:
-        return list(_of_json(_Keys(json_of_others(body))))
+        return list(_json_spans(_Keys(json_of_others(body))))
     except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
         raise NotSpans(f"the body is no ExportTraceServiceRequest in JSON: {error}") from None
 
 
-def _of_request(body: memoryview) -> Iterator[Span]:
+def _request_spans(body: memoryview) -> Iterator[Span]:
     """Parse each span separately, because a parsed message takes a hundred times its encoded size."""
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
-    left = iter(range(_MOST_FIELDS))
+    left = iter(range(_MAX_FIELDS))
     for of_resource in _parts(body, 1, left):
         resources = [Resource.FromString(_small(part)) for part in _parts(of_resource, 1, left)]
         about = {name: value for each in resources for name, value in _attributes(each.attributes).items()}
@@ -65,8 +65,8 @@ def _of_request(body: memoryview) -> Iterator[Span]:
 
 
 def _small(part: memoryview) -> bytes:
-    if len(part) > _MOST_SPAN_BYTES:
-        raise ValueError(f"a span, or what it is of, has more than {_MOST_SPAN_BYTES / 1e6:g} MB")
+    if len(part) > _MAX_SPAN_BYTES:
+        raise ValueError(f"a span, or what it is of, has more than {_MAX_SPAN_BYTES / 1e6:g} MB")
     return bytes(part)
 
 
@@ -184,7 +184,7 @@ class _Keys:
         return map(_Keys, values)
 
 
-def _of_json(request: _Keys) -> Iterator[Span]:
+def _json_spans(request: _Keys) -> Iterator[Span]:
     for resource in request.parts("resource_spans"):
         service = str(_json_attributes(resource.part("resource")).get("service.name", ""))
         for scope in resource.parts("scope_spans"):

@@ -123,10 +123,10 @@ def packed_together(messages: list[object]) -> bytes:
     try:
         return packed(messages)
     except Exception:  # noqa: BLE001 - user classes may raise anything
-        return packed([message for message in messages if _can_be_packed(message)])
+        return packed([message for message in messages if _is_packable(message)])
 
 
-def _can_be_packed(message: object) -> bool:
+def _is_packable(message: object) -> bool:
     try:
         packed(message)
     except Exception:  # noqa: BLE001 - as above
@@ -158,16 +158,16 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind is ToolCall:
-            return _tool_call, (_as_json([value.args, value.result]), *besides_values(value))
+            return _unpack_tool_call, (_to_json([value.args, value.result]), *besides_values(value))
         named = value if isinstance(value, type | FunctionType) else kind
         ours = named.__module__.partition(".")[0] in ("agentest", "copyreg")
         if not ours:
-            return _from_json, (_as_json(value),)
-        values_of = _reader_of(kind)
+            return _from_json, (_to_json(value),)
+        values_of = _field_getter_of(kind)
         return NotImplemented if values_of is None else (kind, values_of(value))
 
 
-def _values_of(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
+def _make_field_getter(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
     """Return a getter for the constructor arguments of a plain dataclass, or None if `kind` is anything else.
 
     Pickle's default handling of dataclasses with slots takes several times as long.
@@ -183,10 +183,10 @@ def _values_of(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
     return attrgetter(*names)
 
 
-_reader_of: Callable[[Any], Callable[[Any], tuple[object, ...]] | None] = cache(_values_of)
+_field_getter_of: Callable[[Any], Callable[[Any], tuple[object, ...]] | None] = cache(_make_field_getter)
 
 
-def _as_json(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(plain(value))
 
 
@@ -194,7 +194,7 @@ def _from_json(text: str) -> Any:
     return json.loads(text)
 
 
-def _tool_call(values: str, name: str, *rest: Any) -> ToolCall:
+def _unpack_tool_call(values: str, name: str, *rest: Any) -> ToolCall:
     args, result = json.loads(values)
     return ToolCall(name, args, result, *rest)
 

@@ -69,7 +69,7 @@ MOST_ATTEMPTS = 3
 """How many times a conversation is attempted if its workers die. The last attempt has a worker to itself."""
 _GRACE_S = 10.0
 """Seconds that a worker may take to wind down after a stop."""
-_WHY_IT_MAY_DIE = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
+_DEATH_HINT = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
 
 
 class Lost(Exception):
@@ -85,22 +85,22 @@ class Crew:
     def __init__(
         self, fleet: Fleet, session: Session, origin: Origin, desks: Desks, models: LeaseDesk
     ) -> None:
-        self._fleet = fleet
+        self._worker_source = fleet
         self._session = session
         self._origin = origin
-        self._desks = desks
+        self._collectors = desks
         self._models = models
-        self._printed = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
-        self._keep_told = keep_told(origin)
+        self._output_forwarder = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
+        self._store_agent_report = keep_told(origin)
         self._roster = Roster()
         self._numbers = count(1)
         self._holds = count(1)
-        self._noted: set[str] = set()
+        self._seen_notes: set[str] = set()
         self._stop_for = stopping(session)
         self._problem: UsageError | None = None
-        self._fallen: list[Member] = []
+        self._dead_before_start: list[Member] = []
         """Workers that died before the run began and still have to be replaced."""
-        self._stillborn = 0
+        self._failed_starts = 0
         """Number of workers in a row that died before they became ready."""
         self._tasks: TaskGroup | None = None
         self._under_way: UnderWay | None = None
@@ -108,17 +108,17 @@ class Crew:
 
     async def assemble(self) -> None:
         """Connect to workers and wait until enough are ready. Raises UsageError if one cannot start."""
-        for _ in range(self._fleet.size):
+        for _ in range(self._worker_source.size):
             await self._connect()
         while not self._is_enough():
-            await self._until(lambda: self._is_enough() or bool(self._fallen))
+            await self._wait_until(lambda: self._is_enough() or bool(self._dead_before_start))
             if self._problem:
                 raise self._problem
-            while self._fallen:
-                await self._replace(self._fallen.pop())
+            while self._dead_before_start:
+                await self._replace(self._dead_before_start.pop())
 
     def _is_enough(self) -> bool:
-        return sum(each.ready for each in self._roster.members) >= self._fleet.needed
+        return sum(each.ready for each in self._roster.members) >= self._worker_source.needed
 
     async def work(self, run: RunUnits) -> Concluded:
         """Run all units."""
@@ -128,7 +128,7 @@ class Crew:
                 self._fail(self._problem)
             for member in self._roster.members:
                 self._serve(member)
-            for member in self._fallen:
+            for member in self._dead_before_start:
                 self._tasks.start_soon(self._replace, member)
             concluded = await run()
             self._models.close()
@@ -159,7 +159,7 @@ class Crew:
     async def disconnect(self) -> None:
         """Close the channels to all remaining workers."""
         self._closing = True
-        self._printed.close()
+        self._output_forwarder.close()
         for member in [*self._roster.members]:
             with anyio.move_on_after(_GRACE_S, shield=True) as scope:
                 await member.connection.close()
@@ -174,15 +174,15 @@ class Crew:
             last = attempt == MOST_ATTEMPTS - 1
             try:
                 async with self._roster.worker_alone() if last else self._worker_for(unit) as member:
-                    finished, place = await self._held_by(member, unit, number, ongoing, attempt)
+                    finished, place = await self._run_on(member, unit, number, ongoing, attempt)
                 await place.had.wait()
                 ongoing.on_held()
                 return finished
             except Lost as lost:
-                self._desks.forget(unit.scope, number)
+                self._collectors.forget(unit.scope, number)
                 problem = str(lost)
                 await lost.place.had.wait()
-        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_WHY_IT_MAY_DIE}"
+        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_DEATH_HINT}"
         return Finished(came_to_nothing(unit, number, told))
 
     def end(self, unit: Unit) -> None:
@@ -209,13 +209,13 @@ class Crew:
             self._closing = True
             member.connection.kill()
             self._note(
-                f"a {self._fleet.called} did not end when it was told to, and was killed: code that it runs, "
-                "of an agent or a metric, gives nothing else its turn"
+                f"a {self._worker_source.called} did not end when it was told to, and was killed: code that "
+                "it runs, of an agent or a metric, gives nothing else its turn"
             )
 
     async def _connect(self) -> None:
         member = Member(next(self._numbers))
-        member.connection = await self._fleet.connect(
+        member.connection = await self._worker_source.connect(
             partial(self._receive, member), partial(self._on_disconnect, member)
         )
         self._roster.members.append(member)
@@ -237,7 +237,7 @@ class Crew:
 
             member.guests = Guests(self._origin.registry, member.connection.send, self._tasks)
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a condition on the workers, or raise the problem that a worker reported."""
         await self._roster.until(lambda: self._problem is not None or is_so())
 
@@ -247,7 +247,7 @@ class Crew:
         parallel = unit.is_parallel(self._session.settings.parallel)
         yield await self._roster.worker_for(unit.about.line or (None if parallel else unit.scope))
 
-    async def _held_by(
+    async def _run_on(
         self, member: Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
     ) -> tuple[Finished, Place]:
         """Run the conversation on this worker and return its result. Raises Lost if the worker dies."""
@@ -261,7 +261,7 @@ class Crew:
             scope=unit.scope,
             number=number,
             ids_end=f"-retry{attempt}" if attempt else "",
-            page=self._desks.page(unit.scope, number),
+            page=self._collectors.page(unit.scope, number),
             earlier=packed(held(unit, number)) if held else None,
         )
         member.connection.send(order)
@@ -276,13 +276,13 @@ class Crew:
             del member.holdings[hold]
             if member.reserved:
                 self._roster.change()
-        self._desks.done(unit.scope, number)
+        self._collectors.done(unit.scope, number)
         return Finished(pickle.loads(done.result), done.json, done.held_again), one.place
 
     def _receive(self, member: Member, message: Any) -> None:
         match message:
             case Used() | Recorded():
-                self._desks.receive(message)
+                self._collectors.receive(message)
             case ToDesk() if member.leases:
                 member.leases.receive(message)
             case OfConversation() if self._under_way:
@@ -297,8 +297,8 @@ class Crew:
         match message:
             case Ready():
                 member.ready = True
-                self._stillborn = 0
-                self._printed.welcome(member.connection.send)
+                self._failed_starts = 0
+                self._output_forwarder.welcome(member.connection.send)
                 self._roster.change()
             case Idle():
                 member.idle = True
@@ -310,14 +310,14 @@ class Crew:
                 self._fail(ConfigError(message.problem))
             case Failed():
                 member.ended = True
-                self._fail_with(f"a {self._fleet.called} failed: {message.problem}")
+                self._fail_run(f"a {self._worker_source.called} failed: {message.problem}")
             case StopRun():
                 session.stop(message.reason, message.status, interrupted=message.interrupted)
             case AgentDied():
                 member.is_worse = True
                 self._roster.move_away(member)
             case OfOwnAgent():
-                self._keep_told(message)
+                self._store_agent_report(message)
             case Secrets():
                 session.prepared.loaded.redact.learn(message.texts)
             case Noted():
@@ -326,11 +326,11 @@ class Crew:
                 self._note(message.text)
 
     def _note(self, text: str) -> None:
-        if text not in self._noted:  # several workers may send the same note
-            self._noted.add(text)
+        if text not in self._seen_notes:  # several workers may send the same note
+            self._seen_notes.add(text)
             self._session.on_note(text)
 
-    def _fail_with(self, problem: str) -> None:
+    def _fail_run(self, problem: str) -> None:
         """Report a worker error. If all conversations have finished, the results stay and the run fails."""
         if self._closing:
             self._note(problem)
@@ -356,27 +356,27 @@ class Crew:
         if self._tasks:
             self._tasks.start_soon(self._replace, member)
         else:
-            self._fallen.append(member)
+            self._dead_before_start.append(member)
 
     async def _replace(self, member: Member) -> None:
         """Start a replacement for a worker that has ended, and report what was lost with it."""
-        problem = f"a {self._fleet.called} {await member.connection.death()}"
+        problem = f"a {self._worker_source.called} {await member.connection.death()}"
         if not self._session.stop.called.is_set():
-            await self._connect_after(member, problem)
+            await self._connect_or_fail(member, problem)
         if lost := member.lost(stopped=self._session.stop.called.is_set()):
             self._session.say(f"{problem}: {lost}")
         for one in [*member.holdings.values()]:
             if not one.done.done():
                 one.done.set_exception(Lost(problem))
 
-    async def _connect_after(self, member: Member, problem: str) -> None:
+    async def _connect_or_fail(self, member: Member, problem: str) -> None:
         """Connect another worker, or fail if none can be started."""
-        self._stillborn = 0 if member.ready else self._stillborn + 1
-        if self._stillborn == MOST_ATTEMPTS:
+        self._failed_starts = 0 if member.ready else self._failed_starts + 1
+        if self._failed_starts == MOST_ATTEMPTS:
             self._fail(
                 UsageError(
                     f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did: "
-                    f"{_WHY_IT_MAY_DIE}"
+                    f"{_DEATH_HINT}"
                 )
             )
             return
@@ -431,7 +431,7 @@ class Spread:
     opens = "workers to open agents and models"
 
     def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+        self._worker_source = fleet
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
@@ -445,7 +445,7 @@ class Spread:
             check_recordings(recordings, prepared.plan)
             gates = local_gates(session)
             models, _ = await open_models(session, recordings, stack, gates, ledger)
-            crew = Crew(self._fleet, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
+            crew = Crew(self._worker_source, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
             allowance = allowance_of(session, gates.budget, ledger, recordings)

@@ -80,11 +80,11 @@ class PrintedDesk:
         """Stop forwarding."""
         if self._pause:
             self._pause.cancel()
-        self._send = _nothing
+        self._send = _ignore
 
     def _hear(self, server: str, lines: str) -> None:
         before = self._lines.get(server)
-        self._lines[server] = _last(lines if before is None else f"{before}\n{lines}")
+        self._lines[server] = _last_lines(lines if before is None else f"{before}\n{lines}")
         if self._pause is None:
             self._tell()
 
@@ -116,7 +116,7 @@ class PrintedHere:
                 self._servers[message.server].end(message.status)
 
 
-def _last(text: str) -> str:
+def _last_lines(text: str) -> str:
     """Return the last complete lines, up to the amount that is stored anyway."""
     if len(text) <= ROOM_BYTES:
         return text
@@ -125,7 +125,7 @@ def _last(text: str) -> str:
     return whole if cut else kept
 
 
-def _nothing(_: object) -> None:
+def _ignore(_: object) -> None:
     """Ignore a message."""
 
 

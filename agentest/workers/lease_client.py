@@ -45,7 +45,7 @@ Send = Callable[[ToDesk], None]
 
 _WINDOW_S = 0.1
 """Seconds of recent usage that leases requested ahead should cover."""
-_MOST_AHEAD = 256
+_MAX_AHEAD = 256
 _QUIET_S = 0.05
 """Seconds to wait before requesting leases ahead again after a request was declined."""
 _USED_S = 0.8 * VALID_S
@@ -54,7 +54,7 @@ _IDLE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
+class _SharedState:
     """State shared by all gates of a worker."""
 
     send: Send
@@ -73,7 +73,7 @@ class LeasedGates:
     """
 
     def __init__(self, send: Send, redact: Callable[[str], str] = str) -> None:
-        self._wire = _Wire(send, redact, count(1))
+        self._shared = _SharedState(send, redact, count(1))
         self._numbers = GateNumbers()
         self._gates: dict[int, LeasedGate] = {}
         self._states: dict[int, ModelState] = {}
@@ -83,7 +83,7 @@ class LeasedGates:
         number = self._numbers.of(spec)
         if number not in self._gates:
             counts_tokens = bool(spec.tokens_per_minute)
-            self._gates[number] = LeasedGate(self._wire, number, counts_tokens=counts_tokens)
+            self._gates[number] = LeasedGate(self._shared, number, counts_tokens=counts_tokens)
             if state := self._states.get(number):
                 self._gates[number].changed(state)
         return self._gates[number]
@@ -92,10 +92,10 @@ class LeasedGates:
         """Handle a message from the process that owns the limits."""
         match message:
             case Granted() | Denied():
-                if waiting := self._wire.waiting.get(message.lease):
+                if waiting := self._shared.waiting.get(message.lease):
                     waiting.hear(message)
                 elif isinstance(message, Granted):  # it crossed our message that the call was cancelled
-                    self._wire.send(Returned((message.lease,)))
+                    self._shared.send(Returned((message.lease,)))
             case Lent():
                 self._gates[message.gate].lent(message)
             case Recalled():
@@ -128,16 +128,16 @@ class _Waiting:
 class LeasedGate:
     """The gate to one model whose limits are managed by another process."""
 
-    def __init__(self, wire: _Wire, number: int, *, counts_tokens: bool) -> None:
-        self._wire = wire
+    def __init__(self, wire: _SharedState, number: int, *, counts_tokens: bool) -> None:
+        self._shared = wire
         self._number = number
         self._counts_tokens = counts_tokens
         self._state = ModelState(number, False, "")
-        self._need = _Need()
+        self._demand = _DemandEstimate()
         self._spares: deque[tuple[int, float]] = deque()
         """Leases with the time until which each may be used."""
-        self._asked_at = 0.0
-        self._asked = 0
+        self._requested_at = 0.0
+        self._requested = 0
         """Number of leases requested ahead that have not been decided yet."""
         self._quiet_until = 0.0
         self._returning: asyncio.TimerHandle | None = None
@@ -168,11 +168,11 @@ class LeasedGate:
 
     def attempt(self, call: Call, tokens: int) -> LeasedAttempt:
         """Create an attempt, to be entered once with `async with`."""
-        return LeasedAttempt(self, self._wire, call, tokens)
+        return LeasedAttempt(self, self._shared, call, tokens)
 
     def refuse_all(self, problem: str) -> None:
         """Report that every request will fail: the key, the account or the model's name is wrong."""
-        self._wire.send(AllRefused(self._number, self._wire.redact(problem)))
+        self._shared.send(AllRefused(self._number, self._shared.redact(problem)))
 
     def changed(self, state: ModelState) -> None:
         """Handle a model that went down or came up, which changes how waiting time is counted."""
@@ -184,8 +184,8 @@ class LeasedGate:
 
     def lent(self, lent: Lent) -> None:
         """Accept leases that were requested ahead."""
-        self._asked = 0
-        until = self._asked_at + _USED_S
+        self._requested = 0
+        until = self._requested_at + _USED_S
         self._spares.extend((lent.first + number, until) for number in range(lent.count))
         loop = asyncio.get_running_loop()
         if not lent.count:
@@ -196,15 +196,15 @@ class LeasedGate:
     def recalled(self) -> None:
         """Return unused leases, because another process waits for them."""
         self._quiet_until = asyncio.get_running_loop().time() + _QUIET_S
-        self._wire.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
+        self._shared.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
         self._spares.clear()
 
     def _return_unneeded(self) -> None:
         """Return leases beyond the recent need."""
-        kept = self._need.ahead(asyncio.get_running_loop().time())
+        kept = self._demand.ahead(asyncio.get_running_loop().time())
         unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
         if unneeded:
-            self._wire.send(Returned(tuple(unneeded)))
+            self._shared.send(Returned(tuple(unneeded)))
         self._returning = None
         if self._spares:
             self._returning = asyncio.get_running_loop().call_later(_IDLE_S, self._return_unneeded)
@@ -215,27 +215,27 @@ class LeasedGate:
         while self._spares and self._spares[0][1] < now:
             old.append(self._spares.popleft()[0])
         if old:
-            self._wire.send(Returned(tuple(old)))
+            self._shared.send(Returned(tuple(old)))
 
     async def take(self, call: Call, tokens: int) -> int:
         """Take a lease for one attempt. Raises ModelUnavailable or BudgetExhausted."""
         now = asyncio.get_running_loop().time()
-        self._need.began(now, tokens)
+        self._demand.began(now, tokens)
         self._return_old(now)
         if self._spares and not self.is_down:
             lease, _ = self._spares.popleft()
-            self._wire.send(Begun(lease, call.number, tokens))
+            self._shared.send(Begun(lease, call.number, tokens))
         else:
-            lease = next(self._wire.leases)
+            lease = next(self._shared.leases)
             await self._wait(lease, call, tokens, call.limit.ends_at - now)
             now = asyncio.get_running_loop().time()  # leases ahead are valid from the request on
-        self._look_ahead(now)
+        self._request_ahead(now)
         return lease
 
     async def _wait(self, lease: int, call: Call, tokens: int, seconds: float) -> None:
-        waiting = self._wire.waiting[lease] = _Waiting()
+        waiting = self._shared.waiting[lease] = _Waiting()
         self._waiting.add(waiting)
-        self._wire.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
+        self._shared.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
         try:
             while waiting.answer is None:
                 # Waiting for a model that is down counts against the call's time limit; waiting in line does
@@ -245,29 +245,29 @@ class LeasedGate:
         except BaseException:
             # A lease granted meanwhile goes unused; one granted later is answered in `receive`.
             granted = isinstance(waiting.answer, Granted)
-            self._wire.send(Returned((lease,)) if granted else Unwanted(lease))
+            self._shared.send(Returned((lease,)) if granted else Unwanted(lease))
             raise
         finally:
             self._waiting.discard(waiting)
-            del self._wire.waiting[lease]
+            del self._shared.waiting[lease]
         if isinstance(waiting.answer, Denied):
             problem = waiting.answer.problem
             raise BudgetExhausted(problem) if waiting.answer.exhausted else ModelUnavailable(problem)
 
-    def _look_ahead(self, now: float) -> None:
+    def _request_ahead(self, now: float) -> None:
         """Request as many leases as will be needed soon."""
-        if self._asked or self.is_down or now < self._quiet_until:
+        if self._requested or self.is_down or now < self._quiet_until:
             return
-        missing = self._need.ahead(now) - len(self._spares)
+        missing = self._demand.ahead(now) - len(self._spares)
         if missing > len(self._spares):  # request in batches
-            self._asked, self._asked_at = missing, now
-            first = next(self._wire.leases)
+            self._requested, self._requested_at = missing, now
+            first = next(self._shared.leases)
             for _ in range(missing - 1):
-                next(self._wire.leases)
-            self._wire.send(WantedAhead(self._number, first, missing, self._need.tokens))
+                next(self._shared.leases)
+            self._shared.send(WantedAhead(self._number, first, missing, self._demand.tokens))
 
 
-class _Need:
+class _DemandEstimate:
     """Estimate of how many leases are needed ahead, from recent usage."""
 
     def __init__(self) -> None:
@@ -277,21 +277,21 @@ class _Need:
 
     def began(self, now: float, tokens: int) -> None:
         """Record that a call wants to make an attempt."""
-        self._move(now)
+        self._advance_window(now)
         self._now += 1
         self._tokens += (tokens - self._tokens) / 8 if self._tokens else tokens
 
     def ahead(self, now: float) -> int:
         """Return how many leases may be needed soon."""
-        self._move(now)
-        return min(_MOST_AHEAD, max(self._now, self._before))
+        self._advance_window(now)
+        return min(_MAX_AHEAD, max(self._now, self._before))
 
     @property
     def tokens(self) -> int:
         """Estimated tokens per lease."""
         return ceil(self._tokens)
 
-    def _move(self, now: float) -> None:
+    def _advance_window(self, now: float) -> None:
         if now - self._began_at >= _WINDOW_S:
             lasts = now - self._began_at < 2 * _WINDOW_S
             self._before, self._now, self._began_at = (self._now if lasts else 0), 0, now
@@ -300,11 +300,11 @@ class _Need:
 class LeasedAttempt:
     """An attempt at a LeasedGate."""
 
-    __slots__ = ("_answer", "_call", "_cost", "_gate", "_lease", "_tokens", "_wire")
+    __slots__ = ("_answer", "_call", "_cost", "_gate", "_lease", "_shared", "_tokens")
 
-    def __init__(self, gate: LeasedGate, wire: _Wire, call: Call, tokens: int) -> None:
+    def __init__(self, gate: LeasedGate, wire: _SharedState, call: Call, tokens: int) -> None:
         self._gate = gate
-        self._wire = wire
+        self._shared = wire
         self._call = call
         self._tokens = tokens
         self._lease = 0
@@ -320,7 +320,7 @@ class LeasedAttempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         tokens, hold_s = self._answer or (0, 0.0)
-        self._wire.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
+        self._shared.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
 
     def spent(self, cost: float | None) -> None:
         """Record the attempt's cost in USD; None if it is unknown."""
@@ -335,10 +335,10 @@ class LeasedAttempt:
         """Record that the attempt failed or was refused."""
         told = self._told(error, alone)
         self._gate.answers += told.kind == "other"
-        self._wire.send(told)
+        self._shared.send(told)
 
     def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
-        problem = self._wire.redact(str(error))
+        problem = self._shared.redact(str(error))
         if isinstance(error, TransientError):
             return AttemptFailed(
                 self._lease,

@@ -40,7 +40,7 @@ class LeaseDesk:
         self._counters: list[LeaseCounter] = []
         for gate in gates.all():
             gate.limiter.on_short = partial(self._recall, gate.limiter)
-            gate.circuit.on_change = partial(self._tell, gate)
+            gate.circuit.on_change = partial(self._broadcast_state, gate)
         if gates.budget:
             gates.budget.on_short = partial(self._recall, None)
 
@@ -70,7 +70,7 @@ class LeaseDesk:
                 for counter in self._counters:
                     counter.recall(number)
 
-    def _tell(self, gate: LocalGate) -> None:
+    def _broadcast_state(self, gate: LocalGate) -> None:
         for number, other in enumerate(self._gates.all()):
             if other.circuit is gate.circuit:
                 for counter in self._counters:
@@ -79,7 +79,7 @@ class LeaseDesk:
                         counter.recall(number)
 
 
-class _RemoteLimit:
+class _RemoteTimeLimit:
     """Time limit of a worker's call, on this process's clock."""
 
     def __init__(self, ends_at: float) -> None:
@@ -94,7 +94,7 @@ class _RemoteLimit:
             self.ends_at += anyio.current_time() - began
 
 
-_UNASKED = _RemoteLimit(inf)
+_NO_LIMIT = _RemoteTimeLimit(inf)
 """Time limit for calls that never wait here."""
 
 
@@ -134,12 +134,12 @@ class LeaseCounter:
             case WantedAhead():
                 self._lend(message)
             case Wanted():
-                self._want(message)
+                self._grant_or_wait(message)
             case Unwanted():
                 if scope := self._waiting.get(message.lease):
                     scope.cancel()
             case AttemptFailed():
-                self._under_way[message.lease].failed(_error(message), alone=message.alone)
+                self._under_way[message.lease].failed(_model_error(message), alone=message.alone)
             case Returned():
                 self._take_back(message)
             case AllRefused():
@@ -176,8 +176,8 @@ class LeaseCounter:
             spare.returned()
         self._under_way, self._ahead, self._lent = {}, {}, {}
 
-    def _want(self, wanted: Wanted) -> None:
-        limit = _RemoteLimit(anyio.current_time() + wanted.seconds)
+    def _grant_or_wait(self, wanted: Wanted) -> None:
+        limit = _RemoteTimeLimit(anyio.current_time() + wanted.seconds)
         call = Call(limit, wanted.call, self._process, wanted.asker)
         attempt = self._gates.numbered(wanted.gate).attempt(call, wanted.tokens)
         if attempt.enter_now():
@@ -215,7 +215,7 @@ class LeaseCounter:
     def _begin(self, begun: Begun) -> None:
         gate, spare = self._ahead.pop(begun.lease)
         self._lent[gate] -= 1
-        call = Call(_UNASKED, begun.call, self._process)
+        call = Call(_NO_LIMIT, begun.call, self._process)
         self._under_way[begun.lease] = spare.made(call, begun.tokens)
 
     def _end(self, ended: AttemptEnded) -> None:
@@ -237,7 +237,7 @@ class LeaseCounter:
                 self._under_way.pop(lease).unmade()
 
 
-def _error(failed: AttemptFailed) -> ModelError:
+def _model_error(failed: AttemptFailed) -> ModelError:
     match failed.kind:
         case "transient":
             return TransientError(

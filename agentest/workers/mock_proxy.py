@@ -47,7 +47,7 @@ from agentest.workers.channel import (
 )
 
 _TOO_DEEP = TurnTraces(missing="traces incomplete: what its spans tell is nested too deeply to be read")
-_GONE = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
+_WORKER_ENDED = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
 
 
 class Guests:
@@ -73,7 +73,7 @@ class Guests:
             case Reply():
                 self._questions.answer(message.number, message.answer)
             case SpansWanted():
-                self._tasks.start_soon(self._tell_spans, message.asked)
+                self._tasks.start_soon(self._send_spans, message.asked)
 
     def close(self) -> None:
         """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
@@ -85,8 +85,8 @@ class Guests:
         with scope:
             if scope.cancel_called:  # it left before this task began
                 return
-            serving = _Serving(who, self._questions)
-            stay = await self._registry.enter(who, serving, partial(self._outside, who.key))
+            serving = _RemoteServing(who, self._questions)
+            stay = await self._registry.enter(who, serving, partial(self._notify_waiting, who.key))
             if scope.cancel_called:  # it left at the moment when it could have begun
                 self._registry.leave(who, failed=True)
                 return
@@ -94,7 +94,7 @@ class Guests:
             self._under_way[who.key] = who
             self._send(Begin(who.key, stay.addresses, traces=stay.traces is not None))
 
-    async def _tell_spans(self, asked: AskedTurn) -> None:
+    async def _send_spans(self, asked: AskedTurn) -> None:
         who = self._under_way.get(asked.key)
         group = self._registry.group_of(who.agent) if who else None
         if group is None or group.traces is None:
@@ -104,7 +104,7 @@ class Guests:
             self._send(SpansTold(asked.key, told if can_be_sent(told) else _TOO_DEEP))
 
     @asynccontextmanager
-    async def _outside(self, key: str) -> AsyncIterator[None]:
+    async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
         self._send(Wait(key))
         yield
 
@@ -127,7 +127,7 @@ class Questions:
     async def ask(self, key: str, about: ServedCall | RealResult | Refused) -> ServedAnswer:
         """Send a question and wait for the answer."""
         if self._closed:
-            return _GONE
+            return _WORKER_ENDED
         number = next(self._numbers)
         reply = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send(Question(number=number, key=key, about=about))
@@ -149,10 +149,10 @@ class Questions:
         """Answer all open questions with a refusal and send no more."""
         self._closed = True
         for number in self._waiting:
-            self.answer(number, _GONE)
+            self.answer(number, _WORKER_ENDED)
 
 
-class _Serving:
+class _RemoteServing:
     """A worker's conversation, as the mock servers call it."""
 
     def __init__(self, who: Identity, questions: Questions) -> None:
@@ -181,11 +181,11 @@ def _sendable(call: ServedCall) -> ServedCall:
     return replace(call, arguments=None, problem="the arguments are nested too deeply")
 
 
-_ENDED = ServedAnswer(how=How.REFUSED, message="the conversation has ended")
+_CONVERSATION_ENDED = ServedAnswer(how=How.REFUSED, message="the conversation has ended")
 
 
 @dataclass(slots=True)
-class _Hosted:
+class _Conversation:
     serving: Serving
     heard: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
@@ -202,7 +202,7 @@ class HostedConversations:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._tasks: TaskGroup
-        self._hosted: dict[str, _Hosted] = {}
+        self._hosted: dict[str, _Conversation] = {}
         self._answering: dict[int, anyio.CancelScope] = {}
 
     @asynccontextmanager
@@ -217,7 +217,7 @@ class HostedConversations:
         self, who: Identity, serving: Serving, outside: Outside = nullcontext
     ) -> AsyncIterator[Stay]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        one = self._hosted[who.key] = _Hosted(serving)
+        one = self._hosted[who.key] = _Conversation(serving)
         stay = Stay(one.addresses)
         self._send(Enter(who))
         try:
@@ -260,11 +260,11 @@ class HostedConversations:
                 self._answering[message.number].cancel()
 
     async def _answer(self, question: Question, scope: anyio.CancelScope) -> None:
-        answer: ServedAnswer | None = _ENDED
+        answer: ServedAnswer | None = _CONVERSATION_ENDED
         try:
             with scope:
                 if one := self._hosted.get(question.key):
-                    answer = await _answered(one.serving, question)
+                    answer = await _answer_question(one.serving, question)
         except Exception as error:  # noqa: BLE001 - one failing call must not end the others or wait forever
             answer = ServedAnswer(how=How.FAILED, message=f"internal error: {type(error).__name__}: {error}")
         finally:
@@ -272,7 +272,7 @@ class HostedConversations:
         self._send(Reply(number=question.number, answer=answer))
 
 
-async def _answered(serving: Serving, question: Question) -> ServedAnswer | None:
+async def _answer_question(serving: Serving, question: Question) -> ServedAnswer | None:
     if isinstance(question.about, RealResult):
         real = question.about
         await serving.answered(real.number, real.result, failed=real.failed)

@@ -67,7 +67,7 @@ def forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
     """Provide `size` workers. Enter before the event loop starts; all workers have exited afterwards."""
     ours, theirs = socket.socketpair()
     context = multiprocessing.get_context("fork")
-    process = context.Process(target=_nurse, args=(make, theirs, ours), name="agentest workers")
+    process = context.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
     # Signals to the process group wait until the new process handles them itself.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
@@ -79,7 +79,7 @@ def forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
         yield ForkedWorkers(ours, size)
     finally:
         ours.close()  # the process exits after all workers have exited
-        connection.wait([_end_of(process)], 2 * _GRACE_S)
+        connection.wait([_exit_descriptor(process)], 2 * _GRACE_S)
         process.kill()
         process.join()
 
@@ -97,34 +97,34 @@ class ForkedWorkers:
         self._nursery = nursery
         self.size = self.needed = size
         self._workers: list[_ForkedWorker] = []
-        self._ordering = anyio.Lock()
-        self._heard = b""
+        self._order_lock = anyio.Lock()
+        self._report_bytes = b""
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> _ForkedWorker:
         """Fork another worker and connect to it. Raises UsageError if that fails."""
         if not self._workers:
             self._nursery.setblocking(False)
-            asyncio.get_running_loop().add_reader(self._nursery, self._hear)
+            asyncio.get_running_loop().add_reader(self._nursery, self._read_reports)
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            raise _no_more(error) from None
+            raise _fork_error(error) from None
         with theirs:  # closed here so that the link ends with the worker, not with this process
             worker = _ForkedWorker(await Link.over(ours, on_message, on_disconnect))
             number = len(self._workers)
             self._workers.append(worker)
             try:
-                await self._order(number, theirs)
+                await self._order_worker(number, theirs)
             except BaseException as error:
                 await worker.close()
                 if isinstance(error, OSError):
-                    raise _no_more(error) from None
+                    raise _fork_error(error) from None
                 raise
         return worker
 
-    async def _order(self, number: int, end: socket.socket) -> None:
+    async def _order_worker(self, number: int, end: socket.socket) -> None:
         """Request a worker once the socket accepts the order, because forking takes longer than ordering."""
-        async with self._ordering:
+        async with self._order_lock:
             while True:
                 try:
                     socket.send_fds(self._nursery, [_ORDER.pack(number)], [end.fileno()])
@@ -133,7 +133,7 @@ class ForkedWorkers:
                 else:
                     return
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         try:
             data = self._nursery.recv(4096)
         except BlockingIOError:
@@ -145,10 +145,10 @@ class ForkedWorkers:
             for worker in self._workers:
                 worker.end(None)
             return
-        self._heard += data
-        while len(self._heard) >= _NEWS.size:
-            what, number, value = _NEWS.unpack_from(self._heard)
-            self._heard = self._heard[_NEWS.size :]
+        self._report_bytes += data
+        while len(self._report_bytes) >= _NEWS.size:
+            what, number, value = _NEWS.unpack_from(self._report_bytes)
+            self._report_bytes = self._report_bytes[_NEWS.size :]
             if what == _STARTED:
                 self._workers[number].begin(value)
             else:
@@ -161,7 +161,7 @@ class _ForkedWorker:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._pid: int | None = None
-        self._unwanted = False
+        self._is_kill_requested = False
         self._status: int | None = None
         self._ended = anyio.Event()
 
@@ -172,7 +172,7 @@ class _ForkedWorker:
         await self._link.close()
 
     def kill(self) -> None:
-        self._unwanted = True  # its process may not be known yet
+        self._is_kill_requested = True  # its process may not be known yet
         if self._pid is not None and not self._ended.is_set():
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -180,7 +180,7 @@ class _ForkedWorker:
     def begin(self, pid: int) -> None:
         """Set the id of the worker's process."""
         self._pid = pid
-        if self._unwanted:
+        if self._is_kill_requested:
             self.kill()
 
     def end(self, status: int | None) -> None:
@@ -198,7 +198,7 @@ class _ForkedWorker:
         if self._status is None:
             return "ended"
         if self._status < 0:
-            return f"was killed by {_name_of(-self._status)}"
+            return f"was killed by {_signal_name(-self._status)}"
         return f"ended with status {self._status}"
 
 
@@ -211,23 +211,23 @@ async def _until_writable(line: socket.socket) -> None:
         loop.remove_writer(line)
 
 
-def _no_more(error: OSError) -> UsageError:
+def _fork_error(error: OSError) -> UsageError:
     if isinstance(error, ConnectionError):  # the workers have exited with it
         return UsageError("the process that starts workers was killed, by somebody or for lack of memory")
     return UsageError(f"no process can be forked any more: {error}")
 
 
-def _name_of(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # real-time signals have no name
         return f"signal {number}"
 
 
-def _nurse(make: MakeWorker, line: socket.socket, others: socket.socket) -> None:
+def _run_nursery(make: MakeWorker, line: socket.socket, others: socket.socket) -> None:
     """Fork workers on request until the socket is closed and all workers have exited."""
     others.close()
-    _be_a_process_of_the_run()
+    _follow_parent()
     context = multiprocessing.get_context("fork")
     workers: dict[int, ForkProcess] = {}
     ends: dict[int, int] = {}
@@ -239,17 +239,17 @@ def _nurse(make: MakeWorker, line: socket.socket, others: socket.socket) -> None
                 for process in workers.values():
                     process.kill()
             elif ready is line:
-                open_line = _forked_as_ordered(context, make, line, workers)
-                ends |= {_end_of(workers[each]): each for each in workers.keys() - ends.values()}
+                open_line = _fork_worker(context, make, line, workers)
+                ends |= {_exit_descriptor(workers[each]): each for each in workers.keys() - ends.values()}
             else:
                 number = ends.pop(ready)  # type: ignore[arg-type]
                 process = workers.pop(number)
                 process.join()
                 _close_end(ready)
-                _tell(line, _ENDED, number, process.exitcode or 0)
+                _send_report(line, _ENDED, number, process.exitcode or 0)
 
 
-def _end_of(process: Any) -> int:
+def _exit_descriptor(process: Any) -> int:
     """Return a file descriptor that becomes readable when the process has exited.
 
     On systems without process file descriptors it is a pipe, which stays open as long as any of its children.
@@ -262,12 +262,12 @@ def _close_end(end: Any) -> None:
         os.close(end)
 
 
-def _tell(line: socket.socket, what: bytes, number: int, value: int) -> None:
+def _send_report(line: socket.socket, what: bytes, number: int, value: int) -> None:
     with suppress(OSError):  # the reader is gone
         line.send(_NEWS.pack(what, number, value))
 
 
-def _forked_as_ordered(
+def _fork_worker(
     context: Any, make: MakeWorker, line: socket.socket, workers: dict[int, ForkProcess]
 ) -> list[socket.socket]:
     """Fork the next worker. Return the socket if it is still open."""
@@ -281,24 +281,24 @@ def _forked_as_ordered(
     end = socket.socket(fileno=ends[0])
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
-        process = context.Process(target=_live, args=(make, number, end, line), name="agentest worker")
+        process = context.Process(target=_run_worker, args=(make, number, end, line), name="agentest worker")
         process.start()
     except OSError:  # the system allows no more processes; the closed link tells the run
-        _tell(line, _ENDED, number, ExitCode.ERRORED)
+        _send_report(line, _ENDED, number, ExitCode.ERRORED)
         return [line]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         end.close()
     workers[number] = process
-    _tell(line, _STARTED, number, process.pid)
+    _send_report(line, _STARTED, number, process.pid)
     return [line]
 
 
-def _live(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
+def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
     """Run a worker in the forked process."""
     line.close()  # left open, it would hide that the run has ended
-    _be_a_process_of_the_run()
-    threading.Thread(target=_end_with_parent, name="agentest parent", daemon=True).start()
+    _follow_parent()
+    threading.Thread(target=_watch_parent, name="agentest parent", daemon=True).start()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Lines of several processes must not mix, as parts of lines do with PYTHONUNBUFFERED.
@@ -314,20 +314,20 @@ async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
     await link.close()
 
 
-def _be_a_process_of_the_run() -> None:
+def _follow_parent() -> None:
     """Leave signals to the run's own process, and exit with the process that forked this one."""
     # Use a handler, because programs that we start would inherit an ignored signal.
     for number in PARENT_SIGNALS:
-        signal.signal(number, _leave_to_parent)
+        signal.signal(number, _ignore_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
-    _die_with_parent()
+    _request_death_signal()
 
 
-def _leave_to_parent(number: int, frame: object) -> None:
+def _ignore_signal(number: int, frame: object) -> None:
     """Ignore a signal to the process group, such as Ctrl-C: the parent decides what to do."""
 
 
-def _die_with_parent() -> None:
+def _request_death_signal() -> None:
     """Have the system kill this process when its parent exits.
 
     No thread of ours runs while C code holds the interpreter lock.
@@ -342,7 +342,7 @@ def _die_with_parent() -> None:
         os._exit(ExitCode.ERRORED)
 
 
-def _end_with_parent() -> None:
+def _watch_parent() -> None:
     """Exit when the parent exits, even while something blocks the event loop."""
     parent = parent_process()
     if parent:

@@ -227,14 +227,14 @@ class Worker:
     def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
         """Encode the result. A conversation whose values cannot be shown as text counts as failed to run."""
         try:
-            return self._done(order, unit, finished)
+            return self._encode_result(order, unit, finished)
         except Exception as error:  # noqa: BLE001 - user classes may raise anything
             which = finished.result.conversation.conversation_id
             problem = f"conversation {which} cannot be written: {described(error)}"
             nothing = came_to_nothing(unit, order.number, self._prepared.loaded.redact(problem))
-            return self._done(order, unit, replace(finished, result=nothing))
+            return self._encode_result(order, unit, replace(finished, result=nothing))
 
-    def _done(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+    def _encode_result(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
         """Encode the result in this process."""
         result = finished.result
         # The scores of an evaluation case are shown with its messages.

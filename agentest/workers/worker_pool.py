@@ -58,7 +58,7 @@ class UnderWay:
                 one.ongoing.on_held()
             case ConversationIsHeld():
                 self._roster.lose(one.place)
-                self._tasks.start_soon(_leave_later, one)
+                self._tasks.start_soon(_free_own_slot_later, one)
             case PlaceLeft():
                 one.place = Place.left()  # synchronously: the request for a new slot may arrive immediately
                 self._tasks.start_soon(self._wait_outside, member, message.hold, one, one.place)
@@ -73,7 +73,7 @@ class UnderWay:
         self._roster.has_place(member, hold, place)
 
 
-async def _leave_later(one: Holding) -> None:
+async def _free_own_slot_later(one: Holding) -> None:
     """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
     await one.place.had.wait()
     one.ongoing.on_held()
@@ -134,7 +134,7 @@ class Fleet(Protocol):
         ...
 
 
-def _set() -> anyio.Event:
+def _new_set_event() -> anyio.Event:
     event = anyio.Event()
     event.set()
     return event
@@ -144,8 +144,8 @@ def _set() -> anyio.Event:
 class Place:
     """The concurrency slot of a conversation, which may be free while the conversation waits for others."""
 
-    wanted: anyio.Event = field(default_factory=_set)
-    had: anyio.Event = field(default_factory=_set)
+    wanted: anyio.Event = field(default_factory=_new_set_event)
+    had: anyio.Event = field(default_factory=_new_set_event)
     given: bool = True
     """True if the worker knows that the conversation may continue."""
 
@@ -214,14 +214,14 @@ class Roster:
 
     def __init__(self) -> None:
         self.members: list[Member] = []
-        self._homes: dict[str, Member] = {}
+        self._workers_by_group: dict[str, Member] = {}
         """Group of conversations that run one at a time → the worker that runs all of them."""
         self._changed = anyio.Event()
         """Set and replaced whenever the workers change."""
-        self._one_is_alone = False
-        self._idle = 0
+        self._is_worker_reserved = False
+        self._waiting_count = 0
         """Number of conversations that wait for a worker."""
-        self._missed: deque[tuple[Member, int, Place]] = deque()
+        self._slot_requests: deque[tuple[Member, int, Place]] = deque()
         self._lent: set[Place] = set()
         """Slots of conversations that continue in the slot of one that waits for a worker."""
 
@@ -244,23 +244,25 @@ class Roster:
 
     def move_away(self, member: Member) -> None:
         """Release the groups of conversations assigned to this worker."""
-        self._homes = {home: each for home, each in self._homes.items() if each is not member}
+        self._workers_by_group = {
+            home: each for home, each in self._workers_by_group.items() if each is not member
+        }
 
     def forget(self, home: str) -> None:
         """Forget a group of conversations that has finished."""
-        self._homes.pop(home, None)
+        self._workers_by_group.pop(home, None)
 
     def want_place(self, member: Member, hold: int, place: Place) -> None:
         """Request a slot for a conversation that wants to continue."""
         place.wanted.set()
-        self._missed.append((member, hold, place))
+        self._slot_requests.append((member, hold, place))
         self._lend()
 
     def has_place(self, member: Member, hold: int, place: Place) -> None:
         """Record that the conversation has its own slot again."""
         place.had.set()
         self._give_back(place)
-        self._go_on(member, hold, place)
+        self._let_continue(member, hold, place)
 
     def lose(self, place: Place) -> None:
         """Record that the conversation is lost. It still waits for its own slot if it had freed it, for the
@@ -277,20 +279,20 @@ class Roster:
 
     async def worker_for(self, home: str | None) -> Member:
         """Return the least busy worker, or the one that has run the other conversations of the same group."""
-        member = self._able(home)
+        member = self._available_worker(home)
         if member is None:
             with self._waiting():
                 while member is None or not self._may_begin():
                     if member is None:
                         self._lend()
                     await self._changed.wait()  # if no worker will come, the run is stopped
-                    member = self._able(home)
+                    member = self._available_worker(home)
         if home is not None:
-            self._homes[home] = member
+            self._workers_by_group[home] = member
         return member
 
-    def _able(self, home: str | None) -> Member | None:
-        member = self._homes.get(home) if home is not None else None
+    def _available_worker(self, home: str | None) -> Member | None:
+        member = self._workers_by_group.get(home) if home is not None else None
         member = member or self._least_busy()
         return None if member is None or member.reserved or member.ended else member
 
@@ -303,10 +305,10 @@ class Roster:
         mine = False
         try:
             with self._waiting():
-                while self._one_is_alone:
+                while self._is_worker_reserved:
                     self._lend()
                     await self._changed.wait()
-                self._one_is_alone = mine = True
+                self._is_worker_reserved = mine = True
                 while member is None or member.ended or member.holdings or not self._may_begin():
                     if member is None or member.ended:
                         member = self._least_busy()
@@ -321,30 +323,30 @@ class Roster:
             if member:
                 member.reserved = False
             if mine:
-                self._one_is_alone = False
+                self._is_worker_reserved = False
             self.change()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        self._idle += 1
+        self._waiting_count += 1
         self._lend()
         try:
             yield
         finally:
-            self._idle -= 1
+            self._waiting_count -= 1
 
     def _may_begin(self) -> bool:
         """Return True if fewer slots are lent than conversations wait."""
-        return len(self._lent) < self._idle
+        return len(self._lent) < self._waiting_count
 
     def _lend(self) -> None:
-        while self._missed and self._may_begin():
-            member, hold, place = self._missed.popleft()
+        while self._slot_requests and self._may_begin():
+            member, hold, place = self._slot_requests.popleft()
             if not place.given:
                 self._lent.add(place)
-                self._go_on(member, hold, place)
+                self._let_continue(member, hold, place)
 
-    def _go_on(self, member: Member, hold: int, place: Place) -> None:
+    def _let_continue(self, member: Member, hold: int, place: Place) -> None:
         if not place.given:
             place.given = True
             member.connection.send(PlaceGiven(hold))

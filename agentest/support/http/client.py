@@ -91,8 +91,8 @@ class _Sender:
         return await self.session.request(
             method,
             normal,
-            headers=_with(credentials, headers),
-            data=_in_pieces(content),
+            headers=_with_credentials(credentials, headers),
+            data=_as_file(content),
             allow_redirects=False,
             proxy=self._proxy,
         )
@@ -114,7 +114,9 @@ class _Sender:
         normal, credentials = self._checked(httpx.URL(url))
         if self._sockets is None:
             self._sockets = websocket_session(self.session.connector)
-        return await connected(self._sockets, normal, list(_with(credentials, headers)), tuple(protocols))
+        return await connected(
+            self._sockets, normal, list(_with_credentials(credentials, headers)), tuple(protocols)
+        )
 
     async def close(self) -> None:
         if self._sockets is not None:
@@ -136,14 +138,14 @@ class _Sender:
         return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
 
 
-def _with(credentials: Headers, headers: Headers) -> Headers:
+def _with_credentials(credentials: Headers, headers: Headers) -> Headers:
     """Add the URL's credentials to the headers, unless they contain an Authorization header."""
     if not credentials or any(name.lower() == "authorization" for name, _ in headers):
         return headers
     return (*headers, *credentials)
 
 
-def _in_pieces(content: bytes | None) -> bytes | BytesIO | None:
+def _as_file(content: bytes | None) -> bytes | BytesIO | None:
     """Wrap a large body in a file, because aiohttp would copy it into the connection's buffer and warn."""
     return BytesIO(content) if content and len(content) > _LARGE_BYTES else content
 

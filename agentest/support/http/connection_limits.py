@@ -19,7 +19,7 @@ from aiohttp.typedefs import Middleware
 
 from agentest.support.http.caller_guard import Handler
 
-_MOST = 200
+_MAX_CONNECTIONS = 200
 _HEAD_S = 20.0
 _IN_LINE = 100
 
@@ -52,7 +52,7 @@ class _Refused(asyncio.Protocol):
 class Connections:
     """The connections of a server. `head_s` is the time limit for strangers."""
 
-    most: int = _MOST
+    most: int = _MAX_CONNECTIONS
     head_s: float = _HEAD_S
     _strangers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = field(default_factory=dict)
     """Connections without an accepted request, oldest first, with the timers that close them."""
@@ -76,7 +76,7 @@ class Connections:
         assert server is not None
 
         def protocol() -> asyncio.Protocol:
-            if len(server.connections) >= self.most and not self._room_made():
+            if len(server.connections) >= self.most and not self._make_room():
                 return _Refused()
             made = server()
             self._strangers[made] = loop.call_later(self.head_s, self._end, made)
@@ -89,7 +89,7 @@ class Connections:
             for each in servers:
                 each.close()
 
-    def _room_made(self) -> bool:
+    def _make_room(self) -> bool:
         """Close a stranger's connection. Return False if there was none."""
         for each in list(self._strangers):
             connected = getattr(each, "transport", None) is not None

@@ -10,8 +10,8 @@ import anyio
 
 from agentest.support.http.bodies import MAX_BODY_BYTES
 
-_MOST_WAITING = 1000
-_MOST_WAITING_CHARS = MAX_BODY_BYTES
+_MAX_WAITING = 1000
+_MAX_WAITING_CHARS = MAX_BODY_BYTES
 """Maximum size of received messages that wait to be read. Beyond it, the other side has to wait."""
 _CLOSE_S = 2.0
 
@@ -31,7 +31,7 @@ class WebSocket:
 
     def __init__(self, raw: RawSocket) -> None:
         self._raw = raw
-        self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MOST_WAITING)
+        self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MAX_WAITING)
         self._waiting_chars = 0
         self._room = asyncio.Event()
         self._reading = asyncio.ensure_future(self._read())
@@ -68,7 +68,7 @@ class WebSocket:
         return text
 
     async def _keep(self, text: str) -> None:
-        while self._waiting_chars > _MOST_WAITING_CHARS:
+        while self._waiting_chars > _MAX_WAITING_CHARS:
             self._room.clear()
             await self._room.wait()
         self._waiting_chars += len(text)

@@ -93,19 +93,19 @@ def clustered_mean(clusters: Sequence[Sequence[float]], scale: Scale | None = No
     if not held or not all(map(isfinite, every)):
         return None
     if scale is None or not all(scale[0] <= value <= scale[1] for value in every):
-        return _by_differences(held)
+        return _student_interval(held)
     if all(len(values) == 1 for values in held) and set(every) <= set(scale):
-        return _of_ends(every.count(scale[1]), len(held), scale)
+        return _wilson_of_ends(every.count(scale[1]), len(held), scale)
     return _on_scale(held, scale)
 
 
-def _by_differences(clusters: Sequence[Sequence[float]]) -> Interval | None:
+def _student_interval(clusters: Sequence[Sequence[float]]) -> Interval | None:
     """Return Student's interval; None if all clusters agree."""
     mean, half = _mean_and_half(clusters)
     return Interval(mean - half, mean + half) if half > 0 and isfinite(half) else None
 
 
-def _of_ends(times: int, of: int, scale: Scale) -> Interval | None:
+def _wilson_of_ends(times: int, of: int, scale: Scale) -> Interval | None:
     """Return Wilson's interval for values at the two ends of a scale."""
     share, (low, high) = wilson(times, of), scale
     return share and Interval(low + (high - low) * share.low, low + (high - low) * share.high)
@@ -113,7 +113,7 @@ def _of_ends(times: int, of: int, scale: Scale) -> Interval | None:
 
 def _on_scale(clusters: Sequence[Sequence[float]], scale: Scale) -> Interval:
     """Return Student's interval, widened toward the ends of the scale to allow for unseen values."""
-    (mean, half), (low, high), unseen = _mean_and_half(clusters), scale, _never_seen(len(clusters))
+    (mean, half), (low, high), unseen = _mean_and_half(clusters), scale, _max_unseen_share(len(clusters))
     return Interval(
         max(low, min(mean - half, mean - unseen * (mean - low))),
         min(high, max(mean + half, mean + unseen * (high - mean))),
@@ -130,7 +130,7 @@ def _mean_and_half(clusters: Sequence[Sequence[float]]) -> tuple[float, float]:
     return mean, student(len(clusters) - 1) * error
 
 
-def _never_seen(draws: int) -> float:
+def _max_unseen_share(draws: int) -> float:
     """Return the largest share that Wilson's interval allows for an event without occurrences."""
     none = wilson(0, draws)
     return none.high if none else 1.0

@@ -21,14 +21,14 @@ from agentest.support.statistics.intervals import Z_95
 Cluster = tuple[float, int]
 """Sum and number of its values."""
 
-_LEAST_STRATA = 6
+_MIN_STRATA = 6
 """With fewer strata, no swap is rare enough to be significant: 2 of 32 are one in sixteen."""
-_MOST_BLOCKS = 128
+_MAX_BLOCKS = 128
 """More strata are combined into this many groups, which bounds the time and leaves the result unchanged."""
 _RESAMPLES = 2000
 _SEED = 20_260_101
 _MOST_PERMUTED = 12
-_PROMISING = 0.08
+_MAX_P_TO_PERMUTE = 0.08
 """Above this p-value, Student's approximation suffices and no permutation test is run."""
 _MOST_SWAPPED = 11
 _ROUNDING = 1e-9
@@ -79,7 +79,7 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
     sums = [(*_total(stratum.before), *_total(stratum.after)) for stratum in held]
     before, n_before, after, n_after = (sum(column) for column in zip(*sums, strict=True))
     averages = before / n_before, after / n_after
-    sure = _by_strata(sums) if len(held) >= _LEAST_STRATA else _by_clusters(held, sums, averages)
+    sure = _by_strata(sums) if len(held) >= _MIN_STRATA else _by_clusters(held, sums, averages)
     return MeanDifference(
         before=averages[0],
         after=averages[1],
@@ -88,7 +88,7 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
         low=sure.low,
         high=sure.high,
         p=sure.p,
-        least=_least_likely(held),
+        least=_min_p_value(held),
     )
 
 
@@ -114,7 +114,7 @@ def _difference(sums: _Sums) -> float:
 def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     columns = _blocks(sums)
     seen = _difference(_added(columns))
-    p = _swapped(columns, seen)
+    p = _swap_p_value(columns, seen)
     drawn = sorted(_resampled(columns))
     low, high = drawn[round(0.025 * _RESAMPLES)], drawn[round(0.975 * _RESAMPLES) - 1]
     if high - low <= _ROUNDING:
@@ -130,7 +130,7 @@ _Columns = tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[flo
 
 def _blocks(sums: Sequence[_Sums]) -> _Columns:
     """Return the sums of each block as columns."""
-    blocks = [sums[i::_MOST_BLOCKS] for i in range(min(len(sums), _MOST_BLOCKS))]
+    blocks = [sums[i::_MAX_BLOCKS] for i in range(min(len(sums), _MAX_BLOCKS))]
     rows = [[sum(column) for column in zip(*block, strict=True)] for block in blocks]
     first, second, third, fourth = zip(*rows, strict=True)
     return first, second, third, fourth
@@ -149,7 +149,7 @@ def _resampled(columns: _Columns) -> Iterator[float]:
         yield after / n_after - before / n_before
 
 
-def _swapped(columns: _Columns, seen: float) -> float:
+def _swap_p_value(columns: _Columns, seen: float) -> float:
     """Return the p-value from randomly swapped sides of strata."""
     before, n_before, after, n_after = _added(columns)
     common = (before + after) / (n_before + n_after)
@@ -165,35 +165,39 @@ def _swapped(columns: _Columns, seen: float) -> float:
         return sum(found) / len(found)
     random = Random(_SEED)
     whole = sum(telling)
-    larger = sum(abs(whole - 2 * _drawn(telling, random)) >= least for _ in range(_RESAMPLES - 1))
+    larger = sum(abs(whole - 2 * _random_subset_sum(telling, random)) >= least for _ in range(_RESAMPLES - 1))
     return (larger + 1) / _RESAMPLES
 
 
-def _drawn(parts: Sequence[float], random: Random) -> float:
-    """Return the sum of a random half of the parts."""
+def _random_subset_sum(parts: Sequence[float], random: Random) -> float:
+    """Return the sum of a random subset of the parts."""
     bits = random.getrandbits(len(parts))
     return sum(part for i, part in enumerate(parts) if bits >> i & 1)
 
 
 def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tuple[float, float]) -> _Sure:
     seen = averages[1] - averages[0]
-    least = _least_likely(strata) if abs(seen) > _ROUNDING else 1.0
+    least = _min_p_value(strata) if abs(seen) > _ROUNDING else 1.0
     sides = ([s.before for s in strata], averages[0]), ([s.after for s in strata], averages[1])
-    errors = [each for clusters, average in sides for each in _errors(clusters, average)]
+    errors = [each for clusters, average in sides for each in _stratum_errors(clusters, average)]
     known = [error for error in errors if error is not None]
     square = sum(each for each, _ in known)
     # Neither a single cluster nor identical ones show how much clusters differ.
     if len(known) < len(errors) or square <= _ROUNDING**2:
-        return _Sure(None, None, least if len(strata) == 1 else max(least, _swapped(_blocks(sums), seen)))
+        return _Sure(
+            None, None, least if len(strata) == 1 else max(least, _swap_p_value(_blocks(sums), seen))
+        )
     freedom = square**2 / sum(each**2 / degrees for each, degrees in known)
     half = quantile(floor(freedom * 10) / 10) * sqrt(square)
     p = max(least, two_sided(seen / sqrt(square), freedom))
-    if p < _PROMISING and len(strata) == 1 and _few(strata[0]):
-        p = _permuted(strata[0], seen)
+    if p < _MAX_P_TO_PERMUTE and len(strata) == 1 and _few(strata[0]):
+        p = _permutation_p_value(strata[0], seen)
     return _Sure(seen - half, seen + half, p)
 
 
-def _errors(strata: Sequence[Sequence[Cluster]], average: float) -> Iterator[tuple[float, int] | None]:
+def _stratum_errors(
+    strata: Sequence[Sequence[Cluster]], average: float
+) -> Iterator[tuple[float, int] | None]:
     """Yield each stratum's share of the mean's squared error, and its degrees of freedom."""
     values = sum(n for clusters in strata for _, n in clusters)
     for clusters in strata:
@@ -206,7 +210,7 @@ def _errors(strata: Sequence[Sequence[Cluster]], average: float) -> Iterator[tup
         yield len(off) / (len(off) - 1) * squares / values**2, len(off) - 1
 
 
-def _least_likely(strata: Sequence[Stratum]) -> float:
+def _min_p_value(strata: Sequence[Stratum]) -> float:
     """Return the smallest p-value that a permutation test with so few clusters can give."""
     ways = prod(
         min(comb(len(s.before) + len(s.after), len(s.before)), _ENOUGH) for s in strata[:_ENOUGH_STRATA]
@@ -218,7 +222,7 @@ def _few(stratum: Stratum) -> bool:
     return len(stratum.before) + len(stratum.after) <= _MOST_PERMUTED
 
 
-def _permuted(stratum: Stratum, seen: float) -> float:
+def _permutation_p_value(stratum: Stratum, seen: float) -> float:
     """Return the p-value from permuted clusters within a stratum."""
     clusters = (*stratum.before, *stratum.after)
     total, n = _total(clusters)
@@ -260,11 +264,11 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
         return float(x >= 1)
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1 - x))
     if x < (a + 1) / (a + b + 2):
-        return front * _fraction(a, b, x) / a
-    return 1 - front * _fraction(b, a, 1 - x) / b
+        return front * _continued_fraction(a, b, x) / a
+    return 1 - front * _continued_fraction(b, a, 1 - x) / b
 
 
-def _fraction(a: float, b: float, x: float) -> float:
+def _continued_fraction(a: float, b: float, x: float) -> float:
     """Evaluate its continued fraction with Lentz's method."""
     upper, lower = 1.0, _inverse(1 - (a + b) * x / (a + 1))
     value = lower

@@ -15,7 +15,7 @@ from agentest.support.statistics.intervals import wilson
 Share = tuple[int, int]
 """Successes and draws."""
 
-_LIKELIHOODS = 200
+_SEARCH_STEPS = 200
 """Number of steps in the search over the common share."""
 _EXACT_UP_TO = 200
 """Above this size of one sample, the normal distribution is accurate enough."""
@@ -106,17 +106,17 @@ def _barnard(a: int, m: int, b: int, n: int) -> float:
     # For each first count, the second counts that are less extreme than observed; they are contiguous.
     nearer = [[y for y in range(n + 1) if _score(x, m, y, n) < least] for x in range(m + 1)]
     spans = [(each[0], each[-1] + 1) if each else (0, 0) for each in nearer]
-    return max(_likely(i / _LIKELIHOODS, m, n, spans) for i in range(1, _LIKELIHOODS))
+    return max(_probability_of_extreme(i / _SEARCH_STEPS, m, n, spans) for i in range(1, _SEARCH_STEPS))
 
 
-def _likely(share: float, m: int, n: int, nearer: Sequence[tuple[int, int]]) -> float:
+def _probability_of_extreme(share: float, m: int, n: int, nearer: Sequence[tuple[int, int]]) -> float:
     """Return the probability of counts that are not less extreme, if both are drawn with this share."""
-    upto = [0.0, *accumulate(_binomial(n, share))]
-    first = _binomial(m, share)
+    upto = [0.0, *accumulate(_binomial_probabilities(n, share))]
+    first = _binomial_probabilities(m, share)
     return sum(p * (1 - (upto[high] - upto[low])) for p, (low, high) in zip(first, nearer, strict=True))
 
 
-def _binomial(n: int, share: float) -> list[float]:
+def _binomial_probabilities(n: int, share: float) -> list[float]:
     """Return the probability of each count in n draws."""
     yes, no = log(share), log1p(-share)
     whole = lgamma(n + 1)

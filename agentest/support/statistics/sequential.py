@@ -126,11 +126,11 @@ class ShareTest:
             return Standing.MISSED
         needed = needed_hits(self.least, self.last)
         certain = hits >= needed or misses > self.last - needed
-        if not certain or self._may_be_proven(hits, misses):
+        if not certain or self._can_still_be_proven(hits, misses):
             return Standing.OPEN
         return Standing.WILL_HOLD if hits >= needed else Standing.WILL_BE_MISSED
 
-    def _may_be_proven(self, hits: int, misses: int) -> bool:
+    def _can_still_be_proven(self, hits: int, misses: int) -> bool:
         """Return True if the remaining ones, or zeros, could cross a boundary."""
         values = hits + misses
         return any(
@@ -159,7 +159,7 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
     chance = least if side == "holds" else 1 - least
     paths, spent, found = {0: 1.0}, 0.0, []
     for values in range(1, last + 1):
-        paths = _one_more(paths, chance)
+        paths = _add_value(paths, chance)
         boundary = values + 1
         if values >= first:
             boundary, used = _boundary(paths, values, chance, error * sqrt(values / last) - spent)
@@ -169,7 +169,7 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
     return tuple(found)
 
 
-def _one_more(paths: Mapping[int, float], chance: float) -> dict[int, float]:
+def _add_value(paths: Mapping[int, float], chance: float) -> dict[int, float]:
     """Return the probability of each count after one more value."""
     more: dict[int, float] = {}
     for count, share in paths.items():

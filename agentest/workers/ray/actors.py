@@ -18,9 +18,9 @@ from agentest.workers.ray.cluster import room
 from agentest.workers.ray.worker_process import CALLS_AT_ONCE, Holding, Host
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
-_SOON_S = 5.0
+_WAIT_NOTICE_S = 5.0
 """Seconds after which the user is informed that workers wait for free CPUs."""
-_STARTED_WITHIN_S = 600.0
+_START_LIMIT_S = 600.0
 """Seconds after which the run fails if no worker at all has started."""
 _OWNER_DIED = "its owner has died"
 """Part of Ray's message about an actor after Ray has declared this process dead."""
@@ -32,7 +32,7 @@ _DEATHS = {
     ("worker process has died",): "has died: its process was killed, or has crashed",
 }
 """Parts of Ray's messages → explanation for the user."""
-_TAKEN_FOR_DEAD = "all references to the actor were removed"
+_UNREFERENCED = "all references to the actor were removed"
 """Part of Ray's message about an actor that has not started and whose owner does not respond."""
 
 
@@ -72,7 +72,7 @@ class RayFleet:
         self._connected = 0
         self._beginning: set[asyncio.Task[None]] = set()
         self._say = say
-        self._said = False
+        self._is_wait_reported = False
         self._waiting = 0
         """Number of workers that have not started yet."""
         self._alive: set[int] = set()
@@ -96,15 +96,15 @@ class RayFleet:
         try:
             actor = self._class.remote()
         except (self._ray.exceptions.RayError, ConnectionError) as error:
-            raise UsageError(f"the Ray cluster cannot be reached: {_in_a_line(str(error))}") from None
-        caller = Caller(_Actor(self._ray, actor, self._orphan), on_message, on_end, Patience(), begun)
+            raise UsageError(f"the Ray cluster cannot be reached: {_one_line(str(error))}") from None
+        caller = Caller(_Actor(self._ray, actor, self._mark_orphaned), on_message, on_end, Patience(), begun)
         task = asyncio.create_task(self._begin(actor, number, on_message))
         task.add_done_callback(lambda _: begun.set())
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
         return caller
 
-    def _orphan(self) -> None:
+    def _mark_orphaned(self) -> None:
         self._is_orphaned = True
 
     async def _begin(self, actor: Any, number: int, on_message: OnMessage) -> None:
@@ -113,18 +113,18 @@ class RayFleet:
         begun = asyncio.ensure_future(_answer(actor.begin.remote(self._variables, life)))
         self._waiting += 1
         try:
-            done, _ = await asyncio.wait([begun], timeout=_SOON_S)
+            done, _ = await asyncio.wait([begun], timeout=_WAIT_NOTICE_S)
             if not done:
-                await self._tell_waiting()
+                await self._report_waiting()
             while not done:
-                done, _ = await asyncio.wait([begun], timeout=_STARTED_WITHIN_S)
+                done, _ = await asyncio.wait([begun], timeout=_START_LIMIT_S)
                 if not done and not self._alive:
-                    why = await self._why_waiting()
-                    on_message(CannotStart(f"no worker has begun in {_STARTED_WITHIN_S:.0f} s: {why}"))
+                    why = await self._explain_waiting()
+                    on_message(CannotStart(f"no worker has begun in {_START_LIMIT_S:.0f} s: {why}"))
                     return
             await begun
             self._alive.add(number)
-            self._has_begun, self._said = True, False
+            self._has_begun, self._is_wait_reported = True, False
         except Exception as error:  # noqa: BLE001 - the task is not awaited, so the run has to be notified here
             is_end = isinstance(error, self._ray.exceptions.RayActorError) and self._has_begun
             if not (is_end or self._alive):  # otherwise its channel reports the end, and the others continue
@@ -133,12 +133,12 @@ class RayFleet:
             self._waiting -= 1
             begun.cancel()
 
-    async def _tell_waiting(self) -> None:
-        if not self._said:
-            self._said = True
-            self._say(await self._why_waiting())
+    async def _report_waiting(self) -> None:
+        if not self._is_wait_reported:
+            self._is_wait_reported = True
+            self._say(await self._explain_waiting())
 
-    async def _why_waiting(self) -> str:
+    async def _explain_waiting(self) -> str:
         """Explain why workers wait. Runs in a thread because Ray may respond slowly; errors do not stop the
         wait.
         """
@@ -173,13 +173,13 @@ class _Actor:
         try:
             return await method.remote(argument)
         except errors.ActorUnavailableError as error:
-            raise OutOfReach(_in_a_line(str(error))) from None
+            raise OutOfReach(_one_line(str(error))) from None
         except errors.RayActorError as error:
             if _OWNER_DIED in str(error):
                 self._on_orphaned()
             raise HasDied(how_it_died(str(error))) from None
         except (errors.RayError, ConnectionError) as error:
-            raise HasDied(f"is out of reach: {_in_a_line(str(error))}") from None
+            raise HasDied(f"is out of reach: {_one_line(str(error))}") from None
 
 
 def how_it_died(told: str) -> str:
@@ -187,12 +187,12 @@ def how_it_died(told: str) -> str:
     for signs, words in _DEATHS.items():
         if any(sign in told for sign in signs):
             return words
-    return f"has died: {_in_a_line(told)}"
+    return f"has died: {_one_line(told)}"
 
 
 def why_it_never_ran(told: str) -> str:
     """Explain why a worker could not start, from Ray's message."""
-    if _TAKEN_FOR_DEAD in told:
+    if _UNREFERENCED in told:
         return (
             "the cluster takes this process for dead, as it cannot reach it. From outside of its network use "
             "ray://HOST:10001. Where it asks for no token, and you have one in ~/.ray/auth_token, set "
@@ -205,5 +205,5 @@ async def _answer(ref: Any) -> Any:
     return await ref
 
 
-def _in_a_line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())[:300]

@@ -20,9 +20,9 @@ _AUTO = "auto"
 _PORT = 6379
 _CLIENT = "ray://"
 _CLIENT_PORT = 10001
-_ANSWERED_WITHIN_S = 5.0
+_CONNECT_LIMIT_S = 5.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ELSEWHERE = "192.0.2.1"
+_UNUSED_ADDRESS = "192.0.2.1"
 """An address that belongs to no host (RFC 5737)."""
 
 
@@ -38,10 +38,10 @@ def check_reachable(address: str) -> None:
         return
     host, port = host_and_port(address)
     try:
-        socket.create_connection((host, port), timeout=_ANSWERED_WITHIN_S).close()
+        socket.create_connection((host, port), timeout=_CONNECT_LIMIT_S).close()
     except OSError as error:
         raise UsageError(
-            f"--ray-address {address}: nobody answers at {host}, port {port} ({_cause(error)}). "
+            f"--ray-address {address}: nobody answers at {host}, port {port} ({_describe_cause(error)}). "
             "Is the cluster running, and may this machine reach it? HOST:6379 is its head node, "
             "ray://HOST:10001 its server for clients"
         ) from None
@@ -57,21 +57,21 @@ def is_on_loopback_alone(address: str, environ: Mapping[str, str], own: str | No
         own: this machine's network address; None looks it up.
     """
     if address == _AUTO:
-        address = _latest(environ)
+        address = _latest_cluster(environ)
     if not address or is_of_clients(address):
         return False
     host, port = host_and_port(address)
     if host not in _LOOPBACK:
         return False
-    own = own or _own_address()
+    own = own or _machine_address()
     try:
-        socket.create_connection((own, port), timeout=_ANSWERED_WITHIN_S).close()
+        socket.create_connection((own, port), timeout=_CONNECT_LIMIT_S).close()
     except OSError:
         return True
     return own in _LOOPBACK
 
 
-def _latest(environ: Mapping[str, str]) -> str:
+def _latest_cluster(environ: Mapping[str, str]) -> str:
     """Return the cluster that Ray uses for `auto`: RAY_ADDRESS, else the latest one on this machine."""
     if named := environ.get(VARIABLE, "").strip():
         return "" if named == _AUTO else named
@@ -80,11 +80,11 @@ def _latest(environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _own_address() -> str:
+def _machine_address() -> str:
     """Return this machine's address in its network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            asked.connect((_ELSEWHERE, 1))  # nothing is sent
+            asked.connect((_UNUSED_ADDRESS, 1))  # nothing is sent
         except OSError:  # no network
             return _LOOPBACK[0]
         return str(asked.getsockname()[0])
@@ -108,7 +108,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _cause(error: OSError) -> str:
+def _describe_cause(error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
 
 
@@ -116,7 +116,7 @@ TAKEN_FOR_DEAD = (
     "the Ray cluster takes this process for dead, as the node died that it was connected to (its raylet was "
     "killed, or did not answer)"
 )
-_EVERY_S = 4.0
+_CHECK_INTERVAL_S = 4.0
 _LOST_AFTER_S = 40.0
 """Restarting a head node may take this long."""
 
@@ -127,7 +127,7 @@ async def watched_membership(
     is_node_dead: Callable[[], bool],
     on_lost: Callable[[str], object],
     *,
-    every_s: float = _EVERY_S,
+    every_s: float = _CHECK_INTERVAL_S,
     lost_after_s: float = _LOST_AFTER_S,
 ) -> AsyncIterator[None]:
     """Watch inside of the block that this process still belongs to the cluster, and call `on_lost` if it does
@@ -165,14 +165,14 @@ async def _watch_head(
     answered = monotonic()
     while monotonic() - answered < lost_after_s:
         await asyncio.sleep(every_s)
-        if await _answers(host, port, every_s):
+        if await _is_responding(host, port, every_s):
             answered = monotonic()
     on_lost(
         f"the head node of the Ray cluster ({host}, port {port}) has not answered for {lost_after_s:.0f} s"
     )
 
 
-async def _answers(host: str, port: int, within_s: float) -> bool:
+async def _is_responding(host: str, port: int, within_s: float) -> bool:
     try:
         async with asyncio.timeout(within_s):
             _, writer = await asyncio.open_connection(host, port)

@@ -304,7 +304,7 @@ class Called:
             self._loop.call_soon_threadsafe(callback, context=self._context)
 
 
-_MOST_BYTES = 8_000_000
+_MAX_BATCH_BYTES = 8_000_000
 """Maximum size of a batch, unless a single message is larger. A batch is in memory several times."""
 
 
@@ -359,7 +359,7 @@ class Outbox:
     def _taken(self) -> tuple[bytes, ...]:
         taken = [self._bodies.popleft()]
         size = len(taken[0])
-        while self._bodies and size + len(self._bodies[0]) <= _MOST_BYTES:
+        while self._bodies and size + len(self._bodies[0]) <= _MAX_BATCH_BYTES:
             size += len(self._bodies[0])
             taken.append(self._bodies.popleft())
         return tuple(taken)

@@ -28,11 +28,11 @@ from agentest.workers.ray.address import check_reachable, is_of_clients, is_on_l
 from agentest.workers.ray.files import Files
 
 INSTALLED_BY = f"pip install 'agentest-sim[ray]=={__version__}'"
-_PROBED_WITHIN_S = 120.0
-_THERE_WITHIN_S = 600.0
+_PROBE_LIMIT_S = 120.0
+_NODES_LIMIT_S = 600.0
 """Starting a machine and fetching its image takes minutes."""
-_LOOKED_AT_EVERY_S = 1.0
-_OTHERS_FOLLOW_WITHIN_S = 5.0
+_POLL_S = 1.0
+_SETTLE_S = 5.0
 """Nodes that are started together appear one after another."""
 
 
@@ -58,18 +58,18 @@ Alive = Sequence[Mapping[str, Any]]
 
 def with_room(ray: Any) -> Alive:
     """Return the nodes that have a CPU for a worker, whether free or in use."""
-    return [node for node in _told(ray.nodes) if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    return [node for node in _query(ray.nodes) if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
 def is_dead(ray: Any, node: str) -> bool:
     """Return True if the cluster has declared a node dead, False if the cluster does not respond."""
     try:
-        return any(each["NodeID"] == node and not each["Alive"] for each in _told(ray.nodes))
+        return any(each["NodeID"] == node and not each["Alive"] for each in _query(ray.nodes))
     except UsageError:  # the head node is watched separately
         return False
 
 
-def _told(ask: Callable[[], Any]) -> Any:
+def _query(ask: Callable[[], Any]) -> Any:
     """Return the cluster's response. Raises UsageError."""
     try:
         return ask()
@@ -107,15 +107,15 @@ class Room:
 def room(ray: Any) -> Room:
     """Return the cluster's current capacity. Raises UsageError."""
     alive = with_room(ray)
-    return Room(cpus_of(alive), len(alive), int(_told(ray.available_resources).get("CPU", 0)))
+    return Room(cpus_of(alive), len(alive), int(_query(ray.available_resources).get("CPU", 0)))
 
 
 def awaited_nodes(
     ray: Any,
     say: Callable[[str], object] = tell,
-    within_s: float = _THERE_WITHIN_S,
-    every_s: float = _LOOKED_AT_EVERY_S,
-    others_within_s: float = _OTHERS_FOLLOW_WITHIN_S,
+    within_s: float = _NODES_LIMIT_S,
+    every_s: float = _POLL_S,
+    others_within_s: float = _SETTLE_S,
 ) -> Alive:
     """Return the nodes with CPUs for workers, waiting for them if there are none. Raises UsageError if none
     appears.
@@ -130,7 +130,7 @@ def awaited_nodes(
         f"at most {within_s:.0f} s"
     )
     began = came = monotonic()
-    with terminable(), _asked_for(ray), reminded("waiting for a node of the Ray cluster with a CPU", say):
+    with terminable(), _cpu_requested(ray), reminded("waiting for a node of the Ray cluster with a CPU", say):
         while not alive or monotonic() - came < others_within_s:
             if not alive and monotonic() - began > within_s:
                 raise UsageError(
@@ -145,7 +145,7 @@ def awaited_nodes(
 
 
 @contextmanager
-def _asked_for(ray: Any) -> Iterator[None]:
+def _cpu_requested(ray: Any) -> Iterator[None]:
     """Request a CPU inside of the block, because an autoscaler adds nodes only on demand."""
     with _sent_by_value(ray):
         waits = ray.remote(num_cpus=1, max_retries=0)(probe.look).remote()
@@ -200,7 +200,7 @@ def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
                 ).remote()
                 for node in alive
             }
-        told = ray.get(list(looks.values()), timeout=_PROBED_WITHIN_S)
+        told = ray.get(list(looks.values()), timeout=_PROBE_LIMIT_S)
     except Exception as error:  # noqa: BLE001 - Ray raises many kinds of errors
         raise UsageError(f"--engine ray: a node cannot be asked: {in_a_line(str(error))}") from None
     return dict(zip(looks, told, strict=True))
@@ -226,14 +226,14 @@ def _has(names: Sequence[str]) -> str:
 
 
 OLDEST = (2, 40)
-_JOINED_WITHIN_S = 30.0
+_JOIN_LIMIT_S = 30.0
 """Starting takes longer when many files are sent, so this is only the minimum."""
-_SENT_IN_A_SECOND = 1_000_000
-_STARTED_OR_ENDED_WITHIN_S = 10.0
+_UPLOAD_BYTES_PER_S = 1_000_000
+_START_OR_STOP_LIMIT_S = 10.0
 """Seconds after Ctrl-C."""
-_MOST_SENT = 512_000_000
+_MAX_UPLOAD_BYTES = 512_000_000
 """Ray refuses to send more bytes than this."""
-_OURS = {
+_RAY_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's messages about dead workers would mix with our output, and `--engine ray` reports them itself.
     "RAY_DEDUP_LOGS_SKIP_REGEX": r"[\s\S]?",
@@ -292,10 +292,10 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
         check_reachable(address)
     alone = address is None or is_on_loopback_alone(address, os.environ)
     token = {"RAY_AUTH_TOKEN": own_token()} if address is None else {}
-    with _environment({**_OURS, **(_LOOPBACK if alone else {}), **token}):
-        ray = _imported()
+    with _environment({**_RAY_VARIABLES, **(_LOOPBACK if alone else {}), **token}):
+        ray = _import_ray()
         _silence(logging.getLogger("ray"))
-        with _started(ray, workers) if address is None else _connected(ray, address, files):
+        with _start_cluster(ray, workers) if address is None else _connected(ray, address, files):
             yield _looked_at(ray, address)
 
 
@@ -309,7 +309,7 @@ def own_token() -> str:
     return secrets.token_hex(32)
 
 
-def _imported() -> Any:
+def _import_ray() -> Any:
     """Import Ray. Raises UsageError."""
     try:
         import ray
@@ -319,10 +319,10 @@ def _imported() -> Any:
 
 
 @contextmanager
-def _started(ray: Any, workers: int | None) -> Iterator[None]:
+def _start_cluster(ray: Any, workers: int | None) -> Iterator[None]:
     given: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1)} if workers else {}
     begun = _Init(ray, {**given, "address": "local", "include_dashboard": False})
-    with begun.inside("starting Ray", ends_within_s=_STARTED_OR_ENDED_WITHIN_S) as problem:
+    with begun.inside("starting Ray", ends_within_s=_START_OR_STOP_LIMIT_S) as problem:
         if isinstance(problem, ImportError):
             raise UsageError(not_whole(problem))
         if problem is not None:
@@ -334,7 +334,7 @@ def _started(ray: Any, workers: int | None) -> Iterator[None]:
 def _connected(ray: Any, address: str, files: Files) -> Iterator[None]:
     runtime_env = {"working_dir": str(files.root), "excludes": list(files.excludes)}
     begun = _Init(ray, {"address": address, "runtime_env": runtime_env})
-    within_s = _JOINED_WITHIN_S + min(files.size, _MOST_SENT) / _SENT_IN_A_SECOND
+    within_s = _JOIN_LIMIT_S + min(files.size, _MAX_UPLOAD_BYTES) / _UPLOAD_BYTES_PER_S
     with begun.inside("joining the Ray cluster", within_s) as problem:
         if isinstance(problem, ImportError):
             raise UsageError(not_whole(problem))
@@ -369,7 +369,7 @@ class _Init:
                 started.
         """
         try:
-            with _errors_kept() as kept, reminded(what, kept.say), terminable():
+            with _capture_errors() as kept, reminded(what, kept.say), terminable():
                 threading.Thread(target=self._run, name="ray.init", daemon=True).start()
                 done = self._waited(within_s, ends_within_s, kept)
             self.printed = kept.text
@@ -378,7 +378,7 @@ class _Init:
             self._ray.shutdown()
             self._over.set()
 
-    def _waited(self, within_s: float | None, ends_within_s: float, kept: _Kept) -> bool:
+    def _waited(self, within_s: float | None, ends_within_s: float, kept: _CapturedErrors) -> bool:
         try:
             return self._done.wait(within_s)
         except KeyboardInterrupt:
@@ -403,7 +403,7 @@ class _Init:
         self._over.wait()
 
 
-class _Kept:
+class _CapturedErrors:
     text = ""
 
     def __init__(self, shown: IO[str]) -> None:
@@ -411,10 +411,10 @@ class _Kept:
 
 
 @contextmanager
-def _errors_kept() -> Iterator[_Kept]:
+def _capture_errors() -> Iterator[_CapturedErrors]:
     """Capture what Ray's native code writes to standard error."""
     with tempfile.TemporaryFile() as file, open(os.dup(2), "w", errors="replace") as shown:
-        kept = _Kept(shown)
+        kept = _CapturedErrors(shown)
         os.dup2(file.fileno(), 2)
         try:
             yield kept

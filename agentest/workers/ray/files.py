@@ -10,7 +10,7 @@ from pathlib import Path
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError
 
-_NEVER = (
+_EXCLUDED = (
     ".git",
     ".venv",
     "venv",
@@ -43,29 +43,29 @@ def files_of(prepared: Prepared) -> Files:
     ignored = tuple(_lines(root / ".rayignore"))
     environments = tuple(path.parent.name for path in root.glob("*/pyvenv.cfg"))
     output = os.path.normpath(prepared.loaded.config.output_dir).strip("/")
-    size, loops = _looked_through(root)
-    return Files(root, (*ignored, *environments, *loops, f"/{output}", *_NEVER), size)
+    size, loops = _scan(root)
+    return Files(root, (*ignored, *environments, *loops, f"/{output}", *_EXCLUDED), size)
 
 
-def _looked_through(root: Path) -> tuple[int, list[str]]:
+def _scan(root: Path) -> tuple[int, list[str]]:
     """Return the size of all files, and symbolic links that lead to a parent folder.
 
     Ray would follow such links until the system stops it, and send everything again each time.
     """
     size, loops = 0, []
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _NEVER]
+        folders[:] = [name for name in folders if name not in _EXCLUDED]
         for path in (Path(folder, name) for name in folders):
             if path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve()):
                 loops.append(f"/{path.relative_to(root).as_posix()}")
-        size += sum(_size(Path(folder, name)) for name in names)
+        size += sum(_file_size(Path(folder, name)) for name in names)
     return size, loops
 
 
 def python_files(root: Path) -> Iterator[Path]:
     """Yield the project's Python files, including an agent's own modules, which only workers import."""
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _NEVER and not _is_environment(folder, name)]
+        folders[:] = [name for name in folders if name not in _EXCLUDED and not _is_environment(folder, name)]
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
 
 
@@ -73,7 +73,7 @@ def _is_environment(folder: str, name: str) -> bool:
     return Path(folder, name, "pyvenv.cfg").exists()
 
 
-def _size(file: Path) -> int:
+def _file_size(file: Path) -> int:
     try:
         return file.lstat().st_size
     except FileNotFoundError:  # deleted in the meantime

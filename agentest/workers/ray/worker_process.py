@@ -62,7 +62,7 @@ class Host:
         if not self._begun:
             self._begun = True
             os.environ.update(pickle.loads(variables))
-            arguments = (_live, life, self._line)
+            arguments = (_run_worker, life, self._line)
             threading.Thread(target=anyio.run, args=arguments, name="agentest worker", daemon=True).start()
         return os.getpid()
 
@@ -75,7 +75,7 @@ class Host:
         return self._line.result(_OPEN_WITHIN_S).take(acknowledged)
 
 
-async def _live(life: bytes, opened: Future[Called]) -> None:
+async def _run_worker(life: bytes, opened: Future[Called]) -> None:
     """Run the worker. This is a function: a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
     line = Called(on_broken=lambda error: line.send(_failed(error, output)))
@@ -92,7 +92,7 @@ def _failed(error: BaseException, output: RedactedOutput) -> Failed:
     return Failed(output.redact(described(error)))
 
 
-_SHOWN = 3
+_MAX_SHOWN_FILES = 3
 
 
 class Recipe(Protocol):
@@ -139,9 +139,10 @@ class Holding:
         there = {unit.scope for unit in prepared.plan.units}
         lacking = sorted({file for scope, file in self.files.items() if scope not in there})
         if lacking:
-            more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+            more = f" and {len(lacking) - _MAX_SHOWN_FILES} more" if len(lacking) > _MAX_SHOWN_FILES else ""
             raise UsageError(
-                f"scenarios of {', '.join(lacking[:_SHOWN])}{more} are missing. {_why_missing(lacking)}"
+                f"scenarios of {', '.join(lacking[:_MAX_SHOWN_FILES])}{more} are missing. "
+                f"{_why_missing(lacking)}"
             )
         return with_known_ports(prepared, self.ports)
 
@@ -158,9 +159,9 @@ def _why_missing(files: list[str]) -> str:
     )
 
 
-_MOST_BYTES = 65_536
+_MAX_LINE_BYTES = 65_536
 """Longer lines are processed in parts."""
-_SHORTEST_PART = 8
+_MIN_PART_CHARS = 8
 """Minimum length of a line that may be part of a multi-line secret."""
 
 
@@ -177,14 +178,14 @@ class RedactedOutput:
         self.redact: Callable[[str], str] = Redactor(secrets)
         # A multi-line key is printed one line at a time.
         parts = [part for secret in secrets for part in secret.split("\n") if "\n" in secret]
-        self._redact_parts = Redactor(part for part in parts if len(part.strip()) >= _SHORTEST_PART)
+        self._redact_parts = Redactor(part for part in parts if len(part.strip()) >= _MIN_PART_CHARS)
         for number, stream in ((1, sys.stdout), (2, sys.stderr)):
             if isinstance(stream, TextIOWrapper):
                 stream.flush()
                 stream.reconfigure(line_buffering=True)
-            self._divert(number)
+            self._redirect(number)
 
-    def _divert(self, number: int) -> None:
+    def _redirect(self, number: int) -> None:
         kept = os.dup(number)
         reading, writing = os.pipe()
         os.dup2(writing, number)
@@ -192,12 +193,12 @@ class RedactedOutput:
         if number == 2:  # no thread can forward what is written during a crash; it contains no values
             faulthandler.enable(kept)
         thread = threading.Thread(
-            target=self._pass_on, args=(reading, kept), name=f"output {number}", daemon=True
+            target=self._forward, args=(reading, kept), name=f"output {number}", daemon=True
         )
         thread.start()
 
-    def _pass_on(self, reading: int, kept: int) -> None:
+    def _forward(self, reading: int, kept: int) -> None:
         with open(reading, "rb") as source:
-            while line := source.readline(_MOST_BYTES):
+            while line := source.readline(_MAX_LINE_BYTES):
                 text = self._redact_parts(self.redact(line.decode("utf-8", "replace")))
                 os.write(kept, text.encode("utf-8", "replace"))
