@@ -1,1 +1,1 @@
-"""The one small port to language models; adapters behind it (`openai_http`, `litellm_adapter`)."""
+"""A small interface to language models, with adapters behind it (`openai_adapter`, `litellm_adapter`)."""

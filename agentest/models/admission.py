@@ -1,4 +1,4 @@
-"""What stands before every attempt to ask a model: its places and rates, whether it is down, the budget."""
+"""The gate that every attempt to call a model passes: concurrency, rates, circuit breaker and budget."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
 
 class CallLimit(Protocol):
-    """The time that a call has got. Standing in line does not count: it is paused meanwhile."""
+    """The time limit of a call. It is paused while the call waits in line."""
 
     @property
     def ends_at(self) -> float:
-        """By the event loop's clock."""
+        """End of the limit, on the event loop's clock."""
         ...
 
     def paused(self) -> AbstractContextManager[None]: ...
@@ -34,12 +34,12 @@ _numbers = count(1)
 
 
 class Call:
-    """One answer that is asked for, with all its attempts.
+    """A call for one answer, with all its attempts.
 
     Args:
-        number: tells it from the others of its process.
-        process: tells the processes from each other that ask at one gate; 0: the gate's own.
-        asker: the conversation that wants the answer.
+        number: identifies the call within its process.
+        process: identifies the calling process at a shared gate; 0 is the gate's own.
+        asker: the conversation that needs the answer.
     """
 
     __slots__ = ("asker", "limit", "number", "process")
@@ -60,10 +60,10 @@ class Call:
 
 
 class Attempt(Protocol):
-    """One attempt, which may be made inside of `async with`; what became of it is reported to it.
+    """One attempt, made inside of `async with`. Its outcome is reported to it.
 
-    Entering waits until it may be made. Raises ModelUnavailable where the model is down and not to be waited
-    for, and BudgetExhausted.
+    Entering waits until the attempt may be made. Raises ModelUnavailable if the model is down and calls do
+    not wait for it, and BudgetExhausted.
     """
 
     async def __aenter__(self) -> Self: ...
@@ -73,42 +73,44 @@ class Attempt(Protocol):
     ) -> None: ...
 
     def spent(self, cost: float | None) -> None:
-        """It cost so many USD; None: nobody knows. To be told of every attempt, whatever came of it."""
+        """Record the cost in USD; None if it is unknown. Call it for every attempt, whatever its outcome."""
         ...
 
     def succeeded(self, tokens: int, hold_s: float) -> None:
-        """It was answered. `tokens` replaces the estimate, 0: not known; nobody asks for `hold_s` seconds."""
+        """Record an answer. `tokens` replaces the estimate unless it is 0. No request starts for `hold_s`
+        seconds.
+        """
         ...
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        """It was not answered, or refused. `alone`: the pause it is asked for may be for it only."""
+        """Record a failure or refusal. `alone`: a requested pause may apply to this call only."""
         ...
 
 
 class Gate(Protocol):
-    """The way to one model, for all who ask it."""
+    """The gate to one model, shared by all of its callers."""
 
     known_good: ChatRequest | None
-    """A request that was answered in this run; None: there was none."""
+    """A request that was answered in this run; None if there was none."""
 
     @property
     def checking(self) -> anyio.Lock:
-        """Is held by who checks whether all requests are refused."""
+        """The lock of the call that checks whether the model fails for all requests."""
         ...
 
     @property
     def waits(self) -> bool:
-        """Whether a model that answers nobody is waited for."""
+        """True if calls wait for a model that is down."""
         ...
 
     @property
     def answers(self) -> int:
-        """How many requests were answered, as far as is known here: only ever grows."""
+        """Number of answered requests known here. It never decreases."""
         ...
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether attempts need an estimate of their tokens."""
+        """True if attempts need a token estimate."""
         ...
 
     @property
@@ -116,24 +118,24 @@ class Gate(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why it is down."""
+        """Why the model is down."""
         ...
 
     def attempt(self, call: Call, tokens: int) -> Attempt:
-        """An attempt to be entered with `async with` once.
+        """Create an attempt, to be entered once with `async with`.
 
         Args:
-            tokens: about how many it takes.
+            tokens: estimated number of tokens.
         """
         ...
 
     def refuse_all(self, problem: str) -> None:
-        """The key, the account or the model's name is wrong, whatever is asked (401, 403, 404)."""
+        """Fail all calls: the key, the account or the model's name is wrong (401, 403, 404)."""
         ...
 
 
 class LocalGate:
-    """The gate whose limits, circuit and budget are objects of this process."""
+    """A gate whose limits, circuit and budget belong to this process."""
 
     def __init__(
         self,
@@ -150,35 +152,35 @@ class LocalGate:
 
     @property
     def waits(self) -> bool:
-        """Whether a model that answers nobody is waited for."""
+        """True if calls wait for a model that is down."""
         return self.circuit.waits
 
     @property
     def answers(self) -> int:
-        """How many requests were answered."""
+        """Number of answered requests."""
         return self.circuit.answers
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether attempts need an estimate of their tokens."""
+        """True if attempts need a token estimate."""
         return self.limiter.counts_tokens
 
     @property
     def is_down(self) -> bool:
-        """Whether nobody but one who probes may ask."""
+        """True if only a probe may call the model."""
         return self.circuit.is_open
 
     @property
     def problem(self) -> str:
-        """Why it is down."""
+        """Why the model is down."""
         return self.circuit.problem
 
     def attempt(self, call: Call, tokens: int) -> LocalAttempt:
-        """An attempt to be entered with `async with` once."""
+        """Create an attempt, to be entered once with `async with`."""
         return LocalAttempt(self, call, tokens)
 
     def lend(self, most: int, tokens: int) -> list[Spare]:
-        """Attempts ahead of need, at most so many: none where somebody may have to wait for them."""
+        """Lend up to `most` attempts ahead of need, or none if another call might have to wait for them."""
         lent: list[Spare] = []
         most = 0 if self.circuit.is_open else min(most, self.limiter.spare(tokens))
         for _ in range(most):
@@ -191,7 +193,7 @@ class LocalGate:
         return lent
 
     def refuse_all(self, problem: str) -> None:
-        """The key, the account or the model's name is wrong, whatever is asked."""
+        """Fail all calls: the key, the account or the model's name is wrong."""
         self.circuit.refuse_all(problem)
 
 
@@ -199,7 +201,7 @@ class LocalAttempt:
     """An attempt at a LocalGate.
 
     Args:
-        place: where it is held already.
+        place: the slot, if the attempt has one already.
     """
 
     __slots__ = ("_answers", "_call", "_gate", "_place")
@@ -220,7 +222,7 @@ class LocalAttempt:
         self.leave()
 
     async def enter(self) -> None:
-        """Wait until it may be made. Raises ModelUnavailable, BudgetExhausted."""
+        """Wait until the attempt may be made. Raises ModelUnavailable or BudgetExhausted."""
         try:
             await self._enter()
         except BaseException:
@@ -232,19 +234,19 @@ class LocalAttempt:
         while True:
             if circuit.is_open:
                 await circuit.admit(self._call, self._call.limit.ends_at)
-            if budget:  # who may be refused waits for that without a place, which others need to go on
+            if budget:  # wait without a slot, because others need it to continue
                 with self._call.limit.paused():
                     await budget.settle(self._call.asker)
             await self._place.take()
             if not circuit.keeps_out(self._call) and (budget is None or budget.has_one()):
                 break
-            self._give_up_place()  # it opened while the place was waited for, or others took the last attempt
+            self._give_up_place()  # the circuit opened during the wait, or other calls took the last attempt
         if budget:
             budget.reserve()
         self._answers = circuit.answers
 
     def enter_now(self) -> bool:
-        """Enter if nobody has to wait, and nothing speaks against it; whether it was entered."""
+        """Enter if that is possible without waiting. Return True if the attempt was entered."""
         circuit, budget = self._gate.circuit, self._gate.budget
         if circuit.is_open or (budget and not budget.has_one()) or not self._place.take_now():
             return False
@@ -254,14 +256,14 @@ class LocalAttempt:
         return True
 
     def leave(self) -> None:
-        """It is over, whatever came of it."""
+        """Record that the attempt has ended, whatever its outcome."""
         self._place.give_back()
         self._gate.circuit.leave(self._call)
         if self._gate.budget:
             self._gate.budget.over()
 
     def unmade(self) -> None:
-        """It was entered, and is not made."""
+        """Leave an attempt that was entered but not made."""
         self._give_up_place()
         self._gate.circuit.leave(self._call)
         if self._gate.budget:
@@ -272,24 +274,24 @@ class LocalAttempt:
         self._place.give_back()
 
     def spent(self, cost: float | None) -> None:
-        """It cost so many USD; None: nobody knows."""
+        """Record the cost in USD; None if it is unknown."""
         if self._gate.budget:
             self._gate.budget.spent(cost)
 
     def succeeded(self, tokens: int, hold_s: float) -> None:
-        """It was answered."""
+        """Record an answer."""
         self._gate.circuit.answered()
         self._place.succeeded(tokens)
         self._gate.limiter.hold(hold_s)
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        """It was not answered, or refused."""
+        """Record a failure or refusal."""
         circuit = self._gate.circuit
         if isinstance(error, TransientError):
             alone = alone or circuit.answers > self._answers
             circuit.attempt_failed(self._call, error, alone=alone)
             if error.throttled:
-                # An open circuit holds everybody as it is, and a long pause may be for this call only.
+                # An open circuit blocks all calls anyway, and a long pause may apply to this call only.
                 is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
                 self._place.throttled(None if circuit.is_open or is_own else error.retry_after)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
@@ -297,7 +299,7 @@ class LocalAttempt:
 
 
 class Spare:
-    """An attempt that was lent ahead of need: it is made later by who needs one, or comes back."""
+    """An attempt lent ahead of need. It is made later or returned."""
 
     __slots__ = ("_gate", "_place", "_reclaimed")
 
@@ -307,14 +309,14 @@ class Spare:
         self._reclaimed = False
 
     def reclaim(self) -> None:
-        """Give its place to others: who has it does not answer. Whether it is made is not known yet."""
+        """Free the slot of a borrower that does not respond. The attempt may have been made."""
         if not self._reclaimed:
             self._reclaimed = True
             self._place.unused()
             self._place.give_back()
 
     def made(self, call: Call, tokens: int) -> LocalAttempt:
-        """It is made now, for this call."""
+        """Convert the spare into the attempt of this call."""
         if self._reclaimed:
             self._place.take_anyway()
         self._place.estimate(tokens)
@@ -323,41 +325,41 @@ class Spare:
         return LocalAttempt(self._gate, call, tokens, self._place)
 
     def returned(self) -> None:
-        """Nobody needed it."""
+        """Return an unused spare."""
         self.reclaim()
         if self._gate.budget:
             self._gate.budget.take_back(made=False)
 
 
 class Gates(Protocol):
-    """Has the gates of a run's models."""
+    """The gates of a run's models."""
 
     def of(self, spec: ModelSpec) -> Gate:
-        """The model's gate, the same one for all roles in which it has the same limits."""
+        """Return the model's gate. Roles with the same limits share one gate."""
         ...
 
 
 class GateNumbers:
-    """What gates are called in messages: a number says nothing of an endpoint or a key.
+    """Numbers that identify gates in messages without revealing an endpoint or a key.
 
-    Processes that open the models of one run in the same order give them the same numbers.
+    Processes that open the models of one run in the same order assign the same numbers.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
 
     def of(self, spec: ModelSpec) -> int:
-        """The number of the model's gate."""
+        """Return the number of the model's gate."""
         limits = (spec.max_concurrency, spec.requests_per_minute, spec.tokens_per_minute, spec.deadline_s)
         return self._numbers.setdefault((*_endpoint(spec), *limits), len(self._numbers))
 
 
 class LocalGates:
-    """Gates whose limits, circuits and budget are objects of this process.
+    """Gates whose limits, circuits and budget belong to this process.
 
     Args:
-        concurrency: conversations under way at once.
-        announce: receives what the user should know at once: that the run waits for a model.
+        concurrency: conversations in progress at once.
+        announce: receives messages for the user that cannot wait, such as that the run waits for a model.
     """
 
     def __init__(
@@ -375,7 +377,7 @@ class LocalGates:
         self._gates: dict[int, LocalGate] = {}
 
     def of(self, spec: ModelSpec) -> LocalGate:
-        """The model's gate, the same one for all roles in which it has the same limits."""
+        """Return the model's gate. Roles with the same limits share one gate."""
         number = self._numbers.of(spec)
         if number not in self._gates:
             self._gates[number] = LocalGate(
@@ -384,17 +386,17 @@ class LocalGates:
         return self._gates[number]
 
     def all(self) -> Sequence[LocalGate]:
-        """All gates, in the order of their numbers."""
+        """Return all gates in the order of their numbers."""
         return [self._gates[number] for number in range(len(self._gates))]
 
     def numbered(self, number: int) -> LocalGate:
-        """The gate that messages call by this number."""
+        """Return the gate with this number."""
         return self._gates[number]
 
     def _limiter(self, spec: ModelSpec) -> Limiter:
         at_once = spec.requests_at_once(self._concurrency)
         limits = (at_once, spec.requests_per_minute, spec.tokens_per_minute)
-        # One conversation at a time has one request under way, whichever of its models is asked.
+        # A single conversation has one request in progress at a time, whichever model it calls.
         together = self._concurrency == 1 and not spec.max_concurrency
         whose = () if together else _endpoint(spec)
         return self._limiters.setdefault((*whose, *limits), Limiter(*limits))

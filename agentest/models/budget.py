@@ -1,4 +1,4 @@
-"""What a run may spend on models: `--max-cost` and `--max-llm-calls`."""
+"""Prices of model calls and the budget of a run: `--max-cost` and `--max-llm-calls`."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ from agentest.support.errors import ConfigError, ModelError
 
 _TABLE = "model_prices_and_context_window_backup.json"
 _EXAMPLE = "sample_spec"
-"""Explains the table's fields, all of them 0."""
-_ALSO_CALLED = {
+"""The entry that explains the table's fields. All its prices are 0."""
+_PROVIDER_ALIASES = {
     "bedrock": frozenset({"bedrock_converse"}),
     "cohere": frozenset({"cohere_chat"}),
     "openai": frozenset({"text-completion-openai"}),
 }
-"""Other names in the table for the provider of a prefix, besides the prefix with something after a dash."""
+"""Other names that the table uses for a provider, in addition to the prefix followed by a dash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD per token, at the standard rate: surcharges for writing a cache or for prompts of more than
-    100,000 tokens are not in it."""
+    """USD per token at the standard rate.
+
+    Surcharges for cache writes and for prompts of more than 100,000 tokens are not included.
+    """
 
     prompt: float
     completion: float
     cached: float
 
     def cost(self, usage: Usage) -> float:
-        """What one call cost. Cached tokens are counted among the prompt's."""
+        """Return the cost of one call. Cached tokens are part of the prompt tokens."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         fresh = usage.prompt_tokens - cached
         return fresh * self.prompt + cached * self.cached + usage.completion_tokens * self.completion
@@ -47,19 +49,21 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class PricedModel:
-    """A line of the table."""
+    """An entry of the price table."""
 
     provider: str
     price: Price
 
 
 def price_of(model: str) -> Price | None:
-    """The price of a model in LiteLLM spelling. None: not known, which is not the same as free."""
+    """Return the price of a model in LiteLLM spelling. None means unknown, not free."""
     return find_price(_installed_table(), model)
 
 
 def find_price(table: Mapping[str, PricedModel], model: str) -> Price | None:
-    """The price under a model's name, or under its name without the provider if it is that provider's."""
+    """Find the price by the model's name, or by its name without the provider if the entry is that
+    provider's.
+    """
     if entry := table.get(model):
         return entry.price
     provider, _, name = model.partition("/")
@@ -71,7 +75,7 @@ def _is_of(entry: PricedModel, provider: str) -> bool:
     return (
         entry.provider == provider
         or entry.provider.startswith(f"{provider}-")
-        or entry.provider in _ALSO_CALLED.get(provider, ())
+        or entry.provider in _PROVIDER_ALIASES.get(provider, ())
     )
 
 
@@ -86,7 +90,7 @@ def _installed_table() -> Mapping[str, PricedModel]:
 
 
 def read_table(path: Path) -> Mapping[str, PricedModel]:
-    """The entries that have token prices; none where the file is missing or broken."""
+    """Return the entries that have token prices; empty if the file is missing or broken."""
     try:
         raw = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -114,19 +118,20 @@ def _usd(value: Any) -> float | None:
     return float(value) if isfinite(value) and value >= 0 else None
 
 
-_SCARCE = 32
-"""When fewer attempts are left, none is lent ahead of need."""
+_MIN_LEFT_TO_LEND = 32
+"""With fewer attempts left, none is lent ahead of need."""
 
 Asker = tuple[str, int] | None
-"""Scope and number of the conversation that asks a model; 0: what follows all of them."""
+"""Scope and number of the conversation that calls a model. Number 0 stands for work after all conversations.
+"""
 
 
 class BudgetExhausted(ModelError):
-    """The call was not made: the run has spent what it may."""
+    """The call was not made because the budget is exhausted."""
 
 
 class Budget:
-    """Counts attempts and their cost over the run; `on_exhausted` receives, once, why no more are made."""
+    """Counts attempts and their cost in the run. `on_exhausted` receives the reason once none is left."""
 
     def __init__(
         self,
@@ -144,11 +149,11 @@ class Budget:
         self._under_way = 0
         self._settled = asyncio.Event()
         self.on_short: Callable[[], None] = lambda: None
-        """Is called when what is lent may be what somebody needs, or may not be made any more."""
+        """Called when lent attempts may be needed by another call, or may no longer be made."""
         self.refused: Counter[Asker] = Counter()
-        """Who waits for an attempt that is not left, and how many times."""
+        """Conversation → how many of its calls wait for an attempt when none is left."""
         self.others_go_on: Callable[[], bool] = lambda: False
-        """Whether anybody who is not refused may still finish without another attempt."""
+        """Returns True if a conversation that is not refused may still finish without another attempt."""
 
     @property
     def calls(self) -> int:
@@ -157,67 +162,67 @@ class Budget:
 
     @property
     def cost(self) -> float:
-        """USD that is known to be spent so far."""
+        """Known cost so far in USD."""
         return self._cost
 
     def reserve(self) -> None:
-        """Claim one attempt, right before it is made. Raises BudgetExhausted when there is none left."""
+        """Reserve one attempt immediately before it is made. Raises BudgetExhausted if none is left."""
         if why := self.used_up():
             self._refuse(why)
         self._calls += 1
         self._under_way += 1
 
     def over(self) -> None:
-        """An attempt that was made is over, whatever came of it."""
+        """Record that an attempt has ended, whatever its outcome."""
         self._under_way -= 1
         self.look_again()
 
     def look_again(self) -> None:
-        """Have all who wait look again: an attempt is over, or a conversation has finished."""
+        """Wake up all waiting calls, because an attempt or a conversation has ended."""
         self._settled.set()
         self._settled = asyncio.Event()
 
     @property
     def spent_so_far(self) -> str:
-        """How much of what bounds the run is spent, in words."""
+        """Describe how much of the budget is spent."""
         calls = f"{self._calls} of {self.max_calls} model calls that --max-llm-calls allows were made"
         cost = f"{self._cost:.4f} of {self.max_cost or 0:g} USD that --max-cost allows were spent"
         return " and ".join([calls] * (self.max_calls is not None) + [cost] * (self.max_cost is not None))
 
     @property
     def left_calls(self) -> int | None:
-        """Attempts that are left; None: their number has no limit."""
+        """Remaining attempts; None if their number is not limited."""
         return self._left
 
     @property
     def left_cost(self) -> float | None:
-        """USD that are left; None: the cost has no limit."""
+        """Remaining USD; None if the cost is not limited."""
         return None if self.max_cost is None else self.max_cost - self._cost
 
     @property
     def lent(self) -> int:
-        """Attempts that may be made without asking, and were not so far."""
+        """Attempts that may be made without asking but have not been made yet."""
         return self._lent
 
     def has_one(self) -> bool:
-        """Whether an attempt may be reserved at once."""
+        """True if an attempt can be reserved immediately."""
         left = self._left
         return (left is None or left > self._lent) and not self._cost_is_used_up()
 
     @property
     def is_unsure(self) -> bool:
-        """Whether attempts that are lent, and may come back unmade, are all that is left."""
+        """True if only lent attempts are left, which may be returned unused."""
         left = self._left
         return self._lent > 0 and left is not None and left <= self._lent and not self._cost_is_used_up()
 
     async def settle(self, asker: Asker = None) -> None:
-        """Wait until it is known whether there is an attempt left. Raises BudgetExhausted when there is none.
+        """Wait until it is known whether an attempt is left. Raises BudgetExhausted if none is.
 
-        What is under way when none is left was paid for: it comes back, and others finish, before anybody is
-        refused.
+        Attempts in progress are already paid for, so they may finish, and other conversations with them,
+        before any call is refused.
 
         Args:
-            asker: the conversation that wants the attempt.
+            asker: the conversation that requests the attempt.
         """
         while self.is_unsure:
             self.on_short()
@@ -233,20 +238,20 @@ class Budget:
             self.refused[asker] -= 1
         if why := self.used_up():
             self._report(why)
-            await checkpoint()  # where that stopped the run, the conversation ends here, and not as errored
+            await checkpoint()  # if that stopped the run, the conversation ends here and is not errored
             raise BudgetExhausted(why)
 
     def may_lend(self) -> bool:
-        """Whether so many attempts are left that some may be lent, to be made later without asking."""
+        """True if enough attempts are left to lend some for later use without asking."""
         left = self._left
-        return (left is None or left - self._lent > _SCARCE) and not self._cost_is_used_up()
+        return (left is None or left - self._lent > _MIN_LEFT_TO_LEND) and not self._cost_is_used_up()
 
     def lend(self) -> None:
-        """Lend one attempt; `take_back` settles it."""
+        """Lend one attempt. `take_back` settles it."""
         self._lent += 1
 
     def take_back(self, *, made: bool) -> None:
-        """A lent attempt is settled."""
+        """Settle a lent attempt."""
         self._lent -= 1
         if made:
             self._calls += 1
@@ -254,12 +259,12 @@ class Budget:
         self.look_again()
 
     def unmade(self) -> None:
-        """A reserved attempt is not made after all."""
+        """Return a reserved attempt that was not made."""
         self._calls -= 1
         self.over()
 
     def used_up(self) -> str | None:
-        """Why no attempt is left; None: one is."""
+        """Return why no attempt is left, or None if one is."""
         if self.max_calls is not None and self._calls >= self.max_calls:
             return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"
         return self._cost_is_used_up()
@@ -269,9 +274,10 @@ class Budget:
         return None if self.max_calls is None else self.max_calls - self.calls
 
     def spent(self, cost: float | None) -> None:
-        """An attempt cost so many USD; None: the cost is not known.
+        """Record the cost of an attempt in USD; None if it is unknown.
 
-        What is under way together when the last dollar goes is still paid for: cost is known only afterwards.
+        Attempts in progress when the last dollar is spent are still paid for, because their cost is known
+        only afterwards.
         """
         if cost:
             self._cost += cost
@@ -299,7 +305,7 @@ def check_prices(
     price_of: Callable[[str], Price | None] = price_of,
     unpriced: Iterable[str] = (),
 ) -> None:
-    """Raise ConfigError if a cost is to be kept to and the price of a model to be asked is not known."""
+    """Raise ConfigError if the cost is limited and the price of a model that will be called is unknown."""
     if max_cost is None:
         return
     unknown = sorted({*unpriced, *(model for model in models if price_of(model) is None)})

@@ -1,4 +1,4 @@
-"""Answers from a model, whatever it takes: levels of form, retries, limits, accounting."""
+"""Get an answer from a model: response formats, retries, limits and accounting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
 
-_SIMPLE = ChatRequest(
+_SIMPLE_REQUEST = ChatRequest(
     [{"role": "user", "content": 'Answer with the JSON object {"ok": true} and nothing else.'}],
     "Ok",
     {
@@ -45,42 +45,42 @@ _SIMPLE = ChatRequest(
     Level.SCHEMA,
     CallKey("judge", ""),
 )
-"""What any model answers that answers at all."""
+"""A request that every working model answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a model is waited for, and how often it is asked again."""
+    """Time limits and retries for a model."""
 
     timeout_s: float = 120.0
-    """One attempt, from connect to the last byte."""
+    """Limit in seconds for one attempt, from connecting to the last byte."""
     deadline_s: float = 600.0
-    """One answer with all its attempts and pauses. Standing in line for a place does not count."""
+    """Limit in seconds for one answer with all attempts and pauses, without the time waiting for a slot."""
     retries: int = 4
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
 @dataclass(slots=True)
 class _Tries:
-    """What became of the attempts at one request, and whether the request itself is at fault.
+    """The attempts at one request, and whether the request itself is the cause of failures.
 
     Args:
-        retries: how often it may fail again while other requests are answered.
-        seen: how many answers there were at its gate when it failed last.
+        retries: how many times it may fail again while other requests are answered.
+        seen: number of answers at its gate when it failed last.
     """
 
     retries: int
     seen: int
     made: int = 0
     own: int = 0
-    """Failed while others were answered."""
+    """Failures while other requests were answered."""
     unclear: int = 0
-    """Failed while nobody was answered."""
+    """Failures while no request was answered."""
     was_check: bool = False
-    """Whether the last attempt was to find out if the model answers at all."""
+    """True if the last attempt checked whether the model answers at all."""
 
     def failed(self, answers: int, *, waits: bool) -> bool:
-        """Count an attempt that failed; whether the request is to be given up."""
+        """Count a failed attempt. Return True if the request is to be given up."""
         others_were_answered = answers > self.seen or not waits
         self.seen = answers
         self.was_check = False
@@ -90,28 +90,28 @@ class _Tries:
         return others_were_answered and self.own > self.retries
 
     def need_check(self, gate: Gate) -> bool:
-        """Whether to find out first if the model answers at all: nobody was answered since this failed."""
+        """Return True if nothing was answered since the last failure, so the model must be checked first."""
         is_last = self.own + self.unclear >= max(1, self.retries)
         nobody = gate.is_down or (is_last and gate.answers == self.seen)
-        # What was never answered may be at fault itself: it takes turns with the request.
+        # A check that was never answered may itself be the problem, so it alternates with the request.
         may_tell = gate.known_good is not None or not self.was_check
         return bool(self.made) and gate.waits and nobody and may_tell
 
     def checked(self, *, is_up: bool) -> None:
-        """The model answered another request at once, or not even that."""
+        """Record whether the model answered the other request."""
         self.own += self.unclear if is_up else 0
         self.unclear = 0
         self.was_check = True
 
 
 class LiveAnswers:
-    """A chat model that is asked over and over until it answers, within bounds.
+    """A live chat model that is called until it answers, within limits.
 
-    First with the JSON Schema as the answer's format; where the model refuses that, in JSON mode, then with
-    the schema in the prompt alone. The level that worked is remembered. Every attempt is counted in the
-    ledger and the budget. A model that answers nobody is waited for by all calls together. A request that
-    fails while others are answered is given up after its retries; where no other is under way, one that was
-    answered before is asked again to tell the two apart.
+    The first request uses the JSON Schema as response format. If the model refuses that, JSON mode follows,
+    then the schema in the prompt alone. The level that worked is remembered. Every attempt is counted in the
+    ledger and the budget. If a model answers no request, all calls wait for it together. A request that fails
+    while others are answered is given up after its retries. If no other request is in progress, one that was
+    answered before is repeated to distinguish the two cases.
     """
 
     def __init__(
@@ -135,11 +135,11 @@ class LiveAnswers:
 
     @property
     def level(self) -> Level:
-        """How the form of an answer is asked for: the strictest that the model has taken so far."""
+        """The response format in use: the strictest that the model has accepted so far."""
         return self._level
 
     async def answer(self, question: Question) -> Answered:
-        """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
+        """Return the answer at the strictest level that the model accepts. Raises ModelUnavailable."""
         try:
             with TimeLimit(self._patience.deadline_s) as limit:
                 asker = question.key.scope, question.key.conversation
@@ -151,14 +151,15 @@ class LiveAnswers:
             failed = self._given_up(f"{problem}; more time: `deadline_ms`")
         except ModelUnavailable as error:
             failed = error
-        text = f"{_about(question.key)}: {failed}"
+        text = f"{_describe_question(question.key)}: {failed}"
         raise ModelUnavailable(text, permanent=failed.permanent) from None
 
     async def _at_best_level(self, question: Question, call: Call) -> Answered:
         name, schema = question.answer.__name__, answer_schema(question.answer)
         level = self._level
         while True:
-            # Who answered in another form may never have seen the schema: not every server passes it on.
+            # A model that answered in another form may never have seen the schema, because not every server
+            # passes it on.
             needs_schema = question.repair or level is not Level.SCHEMA
             shown = _with_schema(question.messages, schema) if needs_schema else question.messages
             try:
@@ -171,7 +172,7 @@ class LiveAnswers:
                     raise self._given_up(str(error)) from None
                 level = Level(level + 1)
                 continue
-            # Others may have learnt meanwhile; what one of them found to work is not forgotten.
+            # Other calls may have changed the level meanwhile; keep a level that was found to work.
             self._level = max(self._level, level)
             return Answered(reply.text, reply.refusal, reply.model)
 
@@ -179,39 +180,39 @@ class LiveAnswers:
         tries = _Tries(self._patience.retries, self._gate.answers)
         while True:
             before = self._gate.answers
-            reply = await self._once(request, call, tries, retry=repair or tries.made > 0)
+            reply = await self._attempt_once(request, call, tries, retry=repair or tries.made > 0)
             if isinstance(reply, ChatReply):
                 self._gate.known_good = request
                 return reply
             if reply:
                 if (reply.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
                     await self._check_others(str(reply), request, call, before)
-                # No place is held meanwhile.
+                # The call occupies no slot during the pause.
                 await self._patience.sleep(self._pause(reply, tries.made, call))
 
-    async def _once(
+    async def _attempt_once(
         self, request: ChatRequest, call: Call, tries: _Tries, *, retry: bool
     ) -> ChatReply | TransientError | None:
-        """One attempt, as soon as it may be made; None: another request was made, and answered.
+        """Make one attempt when permitted. Returns None if another request was made instead and answered.
 
-        Raises ModelUnavailable where this was the last one.
+        Raises ModelUnavailable if this was the last attempt.
         """
         async with self._gate.attempt(call, self._tokens(request)) as attempt:
             check = tries.need_check(self._gate)
             before = self._gate.answers
             try:
                 asked = self._answerable if check else request
-                reply = await self._make(asked, request.key, attempt, retry)
+                reply = await self._make_attempt(asked, request.key, attempt, retry)
             except TransientError as error:
                 if check:
                     tries.checked(is_up=False)
                 elif tries.failed(self._gate.answers, waits=self._gate.waits):
-                    raise self._given_up(f"{error}{self._tried(tries)}") from None
+                    raise self._given_up(f"{error}{self._attempts_text(tries)}") from None
                 return error
             except RequestRefused:
                 if not check:
                     raise
-                tries.checked(is_up=True)  # it takes other requests than this one, but is there
+                tries.checked(is_up=True)  # it accepts other requests, so it is up
                 return None
             except ModelUnavailable as error:
                 refused = error
@@ -228,25 +229,27 @@ class LiveAnswers:
         raise self._given_up(str(refused))
 
     async def _check_others(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
-        """Find out whether all requests are refused or put off like this one, or others are answered."""
+        """Find out whether the model fails for all requests or only for this one."""
         async with self._gate.checking:
             if self._gate.answers > before or self._gate.is_down or not self._gate.waits:
                 return
             with suppress(TransientError, RequestRefused):
                 try:
                     async with self._gate.attempt(call, self._tokens(request)) as attempt:
-                        await self._make(self._answerable, request.key, attempt, retry=True)
+                        await self._make_attempt(self._answerable, request.key, attempt, retry=True)
                 except ModelUnavailable as error:
                     if error.permanent:
                         self._gate.refuse_all(problem)
 
     @property
     def _answerable(self) -> ChatRequest:
-        """A request that is answered if any is."""
-        return self._gate.known_good or _SIMPLE
+        """Return a request that is answered if any is."""
+        return self._gate.known_good or _SIMPLE_REQUEST
 
-    async def _make(self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool) -> ChatReply:
-        """Make an attempt, on this question's account, and report what became of it."""
+    async def _make_attempt(
+        self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool
+    ) -> ChatReply:
+        """Make an attempt, count it for this question, and report its outcome."""
         reply: ChatReply | None = None
         try:
             with TimeLimit(self._patience.timeout_s):
@@ -259,7 +262,7 @@ class LiveAnswers:
             known = self._gate.known_good
             attempt.failed(error, alone=known is not None and request is not known)
             raise
-        finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
+        finally:  # whatever the outcome, even if the run is being stopped: the attempt may have a cost
             attempt.spent(self._count(key, reply, retry))
         attempt.succeeded(reply.usage.total_tokens, reply.hold_s or 0.0)
         return reply
@@ -268,7 +271,9 @@ class LiveAnswers:
         return estimate_tokens(request.messages) if self._gate.counts_tokens else 0
 
     def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
-        """Seconds until the next attempt. Raises ModelUnavailable where the call has not got so many."""
+        """Return the seconds until the next attempt. Raises ModelUnavailable if the call has too little time
+        left.
+        """
         if error.retry_after is None:
             return 0.0 if self._gate.is_down else pause_before_retry(attempt)
         asked_for = max(0.0, error.retry_after)
@@ -277,7 +282,7 @@ class LiveAnswers:
             raise self._given_up(problem)
         return asked_for
 
-    def _tried(self, tries: _Tries) -> str:
+    def _attempts_text(self, tries: _Tries) -> str:
         times = f" (tried {tries.made} times)" if tries.made > 1 else ""
         advice = "; other requests were answered, so look in the server's log for what is wrong with this one"
         return f"{times}{advice if self._gate.waits else ''}"
@@ -288,15 +293,17 @@ class LiveAnswers:
     def _count(self, key: CallKey, reply: ChatReply | None, retry: bool) -> float | None:
         cost = None if self._price is None else 0.0
         if reply is not None and self._price is not None:
-            # A server that reports no tokens leaves the cost unknown, not 0.
+            # If a server reports no tokens, the cost is unknown, not 0.
             cost = self._price.cost(reply.usage) if reply.usage.total_tokens else None
         used = ModelUsage(1, reply.usage if reply else Usage(), int(retry), cost)
         self._ledger.add(key, used)
         return cost
 
 
-def _about(key: CallKey) -> str:
-    """Which question it is, for errors: the same words in all conversations, so that equal ones are one."""
+def _describe_question(key: CallKey) -> str:
+    """Describe the question for errors, in the same words for all conversations, so that equal errors are
+    grouped.
+    """
     if key.role == "judge":
         return f"judging {key.metric or 'with a model'}"
     return "the simulated user" if key.role == "user" else "grouping errors"

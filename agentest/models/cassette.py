@@ -1,9 +1,9 @@
-"""Models' answers, recorded and given again: a replay needs no model, no key and no network.
+"""Record model responses to cassettes and replay them without a model, a key or a network.
 
-A cassette is one file per scenario and agent, one JSON object a line: a header, the answers in the order of
-the conversations, and an end line that counts them. An answer's place is its question's `CallKey`, so that
-repeated conversations stay apart; the hash of what was asked says whether it still is the same question.
-While a run lasts, answers are added to `<name>.jsonl.partial`: whatever kills it, they are not lost.
+A cassette is one file per scenario and agent with one JSON object per line: a header, the answers in the
+order of the conversations, and an end line with their number. An answer is stored under its question's
+`CallKey`, which distinguishes repeated conversations. A hash of the request shows whether the question has
+changed. During a run, answers are appended to `<name>.jsonl.partial`, so they survive a crash.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ from agentest.support.files import write_atomically
 from agentest.support.redaction import Redactor
 
 Sheets = dict[int, Entries]
-"""The number of a conversation → its answers; 0: those that follow all conversations."""
+"""Number of a conversation → its answers. Number 0 stands for those after all conversations."""
 
 
 @dataclass(slots=True)
 class _Cassette:
-    """One file: what it holds, and what is to come into it."""
+    """One cassette: its recorded answers and the ones to be added."""
 
     path: Path
     header: Header = NO_HEADER
     has_answers: bool = False
-    """Whether the file had any."""
+    """True if the file contained answers."""
     recorded: Sheets = field(default_factory=dict)
     salvaged: Sheets = field(default_factory=dict)
-    """What a run that did not finish has left, and this one completes."""
+    """Answers of an unfinished run, which this run completes."""
     fresh: Sheets = field(default_factory=dict)
     begun: bool = False
-    """Whether what the `.partial` file holds is this run's to keep."""
+    """True if this run continues the content of the `.partial` file."""
 
     @property
     def partial(self) -> Path:
         return self.path.with_name(self.path.name + ".partial")
 
     def layers(self, number: int) -> Iterator[Entries]:
-        """Where a conversation's answers may stand, first what was recorded last."""
+        """Yield the sources of a conversation's answers, latest recording first."""
         return (sheets.get(number, {}) for sheets in (self.fresh, self.salvaged, self.recorded))
 
     def page(self, number: int) -> Page:
@@ -81,13 +81,13 @@ class _Cassette:
 
 
 class Cassettes:
-    """The cassettes of one folder, during one run: a tape whose files are written here.
+    """The cassettes of one folder during one run: a tape that owns its files.
 
     Args:
-        names: scope → the scenario's name as `--scenario` takes it; messages call it by that.
-        models: part (`user`, `judge`) → model of this run, also of parts that are never asked anything.
-        named: part → other models that this run may ask in its place.
-        on_failure: receives every CassetteError before it is raised, to stop the run at the first.
+        names: scope → the scenario's name as `--scenario` takes it, for messages.
+        models: part (`user`, `judge`) → model of this run, including parts that are never called.
+        named: part → other models that this run may call instead.
+        on_failure: receives every CassetteError before it is raised, so that the first one stops the run.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Cassettes:
         self._times = AskedTimes()
 
     def check(self, scopes: Iterable[str]) -> None:
-        """Read what is recorded of these scopes, before the run. Raises CassetteError for damaged files."""
+        """Read the cassettes of these scopes before the run. Raises CassetteError for damaged files."""
         for scope in scopes:
             self._load(scope)
 
@@ -125,7 +125,7 @@ class Cassettes:
         return found(cassette.layers(asked.key.conversation), asked, self.mode)
 
     def page(self, scope: str, number: int) -> Page:
-        """What a conversation that is held in another process can need."""
+        """Return the recorded answers that a conversation in another process can need."""
         return self._load(scope).page(number)
 
     def keep(self, entry: Entry) -> Entry:
@@ -134,11 +134,11 @@ class Cassettes:
         return entry
 
     def write(self, entry: Entry, line: bytes) -> None:
-        """Record the answer as it is kept, in this process or another one. Raises CassetteError."""
+        """Write an answer recorded in this process or another one. Raises CassetteError."""
         cassette = self._load(entry.asked.key.scope)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # The newline comes first: what is left of a line that was cut off spoils no other.
+            # The newline comes first, so that the rest of a truncated line damages no other.
             with cassette.partial.open("ab" if cassette.begun else "wb") as file:
                 file.write(b"\n" + line)
         except OSError as error:
@@ -153,7 +153,7 @@ class Cassettes:
         return self._failed(missing_from(cassette.page(number), recorded, asked, self._name(scope)))
 
     def done(self, scope: str, number: int) -> None:
-        """The conversation will ask nothing more: forget what nobody needs again."""
+        """Drop the answers of a finished conversation, which makes no more requests."""
         self._times.forget(scope, number)
         if self.mode is Mode.REPLAY:
             self._load(scope).recorded.pop(number, None)
@@ -163,9 +163,9 @@ class Cassettes:
             cassette.fresh.pop(number, None)
 
     def forget(self, scope: str, number: int) -> None:
-        """The conversation was lost with the process that held it: what it recorded is no part of the run.
+        """Discard the recordings of a conversation that was lost with its process.
 
-        What is kept because it was paid for is answered again when the conversation is held again.
+        In `KEEP` mode, answers that were paid for are replayed in the next attempt.
         """
         self._times.forget(scope, number)
         cassette = self._load(scope)
@@ -174,10 +174,10 @@ class Cassettes:
             cassette.salvaged.setdefault(number, {}).update(lost)
 
     def close(self, *, finished: bool = True) -> None:
-        """Bring what was recorded into the files; a recording that did not finish replaces none."""
+        """Move recorded answers into the cassettes. An unfinished recording replaces no cassette."""
         if self.mode is Mode.REPLAY or (self.mode is Mode.RECORD and not finished):
             return
-        if self.mode is Mode.KEEP and finished:  # nothing is left that could need an answer again
+        if self.mode is Mode.KEEP and finished:  # no conversation is left that could need an answer again
             shutil.rmtree(self._folder, ignore_errors=True)
             return
         problem: OSError | None = None
@@ -195,10 +195,10 @@ class Cassettes:
             raise self._failed(CassetteError(f"the recording cannot be written: {problem}"))
 
     def _load(self, scope: str) -> _Cassette:
-        """The scope's cassette, read when it is first needed. Raises CassetteError when it is damaged."""
+        """Return the scope's cassette, reading it on first use. Raises CassetteError if it is damaged."""
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
-            if self.mode is Mode.KEEP:  # what is damaged is paid for again
+            if self.mode is Mode.KEEP:  # damaged answers are requested and paid for again
                 kept = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
                 cassette.salvaged, cassette.begun = _sheets(kept), True
             elif self.mode is not Mode.RECORD:
@@ -229,9 +229,9 @@ def _sheets(entries: Entries) -> Sheets:
 
 
 def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[str, str]:
-    """Part (`user`, `judge`) → the model that was recorded; all cassettes, or those of these scopes.
+    """Return part (`user`, `judge`) → recorded model, for all cassettes or those of these scopes.
 
-    Raises CassetteError when there is none, one is damaged, or they disagree.
+    Raises CassetteError if there are none, one is damaged, or they disagree.
     """
     paths = _paths(folder, scopes)
     if not paths:
@@ -249,7 +249,9 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
 
 
 def recorded_named_models(folder: Path, scopes: Iterable[str] | None = None) -> frozenset[str]:
-    """The models that answered in place of a part's. Raises CassetteError for a damaged cassette."""
+    """Return the models that answered in place of a part's model. Raises CassetteError for a damaged
+    cassette.
+    """
     return frozenset(name for path in _paths(folder, scopes) for name in _header_of(path).named)
 
 
@@ -273,7 +275,7 @@ def _document(
     models = {**configured, **cassette.header.models}
     fresh = _merged(cassette.salvaged, cassette.fresh)
     models |= dict(entry.answers_for for entry in fresh if entry.answers_for not in named)
-    # A file is of one model a part, and of named ones: what others answered would never be found again.
+    # A file has one model per part, and named ones. Answers of other models would never be found again.
     merged = _merged(cassette.recorded, cassette.salvaged, cassette.fresh)
     kept = {*models.items(), *named}
     entries = [entry for entry in merged if entry.answers_for in kept]
@@ -290,7 +292,7 @@ def _document(
 
 
 def _merged(*layers: Sheets) -> Collection[Entry]:
-    """All answers, of each request the last one."""
+    """Merge layers of answers. For each request, the last layer wins."""
     merged: Entries = {}
     for layer in layers:
         for entries in layer.values():

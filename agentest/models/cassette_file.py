@@ -1,4 +1,4 @@
-"""The form of a cassette's file: a header, an answer a line with a checksum, and an end that counts."""
+"""Read and write cassette files: a header, one answer per line with a checksum, and a final count."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _KINDS = ("text", "refusal", "error")
 
 Slot = tuple[CallKey, int, int]
-"""Key, repair, again: which request of a run it is, whatever was asked."""
+"""Key, repair and repetition of a request, which identify it within a run whatever its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request of a run. `again` counts the requests with the same key and repair before it."""
+    """One request of a run. `again` counts earlier requests with the same key and repair."""
 
     key: CallKey
     repair: int
@@ -41,7 +41,7 @@ class Asked:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Its place in a file: as the conversations went, what follows all of them last."""
+        """Sort key within a file: by conversation, with requests after all conversations last."""
         key = self.key
         turn = (key.turn is None, key.turn or 0, key.role != "user")
         metric = (key.metric is not None, key.metric or "", key.sample)
@@ -58,7 +58,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A request and what came of it."""
+    """A request and its outcome."""
 
     asked: Asked
     answered_by: str
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def part(self) -> str:
-        """Whose model was asked: the `user` one or the `judge`, who also sorts failures."""
+        """The part whose model was called: `user`, or `judge`, which also groups failures."""
         return "user" if self.asked.key.role == "user" else "judge"
 
     @property
@@ -77,7 +77,7 @@ class Entry:
         return self.part, self.asked.model
 
     def answered(self) -> Answered:
-        """The answer, as the model gave it. Raises ModelUnavailable where there was none."""
+        """Return the model's answer. Raises ModelUnavailable if there was none."""
         if self.kind == "error":
             raise ModelUnavailable(self.content)
         text, refusal = (self.content, "") if self.kind == "text" else ("", self.content)
@@ -89,27 +89,27 @@ Entries = dict[Slot, Entry]
 
 
 def cassette_path(folder: Path, scope: str) -> Path:
-    """Where a scope's cassette is: a name to read, and a few characters that make it the scope's own."""
+    """Return the path of a scope's cassette: a readable name with a few characters that make it unique."""
     words = "-".join(re.findall(r"\w+", scope.lower()))[:48].strip("-")
     return folder / f"{words or 'scenario'}-{digest(scope, 8)}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of a file: whose answers it holds."""
+    """The first line of a cassette file."""
 
     scenario: str
     models: Mapping[str, str]
     """Part (`user`, `judge`) → its model."""
     named: tuple[str, ...] = ()
-    """Other models that answered, as a file named them in place of a part's."""
+    """Other models that answered because a scenario file names them in place of a part's model."""
 
 
 NO_HEADER = Header("", {})
 
 
 def read(path: Path, scope: str) -> tuple[Header, Entries]:
-    """Header and answers of a file; none where there is no file. ValueError says where it is damaged."""
+    """Read header and answers of a file; empty if there is none. Raises ValueError with the damaged place."""
     try:
         lines = path.read_bytes().rstrip(b"\r\n").split(b"\n")
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def read(path: Path, scope: str) -> tuple[Header, Entries]:
         if header.scenario != scope:
             other = header.scenario
             raise ValueError(f"this is the cassette of {other}, not of {scope}: the file was renamed")
-        for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the handler below names it
+        for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the handler below uses it
             if ended:
                 raise ValueError(
                     "something follows the end line: the file was edited by hand or badly merged"
@@ -150,7 +150,7 @@ def _add(entries: Entries, entry: Entry, header: Header) -> None:
 
 
 def salvage(path: Path, scope: str) -> Entries:
-    """Every sound answer of a file that a run may have left behind in the middle of a line."""
+    """Return every intact answer of a file that may end in the middle of a line."""
     entries = {}
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         try:
@@ -202,7 +202,7 @@ def to_entry(line: Mapping[str, Any], scope: str) -> Entry:
         raise ValueError("this answer has no text: the line was edited by hand")
     asked = {**data, "key": {**data, "scope": scope}}
     try:
-        # pydantic takes no text with lone surrogates, which models do write.
+        # pydantic rejects lone surrogates, which models do write.
         entry = _ENTRY.validate_python({**data, "asked": asked, "kind": kind, "content": ""})
     except ValidationError as error:
         first = error.errors()[0]
@@ -221,7 +221,7 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def dump(line: Mapping[str, Any]) -> bytes:
-    """A line as people read it; what UTF-8 cannot hold is escaped."""
+    """Encode a line in readable form. Characters that UTF-8 cannot represent are escaped."""
     text = json.dumps(line, ensure_ascii=False)
     return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode()
 

@@ -1,4 +1,4 @@
-"""Not asking a model that is down: calls wait for it together, or end at once, but do not try one by one."""
+"""A circuit breaker per model: during an outage, calls wait together or fail together."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from agentest.support.errors import ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
 _FAILURES = 3
-"""Failed attempts in a row, of all calls, that are an outage."""
+"""Failed attempts in a row, over all calls, that count as an outage."""
 _STORM_S = 2.0
-"""Seconds of nothing but 429s that are an outage, too."""
+"""Seconds of nothing but 429 responses that also count as an outage."""
 _WRONG_ADDRESS_S = 60.0
-"""How long a model is waited for where nothing in this run says that its address is right."""
+"""Seconds to wait for a model if nothing in this run shows that its address is right."""
 _FIRST_PROBE_S = 0.25
-_LONGEST_PROBE_S = 3.0
+_MAX_PROBE_S = 3.0
 _COOL_DOWN_S = 30.0
-_LONGEST_S = 86_400.0
+_MAX_WAIT_S = 86_400.0
 
 
 class _State(Enum):
@@ -34,13 +34,13 @@ class _State(Enum):
 
 @dataclass(slots=True)
 class _Streak:
-    """Attempts in a row that got no answer, of all calls."""
+    """Attempts in a row without an answer, over all calls."""
 
     since: float
     failed: int = 0
     throttled: int = 0
     misaddressed: bool = True
-    """Whether all of them may have failed because the address is wrong."""
+    """True if a wrong address may have caused all of them."""
 
     def add(self, error: TransientError) -> None:
         self.misaddressed = self.misaddressed and error.misaddressed
@@ -55,25 +55,25 @@ class _Streak:
 
 
 class Circuit:
-    """Knows whether a model is down, and for whom it is worth asking. One per model and run.
+    """The state of one model in a run: up or down, and which call may probe it.
 
-    A model that answers nobody is waited for by all calls together, from the first request on. It is given
-    up when no call got an answer for a whole deadline; after a minute, if it never answered in this run and
-    its address may be wrong. For each attempt:
+    All calls wait together for a model that answers none of them, from the first request on. The model is
+    given up when no call got an answer for a whole deadline, or after a minute if it never answered in this
+    run and its address may be wrong. For each attempt:
 
         try:
             if circuit.is_open:
                 await circuit.admit(caller, deadline_at)    # raises ModelUnavailable
-            if circuit.keeps_out(caller): ...               # it opened while something else was waited for
+            if circuit.keeps_out(caller): ...               # it opened during another wait
             ...                                             # the attempt, and then one of
             circuit.answered(); circuit.attempt_failed(caller, error, alone=…)
         finally:
             circuit.leave(caller)
 
     Args:
-        deadline_s: how long a model is waited for; 0: never.
-        announce: receives a message when a wait begins that is worth mentioning, and when it is over.
-        clock: the event loop's.
+        deadline_s: how long calls wait for the model; 0 means not at all.
+        announce: receives a message when a noticeable wait begins and when it ends.
+        clock: the event loop's clock.
     """
 
     def __init__(
@@ -90,23 +90,23 @@ class Circuit:
         self._state = _State.CLOSED
         self._streak: _Streak | None = None
         self._probe: object = None
-        """The call that probes, or is waiting to; None: the next one that comes."""
+        """The call that probes or waits to probe; None if the next call will."""
         self._probe_at = 0.0
         self._advice = ""
-        """What to do about it where it was given up, after a semicolon."""
+        """Advice for a model that was given up, to follow a semicolon."""
         self._interval_s = _FIRST_PROBE_S
         self._announced = False
         self._changed = asyncio.Event()
         self.answers = 0
-        """How many requests the server has answered, be it that it did not take them (400)."""
+        """Number of requests that the server answered, including rejections (400)."""
         self.problem = ""
-        """Why it is open."""
+        """Why the circuit is open."""
         self.on_change: Callable[[], None] = lambda: None
-        """Is called when it has opened or closed, or is open for another reason."""
+        """Called when the circuit opens or closes, or when the reason changes."""
 
     @property
     def waits(self) -> bool:
-        """Whether a model that is down is waited for."""
+        """True if calls wait for the model while it is down."""
         return self._deadline_s > 0
 
     @property
@@ -114,13 +114,13 @@ class Circuit:
         return self._state is not _State.CLOSED
 
     def keeps_out(self, caller: object) -> bool:
-        """Whether this call may not try now."""
+        """Return True if this call may not make an attempt now."""
         return self.is_open and self._probe != caller
 
     async def admit(self, caller: object, deadline_at: float) -> None:
-        """Wait until this call may try: with all the others, or as the one that probes.
+        """Wait until this call may make an attempt, together with all others or as the probe.
 
-        Raises ModelUnavailable where that is not to be within the call's deadline.
+        Raises ModelUnavailable if the call's deadline comes first.
         """
         while self.is_open:
             now = self._clock()
@@ -129,7 +129,7 @@ class Circuit:
             if now >= self._give_up_at:
                 self._give_up(now)
                 continue
-            if self._probe_at > deadline_at and self._probe_at - now > _LONGEST_PROBE_S:
+            if self._probe_at > deadline_at and self._probe_at - now > _MAX_PROBE_S:
                 raise ModelUnavailable(self._too_long(now))
             if self._probe is None:
                 self._probe = caller
@@ -141,31 +141,32 @@ class Circuit:
         return None
 
     def leave(self, caller: object) -> None:
-        """The attempt is over, whatever came of it: if it was the probe, another one may follow."""
+        """Record that the attempt has ended. If it was the probe, another one may follow."""
         if self._probe == caller:
             self._probe = None
             self._wake()
 
     def answered(self) -> None:
-        """The server answered, be it that it does not take this request (400): it is up."""
+        """Record a response, including a rejection of the request (400): the server is up."""
         self.answers += 1
         if self._state is not _State.CLOSED:
             self._close()
         self._streak = None
 
     def attempt_failed(self, caller: object, error: TransientError, *, alone: bool = False) -> None:
-        """The server was not reached, or was asked too much: an attempt that may be made again.
+        """Record an attempt that failed and may be repeated: no connection, or too many requests.
 
         Args:
-            alone: others were answered meanwhile, so that a pause it asks for is for this call only.
+            alone: True if other calls were answered meanwhile, so that a requested pause applies to this call
+                only.
         """
         now = self._clock()
         if self._streak is None:
             self._streak = _Streak(now)
         self._streak.add(error)
-        asked_for = min(error.retry_after or 0.0, _LONGEST_S)
+        asked_for = min(error.retry_after or 0.0, _MAX_WAIT_S)
         if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
-            self._put_off(str(error), asked_for, now)
+            self._postpone(str(error), asked_for, now)
         elif self.is_open:
             if self._probe == caller:
                 self._probe_failed(str(error), asked_for, now)
@@ -173,7 +174,7 @@ class Circuit:
             self._wait(str(error), asked_for, now)
 
     def refuse_all(self, problem: str) -> None:
-        """The key, the account or the model's name is wrong, whatever is asked (401, 403, 404)."""
+        """Fail all calls: the key, the account or the model's name is wrong (401, 403, 404)."""
         self._refuse(problem, self._clock() + _COOL_DOWN_S)
         self._advice = "; check the model's name, its key and the account"
 
@@ -185,7 +186,7 @@ class Circuit:
 
     @property
     def _may_be_wrong(self) -> bool:
-        """Whether nothing says that this is the address of a model."""
+        """Return True if nothing shows that a model listens at this address."""
         return not self.answers and self._streak is not None and self._streak.misaddressed
 
     def _wait(self, problem: str, asked_for: float, now: float) -> None:
@@ -194,8 +195,8 @@ class Circuit:
         self._probe_at = now + max(self._interval_s, asked_for)
         self.on_change()
 
-    def _put_off(self, problem: str, asked_for: float, now: float) -> None:
-        """The server says for how long it is not to be asked, which is longer than all could just sit out."""
+    def _postpone(self, problem: str, asked_for: float, now: float) -> None:
+        """Handle a pause requested by the server that is longer than calls can wait."""
         again = now + asked_for
         if self._state is _State.REFUSING or asked_for > self._deadline_s:
             self._refuse(f"{problem}; it asks to wait {asked_for:.0f} s", again)
@@ -212,7 +213,7 @@ class Circuit:
         if self._state is _State.REFUSING:
             self._probe_at = now + max(_COOL_DOWN_S, asked_for)
             return
-        self._interval_s = min(2 * self._interval_s, _LONGEST_PROBE_S)
+        self._interval_s = min(2 * self._interval_s, _MAX_PROBE_S)
         self._probe_at = now + max(self._interval_s, asked_for)
         self._announce_wait(now)
 
@@ -232,7 +233,7 @@ class Circuit:
 
     def _refuse(self, problem: str, again_at: float) -> None:
         if self._state is _State.REFUSING and self._probe is None:
-            return  # what was under way when it began does not prolong it
+            return  # attempts that were in progress when it began do not extend it
         self._state, self.problem, self._probe_at = _State.REFUSING, problem, again_at
         self._advice = "; run again with --last-failed when it answers"
         self._announce_end("does not answer: what needs it fails from now on")

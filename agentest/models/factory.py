@@ -1,4 +1,4 @@
-"""Opens models from their resolved specifications."""
+"""Open models from their resolved specifications."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from agentest.support.http.client import Client, open_client, proxy_for
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of a run; None for a role that is offline."""
+    """The models of a run. A role without a model is None."""
 
     user: Model | None = None
     judge: Model | None = None
     named: Mapping[ModelWish, Model] = field(default_factory=dict)
-    """What files wish for, in place of the one of its role."""
+    """Models that scenario files request in place of the role's model."""
     confirm: Model | None = None
-    """Confirms what the judge answered, where that would fail a scenario."""
+    """Confirms judge answers that would fail a scenario."""
 
     def user_for(self, wish: ModelWish | None) -> Model | None:
-        """Who plays a user for which a file wishes for this model."""
+        """Return the model that plays the user for a file that requests this model."""
         return (self.named.get(wish) if wish else None) or self.user
 
 
@@ -43,17 +43,17 @@ class ModelTerms:
     """Limits, budget, recordings and ledger that all models of a run share."""
 
     concurrency: int = 20
-    """Conversations under way at once; the requests to a model whose settings say nothing go by it."""
+    """Conversations in progress at once. It limits the requests to models without a setting of their own."""
     budget: Budget | None = None
     tape: Tape | None = None
-    """Where answers are recorded, or found."""
+    """Where answers are recorded or replayed."""
     announce: Callable[[str], None] = lambda _: None
-    """Receives what the user should know at once: that the run waits for a model."""
+    """Receives messages for the user that cannot wait, such as that the run waits for a model."""
     ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
     gates: Gates | None = None
-    """Where limits, circuits and budget are not this process's own."""
+    """Gates to use if limits, circuits and budget belong to another process."""
     hide: Callable[[str], str] = str
-    """Hides secrets in what judges are asked."""
+    """Redacts secrets in judge prompts."""
 
 
 @asynccontextmanager
@@ -64,7 +64,7 @@ async def open_models(
     named: Mapping[ModelWish, ModelSpec] = MappingProxyType({}),
     confirm: ModelSpec | None = None,
 ) -> AsyncIterator[Models]:
-    """Open the models of the two roles, the same one for both where they are specified alike, and named ones.
+    """Open the models of both roles and the named ones. Roles with the same specification share a model.
 
     Args:
         confirm: the model that confirms the judge's answers.
@@ -90,7 +90,7 @@ async def _named(opener: _Opener, wish: ModelWish, spec: ModelSpec) -> Model:
 
 
 class _Opener:
-    """Opens models. Roles of the same model with the same settings share its limits."""
+    """Open models. Roles with the same model and settings share its limits."""
 
     def __init__(self, terms: ModelTerms, stack: AsyncExitStack) -> None:
         self._terms = terms
@@ -131,7 +131,7 @@ class _Opener:
         return OpenAIChatModel(spec, await self._client(spec.base_url))
 
     async def _client(self, base_url: str) -> Client:
-        """The client for an endpoint, whose connections all models there share."""
+        """Return the client for an endpoint. All models at the endpoint share its connections."""
         if base_url not in self._clients:
             opened = open_client(proxy=proxy_for(base_url))
             self._clients[base_url] = await self._stack.enter_async_context(opened)
@@ -139,6 +139,6 @@ class _Opener:
 
 
 def scripted(chat: ChatModel, ledger: Ledger, patience: Patience) -> Model:
-    """A model without an endpoint: for tests."""
+    """Create a model without an endpoint, for tests."""
     gate = LocalGate(chat.name, Limiter(4 * DEFAULT_CONCURRENCY))
     return StructuredModel(LiveAnswers(chat, ledger, gate, patience=patience))

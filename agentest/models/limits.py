@@ -1,4 +1,6 @@
-"""How many requests a model gets at a time and per minute, and what its 429s teach about that."""
+"""Rate limits of a model: concurrent requests, requests and tokens per minute, and adaptation to 429
+responses.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +20,39 @@ DEFAULT_CONCURRENCY = 64
 
 _MINUTE_S = 60.0
 _BURST = 0.1
-"""The part of a minute's allowance that may be used at once, after a pause."""
-_LEAST_WINDOW = 8
-"""Of so many answers at least the share of 429s is made; else of as many as there are places."""
-_TOLERATED = 0.25
-"""Share of 429s that takes no places away."""
-_FAST = 0.85
-"""The part of the places at which 429s came last up to which growth is fast."""
-_SMOOTH = 16
-"""From there, a round of successes gives back at least one place for so many."""
+"""Share of a minute's allowance that may be used at once after a pause."""
+_MIN_WINDOW = 8
+"""Minimum number of answers for the share of 429s; otherwise as many as there are slots."""
+_TOLERATED_SHARE = 0.25
+"""Share of 429s that removes no slots."""
+_FAST_GROWTH_LIMIT = 0.85
+"""Fraction of the number of slots at the last 429s up to which growth is fast."""
+_SLOW_GROWTH_STEP = 16
+"""Beyond that, a round of successes returns at least one slot per this many."""
 _INSTANT_S = 1e-6
-"""Waits that are rounding errors of the clock."""
+"""Shorter waits are rounding errors of the clock."""
 _CHARS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
 
 
 class Pausable(Protocol):
-    """A time limit of which waiting may be left out."""
+    """A time limit that can be paused during a wait."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """What is waited for meanwhile does not count."""
+        """Exclude the time inside of the block."""
         ...
 
 
 class Limiter:
-    """Places for requests to one model, given in the order in which they were asked for.
+    """Slots for requests to one model, granted in the order of the requests.
 
         async with limiter.place(estimate_tokens(messages), limit) as place:
             ...                                  # one attempt
             place.succeeded(usage.total_tokens)  # or place.throttled(retry_after) after a 429; else neither
 
-    The places adapt: when more than a quarter of about as many answers as there are places are 429s, they are
-    halved. Successes give them back, up to `max_concurrency`: one each until near where the 429s came, then a
-    few with every round; beyond it, twice as many with each round that saw no 429.
+    The number of slots adapts. It is halved when more than a quarter of the recent answers, about as many as
+    there are slots, are 429s. Successes return slots up to `max_concurrency`: one each until near the level
+    of the 429s, then a few per round. Beyond that level, the number doubles with each round without a 429.
     """
 
     def __init__(
@@ -71,44 +73,44 @@ class Limiter:
         self._held_until: float | None = None
         self._successes = 0
         self._answered = False
-        """Whether there was a success since the last decrease."""
+        """True if a request succeeded since the last decrease."""
         self._refused = 0.0
         """Moving share of 429s among the answers."""
         self._throttled_at = self._max_concurrency
-        """How many places there were when they were halved last."""
+        """Number of slots at the last decrease."""
         self._step = 1
         self._decreases = 0
-        # The first in line holds this lock while it waits for what it lacks; the others wait for the lock.
+        # The first in line holds this lock while it waits for capacity; the others wait for the lock.
         self._line = anyio.Lock()
         self._freed: anyio.Event | None = None
         self.on_short: Callable[[], None] = lambda: None
-        """Is called when somebody has to stand in line: who holds a place ahead of need may give it back."""
+        """Called when a request has to wait in line, so that slots taken ahead of need can be returned."""
 
     @property
     def places(self) -> int:
-        """How many requests may be under way now."""
+        """Number of requests that may be in progress now."""
         return self._places
 
     @property
     def taken(self) -> int:
-        """How many are under way. More than `places` only just after a decrease."""
+        """Number of requests in progress. It exceeds `places` only just after a decrease."""
         return self._taken
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether places need an estimate of tokens."""
+        """True if slots need a token estimate."""
         return self._tokens is not None
 
     def place(self, tokens_estimate: int = 0, limit: Pausable | None = None) -> Place:
-        """A place for one request, to be entered with `async with` once.
+        """Create a slot for one request, to be entered once with `async with`.
 
         Args:
-            limit: that of the request, which does not count the time that it stands in line.
+            limit: the request's time limit, paused while it waits in line.
         """
         return Place(self, tokens_estimate, limit)
 
     def spare(self, tokens_estimate: int = 0) -> int:
-        """How many places of so many tokens may be taken ahead of need: half of what nobody asks for."""
+        """Return how many slots with this many tokens may be taken ahead of need: half of the idle ones."""
         if self._line.locked() or self._delay(tokens_estimate):
             return 0
         free = float(self._places - self._taken)
@@ -119,14 +121,16 @@ class Limiter:
         return max(0, int(free) // 2)
 
     def hold(self, seconds: float) -> None:
-        """Let no request start for a while, at most `MAX_RETRY_AFTER_S`."""
+        """Start no request for this many seconds, at most `MAX_RETRY_AFTER_S`."""
         if seconds > 0:
             self.on_short()
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
 
     async def _take(self, tokens: int, limit: Pausable | None) -> int:
-        """Wait for a place; the number of decreases so far, by which `_throttled` knows older requests."""
+        """Wait for a slot. Returns the number of decreases so far, by which `_throttled` detects older
+        requests.
+        """
         if not self._take_now(tokens):
             self.on_short()
             with limit.paused() if limit else nullcontext():
@@ -145,7 +149,7 @@ class Limiter:
             self._start(tokens)
 
     async def _wait(self, tokens: int) -> None:
-        # Everything may have changed after each wait: places go away, holds are prolonged.
+        # Check everything again after each wait, because slots may be removed and holds extended.
         while True:
             if not self._is_free():
                 self._freed = anyio.Event()
@@ -159,7 +163,7 @@ class Limiter:
         return self._taken < self._places
 
     def _delay(self, tokens: int) -> float:
-        """Seconds until the rates and holds let a request of so many tokens start."""
+        """Return the seconds until rates and holds permit a request with this many tokens."""
         delay = 0.0
         if self._held_until is not None:
             delay = self._held_until - self._clock()
@@ -196,34 +200,34 @@ class Limiter:
 
     def _succeeded(self, since: int) -> None:
         if since != self._decreases:
-            return  # what was sent with more places says nothing of how many there may be now
+            return  # a request sent with more slots shows nothing about the current number
         self._answered = True
         self._refused -= self._refused * self._weight
         if self._places < self._max_concurrency:
             self._grow()
 
     def _grow(self) -> None:
-        if self._places < self._throttled_at * _FAST:
+        if self._places < self._throttled_at * _FAST_GROWTH_LIMIT:
             self._places += 1
         else:
             self._successes += 1
             if self._successes < self._places:
                 return
             self._successes = 0
-            self._places += max(self._step, self._places // _SMOOTH)
+            self._places += max(self._step, self._places // _SLOW_GROWTH_STEP)
             if self._places > self._throttled_at:
                 self._step *= 2
         self._places = min(self._places, self._max_concurrency)
         self._wake()
 
     def _throttled(self, since: int) -> bool:
-        """Whether the 429 says something of all requests: none is answered, or too many are not."""
+        """Return True if the 429 concerns all requests: none is answered, or too many are throttled."""
         if since != self._decreases:
-            return True  # sent before the last decrease: of the same burst
+            return True  # sent before the last decrease, so part of the same burst
         self._refused += (1 - self._refused) * self._weight
         self._step = 1
-        if self._refused <= _TOLERATED:
-            # One now and then costs its own pause: fewer places would cost all the others'.
+        if self._refused <= _TOLERATED_SHARE:
+            # An occasional 429 costs only its own pause; fewer slots would slow down all requests.
             return not self._answered
         self._decrease()
         return True
@@ -239,12 +243,12 @@ class Limiter:
 
     @property
     def _weight(self) -> float:
-        """Of one answer in the share of 429s: it is made of about as many as there are places."""
-        return 1 / max(self._places, _LEAST_WINDOW)
+        """Weight of one answer in the share of 429s, which covers about one answer per slot."""
+        return 1 / max(self._places, _MIN_WINDOW)
 
 
 class Place:
-    """A place in a limiter, held by one request; what became of the request is reported to it."""
+    """A slot in a limiter for one request. The request's outcome is reported to it."""
 
     __slots__ = ("_limit", "_limiter", "_since", "_tokens")
 
@@ -264,48 +268,49 @@ class Place:
         self.give_back()
 
     async def take(self) -> None:
-        """Wait for the place; to be given back."""
+        """Wait for the slot. `give_back` releases it."""
         self._since = await self._limiter._take(self._tokens, self._limit)
 
     def take_now(self) -> bool:
-        """Take the place, to be given back, if nobody has to wait for it; whether it was taken."""
+        """Take the slot if it is free. Return True if it was taken."""
         self._since = self._limiter._decreases
         return self._limiter._take_now(self._tokens)
 
     def take_anyway(self) -> None:
-        """Take the place, free or not: its request is being made."""
+        """Take the slot even if none is free, because the request is already being made."""
         self._limiter._start(self._tokens)
 
     def estimate(self, tokens: int) -> None:
-        """The request that is made now takes so many tokens: the place was taken before they were known."""
+        """Set the token estimate of a request whose slot was taken before its tokens were known."""
         self._limiter._used(tokens - self._tokens)
         self._tokens = tokens
 
     def give_back(self) -> None:
-        """Leave it to somebody else."""
+        """Release the slot."""
         self._limiter._give_back()
 
     def succeeded(self, tokens_used: int) -> None:
-        """The request was answered. `tokens_used` replaces the estimate; 0 where it is not known."""
+        """Record an answer. `tokens_used` replaces the estimate unless it is 0."""
         if tokens_used > 0:
             self._limiter._used(tokens_used - self._tokens)
         self._limiter._succeeded(self._since)
 
     def throttled(self, retry_after: float | None = None) -> None:
-        """The request was answered with 429. Nobody starts within the seconds that the server asked for,
-        unless others are being answered."""
+        """Record a 429. No request starts within the seconds that the server requested, unless others are
+        answered.
+        """
         if self._limiter._throttled(self._since) and retry_after is not None:
             self._limiter.hold(retry_after)
 
     def unused(self) -> None:
-        """No request was made: what it would have used of the rates is given back."""
+        """Return the slot's share of the rates, because no request was made."""
         self._limiter._unused(self._tokens)
 
 
 class _Bucket:
-    """A token bucket: what may be used per minute, evenly but for a modest burst.
+    """A token bucket: an allowance per minute with a small burst.
 
-    What is used beyond its contents (a request larger than a burst, a wrong estimate) is a debt that later
+    Usage beyond its contents (a request larger than a burst, a wrong estimate) becomes a debt, which later
     requests wait for.
     """
 
@@ -319,18 +324,18 @@ class _Bucket:
         self._seen: float | None = None
 
     def delay(self, amount: int) -> float:
-        """Seconds until there is enough for an amount, or a whole burst, if it is larger than that."""
+        """Return the seconds until the amount, or a whole burst if that is smaller, is available."""
         self._refill()
         return (min(amount, self._burst) - self._level) / self._per_second
 
     @property
     def level(self) -> float:
-        """What may be used now."""
+        """Return the amount available now."""
         self._refill()
         return self._level
 
     def take(self, amount: int) -> None:
-        """Use an amount, or give a negative one back."""
+        """Use an amount, or return a negative one."""
         self._refill()
         self._level -= amount
 
@@ -342,7 +347,9 @@ class _Bucket:
 
 
 def estimate_tokens(messages: Sequence[Message]) -> int:
-    """About how many tokens messages have. No tokenizer: the limiter receives afterwards what was used."""
+    """Estimate the number of tokens in messages. No tokenizer is needed, because the limiter learns the real
+    number.
+    """
     characters = sum(len(message["content"]) for message in messages)
     return characters // _CHARS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
 
@@ -355,7 +362,7 @@ _ALLOWANCES = (
     "anthropic-ratelimit-input-tokens-{}",
     "anthropic-ratelimit-output-tokens-{}",
 )
-_RATE_LIMIT = "ratelimit"  # a part of all of them
+_RATE_LIMIT = "ratelimit"  # part of all rate-limit header names
 _HEADERS = tuple((name.format("remaining"), name.format("reset")) for name in _ALLOWANCES)
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|[dhms])")
@@ -363,11 +370,12 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds until a used-up allowance is renewed, by rate-limit headers; None while all have some left.
+    """Return the seconds until an exhausted allowance is renewed, from rate-limit headers; None if some is
+    left.
 
     Args:
-        headers: of an answer, with names in lower case or a mapping that does not mind.
-        now: by which to read points in time; default: the present.
+        headers: response headers, with lower-case names or in a case-insensitive mapping.
+        now: reference for absolute times; defaults to the current time.
     """
     if not any(_RATE_LIMIT in name for name in headers):
         return None
@@ -384,7 +392,9 @@ def _is_none_left(remaining: str | None) -> bool:
 
 
 def _seconds_until(reset: str, now: datetime | None) -> float:
-    """A duration (`1h2m3s`, `20ms`, plain seconds) or a point in time in seconds from now; else 0."""
+    """Parse a duration (`1h2m3s`, `20ms`, plain seconds) or an absolute time, in seconds from now; 0 if
+    neither.
+    """
     reset = reset.strip()
     if _NUMBER.fullmatch(reset):
         return float(reset)

@@ -1,4 +1,4 @@
-"""Every model that does not speak OpenAI's protocol, through litellm: the only place that imports it."""
+"""Call models that do not speak OpenAI's protocol, through litellm. No other module imports litellm."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from agentest.support.http.retries import retry_after
 from agentest.support.redaction import Redactor
 from agentest.support.spelling import nearest
 
-_MODE = "LITELLM_MODE"
-# Gemini says in the body, not in a header, when to come back.
+_MODE_VARIABLE = "LITELLM_MODE"
+# Gemini sends the retry delay in the body, not in a header.
 _GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 
 
 async def load() -> Any:
-    """The litellm module. Importing it takes seconds, so it is done in a thread, before the first call."""
+    """Import litellm. It takes seconds, so it happens in a thread and before the first call."""
     return await anyio.to_thread.run_sync(_import)
 
 
 def _import() -> Any:
-    # Without these it asks the network: for prices when it is imported, for headers when Claude is asked.
+    # Without these, litellm uses the network: for prices at import, and for headers when Claude is called.
     for data in ("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS"):
         os.environ[f"LITELLM_LOCAL_{data}"] = "True"
     with _no_dotenv():
@@ -45,38 +45,38 @@ def _import() -> Any:
 
     litellm.telemetry = False
     litellm.suppress_debug_info = True
-    litellm.drop_params = True  # parameters that a model does not take are left out, not fatal
+    litellm.drop_params = True  # parameters that a model does not accept are dropped and cause no error
     logging.getLogger("LiteLLM").setLevel(logging.ERROR)
     return litellm
 
 
 @contextmanager
 def _no_dotenv() -> Iterator[None]:
-    """In any other mode, importing litellm reads the next `.env` above it: somebody else's project, perhaps.
+    """Keep litellm from reading the nearest parent `.env` at import, which may be another project's.
 
-    The mode is asked for at the import only, and is nothing for the programs that we start.
+    The mode is set during the import only, so programs that we start do not see it.
     """
-    before = os.environ.get(_MODE)
-    os.environ[_MODE] = "PRODUCTION"
+    before = os.environ.get(_MODE_VARIABLE)
+    os.environ[_MODE_VARIABLE] = "PRODUCTION"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_MODE]
+            del os.environ[_MODE_VARIABLE]
         else:
-            os.environ[_MODE] = before
+            os.environ[_MODE_VARIABLE] = before
 
 
 def check_provider(spec: ModelSpec, litellm: Any) -> None:
     """Raise ConfigError for a model whose provider litellm does not know."""
     provider = spec.model.partition("/")[0]
     known = {str(getattr(each, "value", each)) for each in litellm.provider_list}
-    # Asked for some of those that it knows, litellm would log in.
+    # For some known providers, litellm would log in.
     if provider in known or "custom_llm_provider" in spec.body:
         return
     try:
         litellm.get_llm_provider(model=spec.model, api_base=spec.body.get("api_base"))
-    except Exception:  # noqa: BLE001 - litellm raises what it likes, and its text is for its own users
+    except Exception:  # noqa: BLE001 - litellm raises many kinds of errors, with texts for its own users
         raise ConfigError(_unknown(spec.name, provider, known)) from None
 
 
@@ -91,12 +91,12 @@ def _unknown(name: str, provider: str, known: Iterable[str]) -> str:
 
 
 class LiteLLMChatModel:
-    """One model in litellm's spelling. A temperature that the model refuses is left out from then on."""
+    """One model in litellm's spelling. A temperature that the model refuses is omitted from then on."""
 
     def __init__(self, spec: ModelSpec, litellm: Any) -> None:
         self.name = spec.name
         self._litellm = litellm
-        # Claude caches a prompt's beginning only up to a mark; the others find out by themselves.
+        # Claude caches a prompt only up to a mark; other providers need no marks.
         self._mark_shared = spec.cache and "claude" in spec.model
         self._redact = Redactor(secrets_of(spec))
         self._arguments: dict[str, Any] = {
@@ -122,7 +122,7 @@ class LiteLLMChatModel:
         return _with_cache_marks(messages)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
+        """Make one attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         sent = {**self._parameters, **self._arguments}
         try:
             response = await self._litellm.acompletion(
@@ -131,8 +131,8 @@ class LiteLLMChatModel:
             choice = response.choices[0]
             message = choice.message
             usage = response.usage.model_dump() if getattr(response, "usage", None) else None
-        except Exception as error:  # noqa: BLE001 - litellm raises its own, openai's, httpx's and plain errors
-            translated = _translated(error, self._redact)
+        except Exception as error:  # noqa: BLE001 - litellm raises its own errors, openai's, httpx's and others
+            translated = _translate_error(error, self._redact)
             if isinstance(translated, RequestRefused):
                 translated.mended = self._leave_out(sent, str(translated))
             raise translated from None
@@ -140,9 +140,9 @@ class LiteLLMChatModel:
         return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
 
     def _leave_out(self, sent: Mapping[str, Any], complaint: str) -> bool:
-        """Leave out the temperature where a refusal names it; False where it does not, or none was sent.
+        """Omit the temperature if a refusal names it. Returns False if it does not, or if none was sent.
 
-        Claude with thinking takes none but 1, and other models may refuse it, too.
+        Claude with thinking accepts only 1, and other models may refuse it as well.
         """
         named = "temperature" in sent and re.search(r"\btemperature\b", complaint) is not None
         if named:
@@ -151,15 +151,15 @@ class LiteLLMChatModel:
 
 
 def _refusal(choice: Any) -> str:
-    """Why there is no text; empty where nothing was refused."""
+    """Return why there is no text; empty if nothing was refused."""
     said = getattr(choice.message, "refusal", None)
-    # What Claude's `refusal` and Gemini's `SAFETY` come back as.
+    # litellm's value for Claude's `refusal` and Gemini's `SAFETY`.
     filtered = "its provider's content filter stopped it" if choice.finish_reason == "content_filter" else ""
     return str(said) if said else filtered
 
 
 def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
-    """The body's keys, `api_base` as litellm wants it: it adds `/v1/messages` for Claude by itself."""
+    """Return the body's keys with `api_base` as litellm expects it: it appends `/v1/messages` for Claude."""
     base = spec.body.get("api_base")
     if isinstance(base, str) and spec.model.startswith("anthropic/"):
         return {**spec.body, "api_base": base.rstrip("/").removesuffix("/v1")}
@@ -167,7 +167,7 @@ def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
 
 
 def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Neighbours of one role as parts of one message, all but the last part marked for the cache."""
+    """Merge neighbouring messages of one role into parts, and mark all but the last part for the cache."""
     marked: list[dict[str, Any]] = []
     for message in messages:
         part: dict[str, Any] = {"type": "text", "text": message["content"]}
@@ -179,9 +179,9 @@ def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return marked
 
 
-def _translated(error: Exception, redact: Redactor) -> ModelError:
+def _translate_error(error: Exception, redact: Redactor) -> ModelError:
     status = getattr(error, "status_code", None)
-    # What litellm stumbles over, it reports with a traceback and a link to its bug tracker.
+    # litellm reports its own failures with a traceback and a link to its bug tracker.
     text = redact.error(str(error).partition("\nTraceback ")[0] or type(error).__name__)
     if status in REFUSED:
         return RequestRefused(text)
@@ -204,7 +204,7 @@ def _has_no_connection(error: BaseException | None) -> bool:
 
 
 def _retry_after(error: Exception) -> float | None:
-    # The response of most of litellm's errors is one it made up; the real one's headers are kept apart.
+    # Most of litellm's errors contain an invented response; the real headers are stored separately.
     made_up = getattr(getattr(error, "response", None), "headers", None)
     headers = getattr(error, "litellm_response_headers", None) or made_up
     asked_for = retry_after(headers) if headers is not None else None

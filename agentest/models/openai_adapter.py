@@ -1,4 +1,4 @@
-"""Models that speak OpenAI's chat-completions protocol, directly over HTTP."""
+"""Call models that speak OpenAI's chat-completions protocol, directly over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentest.support.redaction import Redactor, header_secrets, url_secrets
 from agentest.version import __version__
 
 HOPELESS = frozenset({401, 402, 403, 404})
-"""No other question will fare better: the key, the account or the model is wrong."""
+"""Status codes for a wrong key, account or model, which fail every request."""
 _OUT_OF_CREDIT = "insufficient_quota"
 TRANSIENT = frozenset({408, 409, 425, 429})
 REFUSED = frozenset({400, 415, 422, 501})
@@ -32,7 +32,7 @@ _SHOWN_BODY_CHARS = 300
 
 
 class OpenAIChatModel:
-    """One model at one base URL. A parameter that the model does not take is left out from then on."""
+    """One model at one base URL. A parameter that the model does not accept is omitted from then on."""
 
     def __init__(self, spec: ModelSpec, client: Client) -> None:
         self.name = spec.name
@@ -44,7 +44,7 @@ class OpenAIChatModel:
         self._parameters = parameters(spec)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
+        """Make one attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         sent = dict(self._parameters)
         response, body = await self._post(request, sent)
         status = response.status_code
@@ -82,11 +82,11 @@ class OpenAIChatModel:
             raise TransientError(problem, misaddressed=True) from None
 
     def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
-        """Drop or rename the parameter that a refusal names; False when it names none that was sent.
+        """Omit or rename the parameter that a refusal names. Returns False if it names none that was sent.
 
-        Another request may have met the same refusal meanwhile, and the parameter be gone already.
+        Another request may have met the same refusal meanwhile, so the parameter may be gone already.
         """
-        complaint = _complaint(body)
+        complaint = _error_summary(body)
         for name in sent:
             if re.search(rf"\b{name}\b", complaint):
                 value = self._parameters.pop(name, None)
@@ -101,8 +101,8 @@ class OpenAIChatModel:
             message = data["choices"][0]["message"]
             content, refusal = message.get("content"), message.get("refusal")
         except (LookupError, TypeError, AttributeError):
-            # A gateway's HTML page or a cut body with status 200: another attempt usually helps. Only
-            # JSON may come from a model, be it the error of one.
+            # A gateway's HTML page or a truncated body with status 200 usually disappears on retry. Only JSON
+            # may come from a model, even as an error.
             problem = f"{self._url}: the answer is not a chat completion: {_excerpt(self._redact(body))}"
             raise TransientError(problem, misaddressed=not isinstance(data, dict)) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
@@ -112,14 +112,16 @@ class OpenAIChatModel:
 
 
 def completions_url(base_url: str) -> str:
-    """The URL to post to. A query (Azure's `?api-version=…`) stays; a base URL that is whole already, too."""
+    """Return the URL to post to. A query (Azure's `?api-version=…`) and an already complete URL are
+    preserved.
+    """
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))
 
 
 def secrets_of(spec: ModelSpec) -> list[str]:
-    """What must not be shown if a server repeats it in an error."""
+    """Return texts to redact if a server repeats them in an error."""
     key = [spec.api_key] if spec.api_key else []
     return [*key, *header_secrets(dict(spec.headers)), *url_secrets(spec.base_url or "")]
 
@@ -142,7 +144,7 @@ def _encoded(payload: Mapping[str, Any]) -> bytes:
     try:
         return to_json(payload)
     except PydanticSerializationError:
-        # A body of the configuration may hold half a surrogate pair, which has no UTF-8 form.
+        # A body from the configuration may contain half a surrogate pair, which UTF-8 cannot represent.
         return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
 
 
@@ -154,7 +156,7 @@ async def _body(response: DirectResponse) -> str:
 
 
 def response_format(request: ChatRequest) -> dict[str, Any]:
-    """The parameter that asks for the answer's form at the request's level."""
+    """Return the parameter that requests the response format of the request's level."""
     if request.level is Level.SCHEMA:
         schema = {"name": request.schema_name, "strict": True, "schema": dict(request.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
@@ -178,7 +180,7 @@ def _text(content: Any) -> str:
 
 
 def usage_of(reported: Any) -> Usage:
-    """Tokens from a `usage` object; whatever is missing or no number counts as 0."""
+    """Read the tokens of a `usage` object. Missing and non-numeric values count as 0."""
     if not isinstance(reported, Mapping):
         return Usage()
     details = reported.get("prompt_tokens_details")
@@ -192,8 +194,8 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def _complaint(body: str) -> str:
-    """What an error says and which parameter it names, without what it may repeat of the request."""
+def _error_summary(body: str) -> str:
+    """Return an error's message and parameter, without text that may repeat the request."""
     data = _json(body)
     error = data.get("error", data.get("detail")) if isinstance(data, dict) else None
     parts = []
@@ -206,7 +208,7 @@ def _complaint(body: str) -> str:
 
 
 def _excerpt(body: str) -> str:
-    """The error's own message where there is one, else the beginning of the body."""
+    """Return the error's message if it has one, else the beginning of the body."""
     data = _json(body)
     error = data.get("error") if isinstance(data, dict) else None
     if isinstance(error, dict):

@@ -1,4 +1,4 @@
-"""What the rest of the program knows of a language model."""
+"""The interface to language models: requests, answers, errors and the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Message = Mapping[str, str]
 
 
 def joined(messages: Sequence[Message]) -> list[Message]:
-    """The messages with neighbours of one role joined: many models' templates know no such neighbours."""
+    """Join neighbouring messages of one role, because many models' chat templates reject them."""
     result: list[Message] = []
     for message in messages:
         if result and result[-1]["role"] == message["role"]:
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class Level(IntEnum):
-    """How the form of an answer is asked for, the strictest first."""
+    """Ways to request the form of an answer, strictest first."""
 
     SCHEMA = 0
     JSON_MODE = 1
@@ -44,11 +44,11 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Which question of a run a model is asked: for accounting, and to tell one recording from another."""
+    """The identity of a question within a run, for accounting and for recordings."""
 
     role: Role
     scope: str
-    """The scenario, with the agent where several are compared."""
+    """The scenario, with the agent if several are compared."""
     conversation: int = 0
     turn: int | None = None
     metric: str | None = None
@@ -57,7 +57,7 @@ class CallKey:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request to a model. `schema` is the JSON Schema of the answer, asked for as `level` says."""
+    """One request to a model. `schema` is the answer's JSON Schema, requested as `level` says."""
 
     messages: Sequence[Message]
     schema_name: str
@@ -71,18 +71,18 @@ class ChatReply:
     text: str
     usage: Usage = field(default_factory=Usage)
     model: str = ""
-    """The model that answered, by its own account."""
+    """The model that answered, as it reports itself."""
     refusal: str = ""
-    """Why the model would not answer, in its own words; then there is no text."""
+    """Why the model refused to answer, in its own words. In that case there is no text."""
     hold_s: float | None = None
-    """Seconds for which the server takes no more requests, by its rate-limit headers."""
+    """Seconds for which the server accepts no more requests, from its rate-limit headers."""
 
 
 class TransientError(ModelError):
-    """Asking again may help: 408, 409, 429, 5xx, a time-out, a broken connection.
+    """A failure that a retry may fix: 408, 409, 429, 5xx, a timeout, a broken connection.
 
-    `throttled`: the model is up, but was asked too much (429). `misaddressed`: there may be no model at this
-    address, as the connection fails, or what answers does not speak as one.
+    `throttled`: the model is up but received too many requests (429). `misaddressed`: there may be no model
+    at this address, because the connection fails or the server does not respond like one.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class TransientError(ModelError):
 
 
 class RequestRefused(ModelError):
-    """The model cannot take the request as it is (400, 422): perhaps it does not know the answer's form.
+    """The model rejected the request (400, 422), perhaps because it does not support the response format.
 
-    `mended`: the adapter knows what was wrong and will leave it out; the same request may be made again.
+    `mended`: the adapter knows the reason and will avoid it, so the same request may be repeated.
     """
 
     def __init__(self, message: str, *, mended: bool = False) -> None:
@@ -111,21 +111,21 @@ class RequestRefused(ModelError):
 
 
 class ChatModel(Protocol):
-    """One model behind one protocol: a single attempt, no retries, no reading of the answer."""
+    """One model behind one protocol. It makes single attempts without retries, and parses no answers."""
 
     name: str
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """The model's reply.
+        """Return the model's reply.
 
-        Raises TransientError, RequestRefused, or another ModelError that asking again will not mend.
+        Raises TransientError, RequestRefused, or another ModelError that a retry will not fix.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a model is asked: `repair` counts the answers before this one that could not be used."""
+    """A question to a model. `repair` counts earlier answers that could not be used."""
 
     messages: Sequence[Message]
     answer: type[BaseModel]
@@ -135,7 +135,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a model wrote to a question, and what it took to get it: every attempt, on every level."""
+    """A model's answer to a question, with the usage of every attempt on every level."""
 
     text: str
     refusal: str = ""
@@ -144,29 +144,29 @@ class Answered:
 
 
 class Answers(Protocol):
-    """Where answers come from: a model, or a recording of one. Reading them is not its business."""
+    """A source of answers: a model, or a recording of one. It does not parse them."""
 
     name: str
     parameters: Mapping[str, Any]
-    """What shapes the model's answers besides the question: temperature, max_tokens."""
+    """Parameters that shape the model's answers in addition to the question: temperature, max_tokens."""
 
     async def answer(self, question: Question) -> Answered:
-        """The answer. Raises ModelUnavailable; what was used is in the ledger by then."""
+        """Return the answer, after its usage is in the ledger. Raises ModelUnavailable."""
         ...
 
 
 class Model(Protocol):
-    """A model as the simulated user, the judges and the deduplication use it."""
+    """A model as the simulated user, the judges and failure grouping use it."""
 
     name: str
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
-        """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer after the retries."""
+        """Return an answer with the given shape. Raises ModelUnavailable or InvalidAnswer after retries."""
         ...
 
 
 class Ledger:
-    """Counts calls and tokens by scope and role. Only ever added to."""
+    """Counts calls and tokens by scope and role. Counts only increase."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, Role], ModelUsage] = defaultdict(ModelUsage)
@@ -175,9 +175,9 @@ class Ledger:
         self._entries[key.scope, key.role] += used
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
-        """Add what a recorded answer took when it was given."""
+        """Add the usage that a replayed answer had when it was recorded."""
         self.add(key, used)
 
     def of(self, scope: str) -> dict[str, ModelUsage]:
-        """What a scope used, by role."""
+        """Return a scope's usage by role."""
         return {role: self._entries[scope, role] for role in get_args(Role) if (scope, role) in self._entries}

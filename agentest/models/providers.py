@@ -1,4 +1,4 @@
-"""From a model's name in LiteLLM spelling to where and how it is reached."""
+"""Resolve a model name in LiteLLM spelling to an endpoint, a key and request parameters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from agentest.support.errors import ConfigError
 
 
 def key_variables(prefix: str) -> tuple[str, ...]:
-    """The environment variables in which a provider's key may stand; none where it needs no key, or where
-    litellm knows them.
+    """Return the environment variables that may contain a provider's key.
+
+    Empty if the provider needs no key or litellm knows its variables.
 
     Args:
-        prefix: the provider, as LiteLLM spells it.
+        prefix: the provider in LiteLLM spelling.
     """
     provider = DIRECT.get(prefix)
     if provider is not None:
@@ -28,7 +29,7 @@ def key_variables(prefix: str) -> tuple[str, ...]:
 
 
 class MissingAccess(ConfigError):
-    """Something that a model needs is not there. `what`: a key, in words."""
+    """A key or address that a model needs is missing. `what` names it."""
 
     def __init__(self, message: str, what: str) -> None:
         super().__init__(message)
@@ -36,7 +37,7 @@ class MissingAccess(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Direct:
+class _DirectProvider:
     """A provider that speaks OpenAI's protocol."""
 
     base_url: str
@@ -44,27 +45,35 @@ class _Direct:
     key_variable: str | None = None
     key_required: bool = True
     path: str = ""
-    """Ends every base URL; users write it without, as the provider's own documentation does."""
+    """Suffix of every base URL. Users omit it, as the provider's documentation does."""
 
 
-DIRECT: dict[str, _Direct] = {
-    "openai": _Direct("https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY"),
-    "ollama": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "ollama_chat": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "lm_studio": _Direct("http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False),
-    "hosted_vllm": _Direct(
+DIRECT: dict[str, _DirectProvider] = {
+    "openai": _DirectProvider(
+        "https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY"
+    ),
+    "ollama": _DirectProvider("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
+    "ollama_chat": _DirectProvider("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
+    "lm_studio": _DirectProvider(
+        "http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False
+    ),
+    "hosted_vllm": _DirectProvider(
         "http://localhost:8000/v1", ("HOSTED_VLLM_API_BASE",), "HOSTED_VLLM_API_KEY", False
     ),
-    "llamafile": _Direct("http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False),
-    "openrouter": _Direct("https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"),
-    "groq": _Direct("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
-    "deepseek": _Direct("https://api.deepseek.com/v1", ("DEEPSEEK_API_BASE",), "DEEPSEEK_API_KEY"),
-    "mistral": _Direct("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
-    "xai": _Direct("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
+    "llamafile": _DirectProvider(
+        "http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False
+    ),
+    "openrouter": _DirectProvider(
+        "https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"
+    ),
+    "groq": _DirectProvider("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
+    "deepseek": _DirectProvider("https://api.deepseek.com/v1", ("DEEPSEEK_API_BASE",), "DEEPSEEK_API_KEY"),
+    "mistral": _DirectProvider("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
+    "xai": _DirectProvider("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
 }
 
 _AZURE_VERSION = "2024-10-21"
-"""The newest that is not a preview and takes a JSON Schema as response format."""
+"""The latest version that is not a preview and supports a JSON Schema as response format."""
 
 LITELLM_KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY",),
@@ -78,7 +87,9 @@ LITELLM_KEYS = {
 def direct(
     prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
 ) -> tuple[str, str | None]:
-    """Base URL and key of a provider that speaks OpenAI's protocol. Raises MissingAccess, ConfigError."""
+    """Return base URL and key of a provider that speaks OpenAI's protocol. Raises MissingAccess or
+    ConfigError.
+    """
     provider = DIRECT[prefix]
     base_url = options.base_url or _base_url_from(environ, provider.base_variables) or provider.base_url
     if provider.path and not base_url.rstrip("/").endswith(provider.path):
@@ -93,9 +104,9 @@ def direct(
 def azure(
     deployment: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Azure's OpenAI-shaped endpoints: `…/openai/v1` as it is, else the deployment's own, with a version.
+    """Return URL and key for Azure: `…/openai/v1` unchanged, else the deployment's endpoint with a version.
 
-    Raises MissingAccess, ConfigError.
+    Raises MissingAccess or ConfigError.
     """
     base_url = options.base_url or _base_url_from(environ, ("AZURE_API_BASE",))
     api_key = key_of(name, options, environ, ("AZURE_API_KEY",))
@@ -126,7 +137,9 @@ def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> st
 def key_of(
     name: str, options: ProviderOptions, environ: Mapping[str, str], variables: tuple[str, ...]
 ) -> str | None:
-    """The key of the options, or of the first variable that holds one. Raises ConfigError for a bad one."""
+    """Return the key from the options or the first variable that is set. Raises ConfigError for a malformed
+    one.
+    """
     sources = {"provider_options.api_key": options.api_key, **{v: environ.get(v) for v in variables}}
     for source, value in sources.items():
         key = (value or "").strip()
@@ -144,7 +157,9 @@ def key_of(
 
 
 def litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]) -> str | None:
-    """The key of a model that litellm asks; None: litellm finds it. Raises MissingAccess, ConfigError."""
+    """Return the key for a model that litellm calls; None if litellm finds it. Raises MissingAccess or
+    ConfigError.
+    """
     variables = LITELLM_KEYS.get(prefix, ())
     direct = DIRECT.get(prefix)
     if direct and direct.key_variable and direct.key_required and not options.base_url:
@@ -164,21 +179,21 @@ def _missing_key(name: str, variable: str) -> MissingAccess:
 
 
 REQUESTS_PER_CONVERSATION = 3
-"""How many requests to a model there may be for each conversation under way, unless settings say it.
+"""Default number of concurrent requests to a model per conversation in progress.
 
-The fewest that cost at most 5 % of the time where all metrics are judged a turn at a time: `python -m
-benchmarks places` measures it.
+It is the smallest number that costs at most 5% of the time when all metrics are judged one turn at a time:
+`python -m benchmarks places` measures it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model, resolved: everything that is needed to ask it. `base_url` empty: through litellm."""
+    """A resolved model with everything needed to call it. An empty `base_url` means through litellm."""
 
     name: str
-    """As the user wrote it, in LiteLLM spelling."""
+    """The name as the user wrote it, in LiteLLM spelling."""
     model: str
-    """As the endpoint knows it (direct), or in LiteLLM spelling (through litellm)."""
+    """The endpoint's name for the model, or LiteLLM spelling if litellm calls it."""
     base_url: str = ""
     api_key: str | None = None
     key_header: str = "authorization"
@@ -195,12 +210,14 @@ class ModelSpec:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     priced: bool = True
-    """False where the name says nothing of the price: any server may call its model `gpt-4o`."""
+    """False if the name does not determine the price, because any server may call its model `gpt-4o`."""
     cache: bool = True
-    """Whether to mark what prompts share, for providers that want marks."""
+    """True to mark the shared parts of prompts, for providers that need cache marks."""
 
     def requests_at_once(self, conversations: int) -> int:
-        """How many requests may be under way while so many conversations are; one alone asks one by one."""
+        """Return how many requests may be in progress at this number of conversations. A single one sends one
+        at a time.
+        """
         each = 1 if conversations == 1 else REQUESTS_PER_CONVERSATION
         return self.max_concurrency or each * conversations
 
@@ -213,7 +230,7 @@ _DEFAULT_MODEL = {
 }
 
 _ONE_TEMPERATURE = re.compile(r"(?:^|/)(?:o\d|gpt-5(?![.\d]|-chat))")
-"""Models that refuse any temperature but 1: OpenAI's o-series and the first gpt-5."""
+"""Models that accept only temperature 1: OpenAI's o-series and the first gpt-5."""
 
 _FAMILIES = {
     "chatgpt-": "openai",
@@ -226,9 +243,9 @@ _FAMILIES = {
     "gemma-": "gemini",
 }
 _RESOURCES = frozenset({"apigee", "projects", "publishers"})
-"""What begins the name of a resource in Google's cloud, which says nothing of how to reach it from here."""
+"""First parts of resource names in Google's cloud, which do not determine how to reach a model."""
 _SPELLING = {"google": "gemini"}
-# Besides these, whatever stands before a slash may be a part of a model's name (`meta-llama/Llama-3.2-1B`).
+# Otherwise, text before a slash may be part of a model's name (`meta-llama/Llama-3.2-1B`).
 _PREFIXES = frozenset({*DIRECT, *LITELLM_KEYS, "azure", "azure_ai", "bedrock", "vertex_ai", "huggingface"})
 
 
@@ -238,15 +255,15 @@ def resolve(
     environ: Mapping[str, str],
     override: str | None = None,
 ) -> ModelSpec | None:
-    """The model for one role, or None when none is configured.
+    """Resolve the model for one role; None if none is configured.
 
     Args:
-        settings: `config.user` or `config.judge`; what they leave out comes from the top level.
-        override: the model of `--model` or `AGENTEST_MODEL`, in place of the top level's `model`.
+        settings: `config.user` or `config.judge`. Missing values come from the top level.
+        override: the model from `--model` or `AGENTEST_MODEL`, which replaces the top level's `model`.
 
-    Raises ConfigError when the model's key or base URL is missing.
+    Raises ConfigError if the model's key or base URL is missing.
     """
-    model, provider = _chosen(config, settings, override)
+    model, provider = _choose_model(config, settings, override)
     if model is None and provider is None:
         return None
     options = _options_of_role(config, settings, _provider_of(model, provider))
@@ -260,17 +277,17 @@ def resolve_named(
     environ: Mapping[str, str],
     override: str | None = None,
 ) -> ModelSpec:
-    """A model that a file names in place of the configured one, with the settings of its role.
+    """Resolve a model that a scenario file names, with the settings of its role.
+
+    Raises MissingAccess if its key is missing, ConfigError if the model cannot be used.
 
     Args:
-        name: in LiteLLM's spelling, as `litellm_name` gives it.
-        settings, override: as in `resolve`. Their key and base URL hold for a model of the same provider.
-
-    Raises MissingAccess where its key is not there, ConfigError for one that cannot be used.
+        name: in LiteLLM spelling, as `litellm_name` returns it.
+        settings, override: as in `resolve`. Their key and base URL apply to a model of the same provider.
     """
     prefix = name.partition("/")[0]
     role, top = (
-        _provider_of(*_chosen(config, settings, override)),
+        _provider_of(*_choose_model(config, settings, override)),
         _provider_of(config.model, config.provider),
     )
     options = ProviderOptions()
@@ -285,41 +302,41 @@ def resolve_named(
 def resolve_confirming(
     config: Config, environ: Mapping[str, str], override: str | None = None
 ) -> ModelSpec | None:
-    """The model of `judge.confirm`, or None when none is configured.
+    """Resolve the model of `judge.confirm`; None if none is configured.
 
-    It relates to the judge as the judge relates to the top level: a key or base URL of the judge holds for a
-    confirming model of the same provider.
+    It falls back to the judge as the judge falls back to the top level: the judge's key or base URL applies
+    to a confirming model of the same provider.
 
-    Raises ConfigError when the model's key or base URL is missing.
+    Raises ConfigError if the model's key or base URL is missing.
     """
-    found = _confirming(config, override)
+    found = _confirming_settings(config, override)
     return resolve(*found, environ) if found else None
 
 
 def confirming_name(config: Config, override: str | None = None) -> str | None:
-    """The name of the model of `judge.confirm`, without asking for its key."""
-    found = _confirming(config, override)
+    """Return the name of the model of `judge.confirm`, without requiring its key."""
+    found = _confirming_settings(config, override)
     return model_name(*found) if found else None
 
 
-def _confirming(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
-    """The confirming model's settings, and a configuration whose top level is what they fall back to."""
+def _confirming_settings(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
+    """Return the confirming model's settings, and a configuration with their fallbacks at the top level."""
     settings = config.judge.of_confirming
     if settings is None:
         return None
-    model, provider = _chosen(config, config.judge, override)
+    model, provider = _choose_model(config, config.judge, override)
     of_judge = _provider_of(model, provider)
     options = _options_of_role(config, config.judge, of_judge)
     as_top = {"model": model, "provider": provider, "provider_options": options}
     judge_as_top = config.model_copy(update=as_top)
-    own = _provider_of(*_chosen(judge_as_top, settings, None))
+    own = _provider_of(*_choose_model(judge_as_top, settings, None))
     return (judge_as_top if own == of_judge else config), settings
 
 
 def litellm_name(written: str) -> str:
-    """The name of a model in LiteLLM's spelling, as ADK's files have it: bare, or with `models/` before it.
+    """Convert a model name of an ADK file, bare or prefixed with `models/`, to LiteLLM spelling.
 
-    Raises ConfigError for a name that does not say whose model it is.
+    Raises ConfigError for a name that does not identify the provider.
     """
     name = written.strip().removeprefix("models/")
     prefix, slash, rest = name.partition("/")
@@ -331,32 +348,34 @@ def litellm_name(written: str) -> str:
 
 
 def sampled(spec: ModelSpec, sampling: Sampling) -> ModelSpec:
-    """The same model, asked to answer as the sampling says; what it leaves out stays."""
+    """Return the model with these sampling parameters. Missing ones stay unchanged."""
     given = sampling.given()
     own = {name: given.pop(name) for name in ("temperature", "max_tokens") if name in given}
     return replace(spec, **own, sampling={**spec.sampling, **given})
 
 
 def recorded(name: str, settings: ModelSettings) -> ModelSpec:
-    """A model that only a recording answers for: it needs no endpoint and no key."""
+    """Return a model that is only replayed, without endpoint and key."""
     temperature = _temperature(name, settings, settings.provider_options)
     return ModelSpec(name, name, temperature=temperature, max_tokens=settings.max_tokens)
 
 
 def parameters(spec: ModelSpec) -> dict[str, Any]:
-    """What shapes the model's answers besides the question."""
+    """Return the parameters that shape the model's answers in addition to the question."""
     values = {"temperature": spec.temperature, "max_tokens": spec.max_tokens, **spec.sampling}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def model_name(config: Config, settings: ModelSettings, override: str | None = None) -> str | None:
-    """The name of the model for one role, as `resolve` would give it, without asking for its key."""
-    model, provider = _chosen(config, settings, override)
+    """Return the name of the model for one role, as `resolve` would, without requiring its key."""
+    model, provider = _choose_model(config, settings, override)
     return None if model is None and provider is None else _litellm_spelling(model, provider)
 
 
-def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tuple[str | None, str | None]:
-    """Model and provider: the role's own, the override or the top level's, the first that is set."""
+def _choose_model(
+    config: Config, settings: ModelSettings, override: str | None
+) -> tuple[str | None, str | None]:
+    """Return model and provider: the first one set of the role's, the override and the top level's."""
     if settings.provider:
         return settings.model, settings.provider
     model = settings.model or override
@@ -367,7 +386,7 @@ def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tu
 
 
 def _provider_of(model: str | None, provider: str | None) -> str | None:
-    """Who gets the requests: a prefix of LiteLLM's spelling or openai-compatible; None: none is named."""
+    """Return who receives the requests: a LiteLLM prefix or openai-compatible; None if none is named."""
     if provider == "openai-compatible" or (model is None and provider not in _DEFAULT_MODEL):
         return provider
     try:
@@ -377,8 +396,8 @@ def _provider_of(model: str | None, provider: str | None) -> str | None:
 
 
 def _options_of_role(config: Config, settings: ModelSettings, provider: str | None) -> ProviderOptions:
-    """What is configured of a role's provider: how to reach it, and with which key."""
-    # A key or base URL of the top level is for the top level's provider: no other one gets to see it.
+    """Return what the configuration says about a role's provider: address and key."""
+    # A key or base URL of the top level belongs to its provider; no other provider may see it.
     if _provider_of(config.model, config.provider) in (None, provider):
         return _merged(config.provider_options, settings.provider_options)
     return settings.provider_options
@@ -433,8 +452,11 @@ def _spec(
 
 
 def _temperature(name: str, settings: ModelSettings, options: ProviderOptions) -> float | None:
-    """The temperature to ask for. A default is left out where the model is known to refuse it, or where the
-    user's `body` has one; what refuses it unexpectedly is asked without it from then on (`adapters`)."""
+    """Return the temperature to request.
+
+    A default is omitted if the model is known to refuse it or the user's `body` has one. If a model refuses
+    it unexpectedly, its adapter omits it from then on.
+    """
     is_set = "temperature" in settings.model_fields_set
     if not is_set and ("temperature" in options.body or _ONE_TEMPERATURE.search(name)):
         return None

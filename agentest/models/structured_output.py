@@ -1,4 +1,4 @@
-"""Answers of a given shape from models that may not know how to give one: reading, repairs."""
+"""Get answers with a given shape from models that may not support response formats: parsing and repairs."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ class Problem:
 
 
 class Left(BaseModel):
-    """What can be used of an answer that is wrong in parts: a Problem stands in place of what cannot."""
+    """The usable parts of a partly wrong answer. A Problem replaces each part that cannot be used."""
 
     @property
     def any(self) -> bool:
-        """Whether anything can be used."""
+        """Return True if any part can be used."""
         return any(part.any if isinstance(part, Left) else _usable(part) for _, part in self)
 
     @property
     def whole(self) -> bool:
-        """Whether everything can be used."""
+        """Return True if every part can be used."""
         return all(part.whole if isinstance(part, Left) else _usable(part) for _, part in self)
 
     def completed_by(self, later: Self) -> Self:
-        """This one, with what a later answer gives in place of what cannot be used: a model that is asked
-        again may give nothing but what was wrong, or judge all else anew."""
+        """Fill parts that cannot be used from a later answer.
+
+        A repeated request may return only the wrong parts, or judge all others anew.
+        """
         parts = {name: _completed(part, getattr(later, name)) for name, part in self}
         return self.model_construct(**parts)
 
@@ -62,12 +64,12 @@ def _completed(part: Any, later: Any) -> Any:
 
 
 class StructuredModel:
-    """A model that is asked for an answer of a given shape.
+    """A model that returns answers with a given shape.
 
-    An answer of another shape is asked for again with what was wrong, at most twice.
+    If an answer has another shape, the request is repeated with the problem, at most twice.
 
     Args:
-        hide: hides secrets in what it is sent, unless it plays the user: that one may need what it knows.
+        hide: redacts secrets in prompts, except for the simulated user, who may need what it knows.
     """
 
     def __init__(self, answers: Answers, hide: Callable[[str], str] = str) -> None:
@@ -77,14 +79,14 @@ class StructuredModel:
 
     @property
     def level(self) -> Level | None:
-        """How the form of an answer is asked for; None: nobody is asked, as the answers are recorded."""
+        """The response format in use; None if no model is called because answers are replayed."""
         return getattr(self._answers, "level", None)
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
-        """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer.
+        """Return an answer with the given shape. Raises ModelUnavailable or InvalidAnswer.
 
-        A shape may have an attribute `what_is_left`, a `Left`: what can be used of any of the answers is
-        gathered in that one, the first for each part, where the first of them is not as it should be.
+        A shape may have an attribute `what_is_left` of type `Left`. If the first answer is partly wrong, the
+        usable parts of all answers are collected there, the first usable one for each part.
         """
         if key.role != "user":
             messages = _without_secrets(messages, self._hide)
@@ -97,10 +99,10 @@ class StructuredModel:
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
                 found = read(reply.text, answer)
-                # A repair mends what was wrong, and takes nothing back.
-                return cast("Answer", _left(reply.text, answer, left)) if left else found
+                # A repair fixes wrong parts and changes no others.
+                return cast("Answer", _usable_parts(reply.text, answer, left)) if left else found
             except Unreadable as error:
-                left = _left(reply.text, answer, left)
+                left = _usable_parts(reply.text, answer, left)
                 if left and (left.whole or repair == MAX_REPAIRS):
                     return cast("Answer", left)
                 if repair == MAX_REPAIRS:
@@ -109,10 +111,10 @@ class StructuredModel:
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
-def _left(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | None:
-    """What can be used of an answer that is wrong in parts, and of those before it.
+def _usable_parts(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | None:
+    """Return the usable parts of a partly wrong answer and of earlier ones.
 
-    None where nothing can be, or the shape does not know how to tell.
+    None if there are none, or if the shape does not support this.
     """
     shape: type[Left] | None = getattr(answer, "what_is_left", None)
     try:
@@ -125,12 +127,12 @@ def _left(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | No
 
 
 def _well_formed(messages: Sequence[Message]) -> list[Message]:
-    """The messages as any protocol can carry them: an agent may have put half a surrogate pair into one."""
+    """Replace lone surrogates, which an agent may have written and protocols cannot carry."""
     return [{**message, "content": well_formed(message["content"])} for message in messages]
 
 
 def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:
-    """The messages with secrets hidden, and with a word about it if any are: they may have been before."""
+    """Redact secrets, and add a note if there are redacted ones, including ones redacted earlier."""
     hidden = [{**message, "content": hide(message["content"])} for message in messages]
     if not any(HIDDEN in message["content"] for message in hidden):
         return messages
@@ -153,7 +155,7 @@ def _invalid(model: str, text: str, error: Unreadable) -> str:
     return f"model {model} gave no usable answer, asked {MAX_REPAIRS + 1} times: {error}; it wrote: {shown!r}"
 
 
-# Reasoning that was cut off is no answer either: without its end, everything is reasoning.
+# Truncated reasoning is not an answer: without its end, everything is reasoning.
 _THINKING = re.compile(r"^(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+", re.S)
 _BEGINS_OBJECT = re.compile(r"""\{\s*(?:["'}]|\w+\s*:)""")
 _STRING_OR_BRACE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}]', re.S)
@@ -161,19 +163,19 @@ _BRACE = re.compile(r"[{}]")
 
 
 class Unreadable(ValueError):
-    """The text holds no answer of the expected shape; the message tells the model what was wrong."""
+    """The text contains no answer with the expected shape. The message tells the model why."""
 
 
-class _Unusable(ValueError):
-    """An object that is JSON by its form, but whose values are not certain."""
+class _AmbiguousObject(ValueError):
+    """An object in JSON syntax whose values are ambiguous."""
 
 
 def read(text: str, answer: type[Answer]) -> Answer:
-    """The one object in the text that has the expected shape.
+    """Return the only object in the text that has the expected shape.
 
-    Code fences, reasoning in `<think>` and prose around the object are passed over. Nothing is converted: a
-    number in quotes, a label outside the set, a key given twice is invalid, and an object inside another one
-    is never taken for the answer. Raises Unreadable.
+    Code fences, reasoning in `<think>` and text around the object are skipped. Nothing is converted: a number
+    in quotes, a label outside the set or a duplicate key is invalid, and a nested object is never used as the
+    answer. Raises Unreadable.
     """
     text = _THINKING.sub("", text)
     valid: list[Answer] = []
@@ -195,26 +197,26 @@ def read(text: str, answer: type[Answer]) -> Answer:
 
 def _validated(source: str, answer: type[Answer]) -> Answer:
     try:
-        # As JSON: a choice is a text there, which would be no choice as a value of Python.
-        return answer.model_validate_json(_checked(source), strict=True)
+        # Validate as JSON, where a choice is a text; as a Python value it would not be a valid choice.
+        return answer.model_validate_json(_unambiguous_json(source), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)[:5]
         raise Unreadable("; ".join(_problem(details) for details in problems)) from None
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _Unusable) else "it is not valid JSON"
+        reason = str(error) if isinstance(error, _AmbiguousObject) else "it is not valid JSON"
         raise Unreadable(reason) from None
 
 
-def _checked(source: str) -> bytes:
-    """The JSON of an object whose values are certain."""
+def _unambiguous_json(source: str) -> bytes:
+    """Return the JSON of an object whose values are unambiguous."""
     try:
         return json.dumps(_STRICT.decode(source), ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _Unusable("a text in it is not valid Unicode (half a surrogate pair)") from None
+        raise _AmbiguousObject("a text in it is not valid Unicode (half a surrogate pair)") from None
 
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
-    """Whether an object has the answer's keys, so that it was meant as the answer and is a wrong one."""
+    """Return True if an object has the answer's keys, so that it is a wrong attempt at the answer."""
     try:
         value = json.loads(source)
     except (ValueError, RecursionError):
@@ -229,10 +231,10 @@ def _problem(details: Any) -> str:
 
 
 def _objects(text: str) -> Iterator[str]:
-    """The sources of the JSON objects in a text that stand inside no other, in order.
+    """Yield the JSON objects in a text that are not nested in another one, in order.
 
-    What begins like an object but is none is passed over with all that may be in it: a part of something
-    broken is no answer. A brace in prose is just a character.
+    Text that starts like an object but is not one is skipped with its content, because a part of a broken
+    object is not an answer. A brace in prose is just a character.
     """
     braces = _Braces(text)
     at = text.find("{")
@@ -241,7 +243,7 @@ def _objects(text: str) -> Iterator[str]:
             at = text.find("{", at + 1)
             continue
         end = braces.end_outside_strings(at)
-        # Only a piece is decoded: the decoder's errors count the lines of all that they are given.
+        # Decode only this piece, because the decoder's errors count the lines of their whole input.
         if end > len(text) or not _is_object(text[at:end]):
             end = max(end, braces.end_anywhere(at))
             if end > len(text):
@@ -260,13 +262,13 @@ def _is_object(source: str) -> bool:
 
 
 class _Braces:
-    """Where what an opening brace begins comes to its end; beyond the text where it never does."""
+    """Find the matching closing braces in a text. The end is beyond the text if there is none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def end_outside_strings(self, at: int) -> int:
-        """The place behind the brace that closes the one at `at`, none in strings counted."""
+        """Return the position after the closing brace for the one at `at`, ignoring braces in strings."""
         depth = 0
         for match in self._tokens(at):
             depth += {"{": 1, "}": -1}.get(match[0], 0)
@@ -275,21 +277,23 @@ class _Braces:
         return len(self._text) + 1
 
     def end_anywhere(self, at: int) -> int:
-        """The same with strings not minded."""
+        """Return the position after the closing brace, counting braces in strings as well."""
         return self._closing.get(at, len(self._text)) + 1
 
     def _tokens(self, at: int) -> Iterator[re.Match[str]]:
-        """Strings and braces. Behind the last quote that could close a string, none is looked for: looking
-        for its end behind every quote would take a time that grows with the square of the text."""
+        """Yield strings and braces, looking for no string after the last quote that could close one.
+
+        Searching for an end after every quote would take quadratic time.
+        """
         strings_end = max(at, self._last_quote + 1)
         yield from _STRING_OR_BRACE.finditer(self._text, at, strings_end)
         yield from _BRACE.finditer(self._text, strings_end)
 
     @cached_property
     def _last_quote(self) -> int:
-        """The place of the last quote that is not escaped, -1 where there is none.
+        """Return the position of the last unescaped quote, or -1.
 
-        Whether a quote is escaped depends on the backslashes before it alone, wherever its string began.
+        Whether a quote is escaped depends only on the backslashes before it.
         """
         at = self._text.rfind('"')
         while at >= 0 and _is_escaped(self._text, at):
@@ -298,7 +302,7 @@ class _Braces:
 
     @cached_property
     def _closing(self) -> dict[int, int]:
-        """The place of the closing brace by that of each opening brace that has one."""
+        """Return opening brace position → closing brace position."""
         opened: list[int] = []
         closing = {}
         for match in _BRACE.finditer(self._text):
@@ -310,7 +314,7 @@ class _Braces:
 
 
 def _is_escaped(text: str, at: int) -> bool:
-    """Whether an odd number of backslashes stands before a character."""
+    """Return True if an odd number of backslashes precedes a character."""
     first = at
     while first > 0 and text[first - 1] == "\\":
         first -= 1
@@ -320,18 +324,18 @@ def _is_escaped(text: str, at: int) -> bool:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise _Unusable("a key is given twice")
+        raise _AmbiguousObject("a key is given twice")
     return values
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise _Unusable(f"{name} is not JSON")
+    raise _AmbiguousObject(f"{name} is not JSON")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if not isfinite(value):
-        raise _Unusable(f"the number {digits} is too large")
+        raise _AmbiguousObject(f"the number {digits} is too large")
     return value
 
 
@@ -342,30 +346,30 @@ _STRICT = json.JSONDecoder(
 
 
 UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None))
-"""The settings of an answer whose docstring is for us: it would be sent to the model as a `description`."""
+"""Model settings for an answer whose docstring must not be sent to the model as a `description`."""
 
 
-@lru_cache(maxsize=256)  # some shapes are made for one request
+@lru_cache(maxsize=256)  # some shapes are created for a single request
 def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of an answer in the subset that strict structured output takes."""
+    """Return the JSON Schema of an answer in the subset that strict structured output accepts."""
     schema = answer.model_json_schema()
-    _tighten(schema)
+    _make_strict(schema)
     return schema
 
 
-def _tighten(schema: Any) -> None:
+def _make_strict(schema: Any) -> None:
     if not isinstance(schema, dict):
         return
     schema.pop("title", None)
     schema.pop("default", None)
-    # What these hold are names of the answer's own, not keywords: a field may be called `default`.
+    # These contain names chosen by the answer, not keywords: a field may be called `default`.
     for named in ("properties", "$defs"):
         for inner in schema.get(named, {}).values():
-            _tighten(inner)
+            _make_strict(inner)
     for keyword in ("items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"):
         value = schema.get(keyword)
         for inner in value if isinstance(value, list) else [value]:
-            _tighten(inner)
+            _make_strict(inner)
     if "properties" in schema:
         schema["additionalProperties"] = False
         schema["required"] = list(schema["properties"])

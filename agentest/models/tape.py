@@ -1,7 +1,7 @@
-"""What is asked of a recording while conversations are held, wherever its files are.
+"""Record and replay model responses during conversations, independent of where cassette files are stored.
 
-The files are read and written by one process, and conversations may be held in others. What one of them can
-need of a cassette is small, its own answers, and is handed to it before it begins: its `Page`.
+One process reads and writes the files, but conversations may run in others. A conversation needs only its own
+answers, which are sent along with it as its `Page`.
 """
 
 from __future__ import annotations
@@ -42,38 +42,41 @@ class Mode(StrEnum):
     RECORD = "record"
     REPLAY = "replay"
     FILL = "replay-or-record"
-    """What is recorded is replayed; what is not, or was an error, is asked live and added."""
+    """Replay recorded answers. Request and record missing answers and errors."""
     KEEP = "keep"
-    """As FILL, for conversations that a budget may leave unfinished: answers are kept until the conversation
-    has finished, and what an earlier run has paid for does not count again."""
+    """Like FILL, for conversations that may exceed a budget.
+
+    Answers are stored until the conversation has finished, and those that an earlier run has paid for are not
+    counted again.
+    """
 
 
 class Tape(Protocol):
-    """Answers that are recorded, or are to be."""
+    """A source of recorded answers and a place to record new ones."""
 
     @property
     def mode(self) -> Mode:
-        """What the run does with them."""
+        """How the run uses recordings."""
         ...
 
     def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
-        """The question as a request of this run. To be called once for every time it is asked."""
+        """Convert the question to a request of this run. Call it once for each time the question is asked."""
         ...
 
     def find(self, asked: Asked) -> Entry | None:
-        """What is recorded for the request; None where that is nothing, or would not be its answer."""
+        """Return the recorded answer to the request; None if there is none or it must not be used."""
         ...
 
     def keep(self, entry: Entry) -> Entry:
-        """Record the answer; back comes what a replay will give: without secrets. Raises CassetteError."""
+        """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
         ...
 
     def missing(self, asked: Asked) -> CassetteError:
-        """The error that says what of the request is not recorded, and what to do."""
+        """Return the error that says what is missing for the request, and what to do."""
         ...
 
     def close(self, *, finished: bool = True) -> None:
-        """Nothing is asked any more. Of a run that did not finish, a recording replaces none.
+        """Finish. An unfinished recording replaces no cassette.
 
         Raises CassetteError.
         """
@@ -81,18 +84,18 @@ class Tape(Protocol):
 
 
 class AskedTimes:
-    """How often each question was asked, of conversations that are under way."""
+    """Counts how often each question was asked in running conversations."""
 
     def __init__(self) -> None:
         self._of: defaultdict[tuple[str, int], Counter[tuple[CallKey, int]]] = defaultdict(Counter)
 
     def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
-        """The question as a request; this time counts."""
+        """Convert the question to a request, and count it."""
         key = question.key
         times = self._of[key.scope, key.conversation]
         time = times[key, question.repair]
         times[key, question.repair] += 1
-        # The day on which a conversation is held is no part of the question: a replay is held on another.
+        # The date is not part of the question, because a replay runs on another day.
         messages = [
             {**message, "content": without_moments(message["content"])} for message in question.messages
         ]
@@ -100,31 +103,31 @@ class AskedTimes:
         return Asked(key, question.repair, time, digest(request, _HASH_CHARS), model)
 
     def forget(self, scope: str, number: int) -> None:
-        """The conversation is over; should it be held again, its questions are asked for the first time."""
+        """Reset the counts of a conversation that has ended, for a possible next attempt."""
         self._of.pop((scope, number), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a conversation can need of its scope's cassette."""
+    """The part of its scope's cassette that a conversation may need."""
 
     path: str
     recorded: tuple[Entry, ...] = ()
     """The conversation's answers in the file."""
     salvaged: tuple[Entry, ...] = ()
-    """Those of a recording that did not finish; they come before what is in the file."""
+    """The conversation's answers from an unfinished recording, which take precedence over the file."""
     has_answers: bool = False
-    """Whether the file has any, of whatever conversation."""
+    """True if the file has answers of any conversation."""
     unfinished: bool = False
-    """Whether a recording that did not finish is beside the file."""
+    """True if there is an unfinished recording in addition to the file."""
 
 
 NO_PAGE = Page("")
-"""Of a conversation of which nothing is recorded, nor will be."""
+"""The page of a conversation that is not recorded."""
 
 
 def found(layers: Iterable[Entries], asked: Asked, mode: Mode) -> Entry | None:
-    """The request's answer in the first layer that has one; none where it is to be asked again."""
+    """Return the answer from the first layer that has one; None if the request has to be made again."""
     for entries in layers:
         entry = entries.get(asked.slot)
         if entry and entry.asked.hash == asked.hash:
@@ -133,14 +136,14 @@ def found(layers: Iterable[Entries], asked: Asked, mode: Mode) -> Entry | None:
 
 
 def as_kept(entry: Entry, redact: Callable[[str], str]) -> tuple[Entry, bytes]:
-    """An answer as a replay gives it, without secrets, and its line in a file."""
+    """Return an answer as a replay returns it, with secrets redacted, and its line in a file."""
     entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
     line = dump(to_json(entry))
     return to_entry(parse(line), entry.asked.key.scope), line
 
 
 def missing_from(page: Page, recorded: Entries, asked: Asked, name: str) -> CassetteError:
-    """Why the scenario of this name has no answer to the request. `recorded` is the page's, by slot."""
+    """Explain why a scenario has no answer to the request. `recorded` contains the page's answers by slot."""
     entry = recorded.get(asked.slot)
     if not page.has_answers:
         why = f"nothing is recorded for it in {page.path}"
@@ -157,7 +160,7 @@ def missing_from(page: Page, recorded: Entries, asked: Asked, name: str) -> Cass
 
 
 def about_scenario(name: str, problem: str) -> CassetteError:
-    """The problem of a scenario's cassette, and how to record it again."""
+    """Return an error with the problem of a scenario's cassette and how to record it again."""
     command = f"agentest run --{Mode.RECORD} --scenario {shlex.quote(name)}"
     return CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
 
@@ -167,7 +170,7 @@ def by_slot(entries: Iterable[Entry]) -> Entries:
 
 
 class MeasuringLedger(Ledger):
-    """A ledger that also measures what one question took, be it answered or not."""
+    """A ledger that also measures the usage of one question, whether it was answered or not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,12 +185,12 @@ class MeasuringLedger(Ledger):
         self._watched[key] = ModelUsage()
 
     def taken(self, key: CallKey) -> ModelUsage:
-        """What was added for this key since `watch`."""
+        """Return the usage added for this key since `watch`."""
         return self._watched.pop(key, ModelUsage())
 
 
 class Recorder:
-    """Answers of a live model, all kept; also that there was none."""
+    """Records all answers of a live model, and its failures."""
 
     def __init__(self, live: Answers, tape: Tape, ledger: MeasuringLedger) -> None:
         self.name = live.name
@@ -197,11 +200,11 @@ class Recorder:
         self._ledger = ledger
 
     async def answer(self, question: Question) -> Answered:
-        """The live model's answer. Raises ModelUnavailable, CassetteError."""
+        """Return the live model's answer. Raises ModelUnavailable or CassetteError."""
         return await self.record(question, self._tape.asked(question, self.name, self.parameters))
 
     async def record(self, question: Question, asked: Asked) -> Answered:
-        """The live model's answer to a question that counts as asked already."""
+        """Return the live model's answer to a question that was counted before."""
         self._ledger.watch(asked.key)
         try:
             answered = await self._live.answer(question)
@@ -215,7 +218,7 @@ class Recorder:
 
 
 class Replay:
-    """Recorded answers, which count in the ledger as they did; with `live`, what is missing is recorded."""
+    """Replays answers, with their original usage in the ledger. With `live`, missing answers are recorded."""
 
     def __init__(
         self,
@@ -232,7 +235,9 @@ class Replay:
         self._live = live
 
     async def answer(self, question: Question) -> Answered:
-        """The recorded answer. Raises ModelUnavailable where there was none, CassetteError."""
+        """Return the recorded answer. Raises ModelUnavailable if there was none, CassetteError if it is
+        missing.
+        """
         await checkpoint()
         asked = self._tape.asked(question, self.name, self.parameters)
         entry = self._tape.find(asked)

@@ -1,1 +1,1 @@
-"""Small tools that know nothing of agents, models or scenarios."""
+"""General utilities without knowledge of agents, models or scenarios."""

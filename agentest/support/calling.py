@@ -1,4 +1,4 @@
-"""Calling functions that are not ours: they may block, hang, and raise anything."""
+"""Call user functions safely: they may block, hang, or raise anything."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ _places: RunVar[asyncio.Semaphore | None] = RunVar("agentest_places", None)
 
 
 def ends_the_run(error: BaseException) -> bool:
-    """Whether what a user's function raised is meant for the run: it is being cancelled.
+    """Return True if an exception from a user function means that the run is being canceled.
 
-    A function may also raise SystemExit, KeyboardInterrupt (signals do not come that way), pytest's own, or
-    the CancelledError of something that it waited for; passed on, that would end the other conversations.
+    A function may also raise SystemExit, KeyboardInterrupt (signals do not arrive that way), pytest's
+    exceptions, or the CancelledError of something it awaited. Passed on, those would end other conversations.
     """
     if not isinstance(error, asyncio.CancelledError | GeneratorExit):
         return False
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # in a thread without a loop, which nothing cancels
+    except RuntimeError:  # a thread without an event loop, which nothing cancels
         return False
-    if isinstance(error, GeneratorExit):  # a coroutine is closed: no task runs it
+    if isinstance(error, GeneratorExit):  # a coroutine is being closed, and no task runs it
         return task is None
     return task is None or task.cancelling() > 0
 
 
 def words_of(error: BaseException) -> str:
-    """An error's message. Its code may be anybody's: where that fails, the message is empty."""
+    """Return an error's message. If the error's own code fails, the message is empty."""
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001 - whatever its code raises
+    except BaseException:  # noqa: BLE001 - user code may raise anything
         return ""
 
 
 class LeavingExecutor(ThreadPoolExecutor):
-    """An event loop's executor for code that is not ours: a function that hangs in it is left to itself.
+    """An executor for user code that does not wait for functions that hang.
 
-    With Python's own, `asyncio.to_thread` of such a function would keep the loop from closing.
+    With Python's executor, `asyncio.to_thread` with such a function would keep the loop from closing.
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        context = copy_context()  # as asyncio.to_thread has it, and loop.run_in_executor has not
+        context = copy_context()  # asyncio.to_thread copies the context, loop.run_in_executor does not
 
         def work() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
                 result = context.run(fn, *args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
+            except BaseException as error:  # noqa: BLE001 - raised again when the result is awaited
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -74,11 +74,11 @@ class LeavingExecutor(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for nobody: what is still running is what hangs."""
+        """Wait for no function, because those that still run are hanging."""
 
 
 class Steps:
-    """Counts for how long an awaitable has held the event loop itself, in steps longer than any need be."""
+    """Measures how long an awaitable blocks the event loop, counting only unusually long steps."""
 
     def __init__(self) -> None:
         self.blocked = 0.0
@@ -86,7 +86,7 @@ class Steps:
 
     @coroutine
     def of(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-        """Await it: every step that it takes between two waits is timed."""
+        """Await it and time every step between two waits."""
         running = awaitable.__await__()
         step: Callable[[], Any] = partial(next, running)
         while True:
@@ -100,49 +100,49 @@ class Steps:
                 self.blocked += took if took > _LONG_STEP_S else 0.0
             try:
                 sent = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - a cancellation, meant for what is awaited
-                step = partial(_thrown, running, error)
+            except BaseException as error:  # noqa: BLE001 - a cancellation of the awaitable
+                step = partial(_timed_throw, running, error)
             else:
-                step = partial(_sent, running, sent)
+                step = partial(_timed_send, running, sent)
 
 
-def _sent(running: Generator[Any, Any, Any], value: Any) -> Any:
+def _timed_send(running: Generator[Any, Any, Any], value: Any) -> Any:
     return next(running) if value is None else running.send(value)
 
 
-def _thrown(running: Any, error: BaseException) -> Any:
+def _timed_throw(running: Any, error: BaseException) -> Any:
     if not hasattr(running, "throw"):
         raise error
     return running.throw(error)
 
 
-_TO_END_S = 2.0
-"""How long a task may take to end that is cancelled."""
+_END_LIMIT_S = 2.0
+"""Seconds that a canceled task may take to end."""
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> int:
-    """Cancel tasks, and wait for their end. Returns how many did not end, as their code goes on all the same.
+    """Cancel tasks and wait until they end. Returns how many did not end because their code continues.
 
-    Those are left behind: the event loop does not wait for them when it closes, as it would for ever.
+    Those are abandoned, because the event loop would wait forever for them when it closes.
     """
     for task in tasks:
         task.cancel()
-    still = (await asyncio.wait(tasks, timeout=_TO_END_S))[1] if tasks else set()
+    still = (await asyncio.wait(tasks, timeout=_END_LIMIT_S))[1] if tasks else set()
     for task in still:
-        _leave_behind(task)
+        _abandon(task)
     return len(still)
 
 
-def _leave_behind(task: asyncio.Task[Any]) -> None:
-    """Have nobody wait for a task, and nobody clear it away, which would run its code once more."""
+def _abandon(task: asyncio.Task[Any]) -> None:
+    """Keep the event loop from waiting for a task, and the garbage collector from running its code again."""
     asyncio.tasks._unregister_task(task)
     Thread(target=lambda _: Event().wait(), args=(task,), name="agentest left behind", daemon=True).start()
 
 
 async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:
-    """What a function returns, be it plain or async: a plain one is called in a thread, as it may block.
+    """Call a function, plain or async, and return its result. A plain function runs in a thread.
 
-    Only some are called at once: there may be very many, and threads that compute hold up everything. Raises
+    The number of simultaneous calls is limited, because threads that compute slow down everything. Raises
     whatever the function raises, and TimeoutError.
     """
     if is_async(function):
@@ -159,9 +159,9 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
 
 
 async def _place() -> Callable[[], None]:
-    """Take one of the few places in which functions are called. Returns how to leave it, once or again.
+    """Wait for permission to call a function. Returns a callable, safe to repeat, that gives it back.
 
-    Whoever takes long leaves it to others, so that functions that hang do not keep anybody waiting.
+    A call that takes long gives it back early, so that functions that hang do not block others.
     """
     places = _places.get(None) or asyncio.Semaphore(_AT_ONCE)
     _places.set(places)
@@ -178,14 +178,14 @@ async def _place() -> Callable[[], None]:
 
 
 class FromAnywhere:
-    """A function, async where an event loop runs, that can be called from any other place."""
+    """Makes a function that is bound to an event loop callable from any thread or loop."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._home = _running_loop()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """To be awaited in any event loop; in a thread without one, the result."""
+        """Return an awaitable in any event loop, or the result in a thread without one."""
         running = _running_loop()
         call = self._function(*args, **kwargs)
         if running is self._home or self._home is None:
@@ -195,12 +195,12 @@ class FromAnywhere:
         return _awaited_at(self._home, call)
 
     def plainly(self, *args: Any) -> Any:
-        """The result, for code that is not async, wherever it runs: it waits."""
+        """Wait for the result in synchronous code, wherever it runs."""
         if self._home is not None and _running_loop() is not self._home:
             return asyncio.run_coroutine_threadsafe(self._function(*args), self._home).result()
-        # The event loop stands still until this returns: the function is called elsewhere.
+        # The event loop is blocked until this returns, so the function runs in another thread.
         found = self._function(*args)
-        return _in_a_loop_of_its_own(found) if inspect.iscoroutine(found) else found
+        return _run_in_new_loop(found) if inspect.iscoroutine(found) else found
 
 
 async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
@@ -208,7 +208,7 @@ async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any,
 
 
 def from_anywhere(function: Callable[..., Any]) -> FromAnywhere:
-    """The function for any place; one that is so already as it is."""
+    """Wrap the function, unless it is wrapped already."""
     return function if isinstance(function, FromAnywhere) else FromAnywhere(function)
 
 
@@ -219,7 +219,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
+def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
     found: list[Any] = []
     failed: list[BaseException] = []
     context = copy_context()
@@ -227,7 +227,7 @@ def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
     def work() -> None:
         try:
             found.append(context.run(asyncio.run, call))
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again when the result is awaited
             failed.append(error)
 
     thread = Thread(target=work, name="agentest mock", daemon=True)

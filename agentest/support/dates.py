@@ -1,4 +1,4 @@
-"""Date and time in prompts: written in one form, so that a recording is found whatever the day."""
+"""Dates and times in prompts, in one form that recordings can ignore, so that a replay works on any day."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ _MOMENT = re.compile(rf"(?:{'|'.join(_DAYS)}), \d{{4}}-\d\d-\d\d, \d\d:\d\d(?: \
 
 
 def moment_of(nanoseconds: int) -> str:
-    """A moment since the epoch: ISO 8601 to the second, with the offset of the local time."""
+    """Format nanoseconds since 1970 as ISO 8601 to the second, with the local offset."""
     return datetime.fromtimestamp(nanoseconds // 1_000_000_000).astimezone().isoformat(timespec="seconds")
 
 
 def shown_moment(moment: str) -> str:
-    """A moment in ISO 8601 for a prompt: "Sunday, 2026-11-22, 20:57 (UTC+01:00)"; other texts as they are."""
+    """Format an ISO 8601 time for a prompt: "Sunday, 2026-11-22, 20:57 (UTC+01:00)". Other texts stay as they
+    are.
+    """
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
@@ -30,17 +32,17 @@ def shown_moment(moment: str) -> str:
 
 
 def without_moments(text: str) -> str:
-    """The text with every moment that `shown_moment` wrote replaced by one and the same word."""
+    """Replace every time that `shown_moment` wrote with the same word."""
     return _MOMENT.sub("(a moment)", text)
 
 
 def checked_date(value: Any) -> str:
-    """A date or date-time as ISO 8601. Raises ValueError for anything else.
+    """Convert a date or date-time to ISO 8601. Raises ValueError for anything else.
 
     Args:
-        value: a text, or the date or datetime that YAML makes of one.
+        value: a text, or the date or datetime that YAML creates from one.
     """
-    if isinstance(value, date):  # a datetime is one, too
+    if isinstance(value, date):  # includes datetime
         return value.isoformat()
     if isinstance(value, str):
         text = value.strip()
@@ -58,14 +60,15 @@ def checked_date(value: Any) -> str:
 
 
 def today() -> str:
-    """Today in ISO 8601, by the local time."""
+    """Return today's local date in ISO 8601."""
     return datetime.now().astimezone().date().isoformat()
 
 
 def shown_date(configured: str | None, moment: str | None = None) -> str:
-    """The date and time for a prompt: the configured one, else the moment, else now.
+    """Return the date and time for a prompt: the configured one, else the moment, else now.
 
-    A configured one is shown in a form that `without_moments` leaves alone: another one is another question.
+    A configured date is shown in a form that `without_moments` does not replace, because another date makes
+    another question.
     """
     if configured is None:
         return shown_moment(moment_of(time.time_ns()) if moment is None else moment)

@@ -1,7 +1,8 @@
-"""Time limits that count the time of others alone, not the time in which this program itself was held up.
+"""Time limits that exclude the time in which this program itself was delayed.
 
-A loop that does not run (it was stopped, some code blocks it, threads keep the interpreter busy) neither
-reads an answer nor sends a request: what it waits for is not late. A heartbeat measures for how long it was.
+While an event loop does not run (the process was stopped, code blocks it, threads keep the interpreter busy),
+it neither reads responses nor sends requests, so a peer is not to blame for the delay. A heartbeat measures
+these delays.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from typing import Self
 from weakref import WeakKeyDictionary
 
 _BEAT_S = 0.05
-_GRAIN_S = 0.02
-"""Lateness of a beat that is no delay: timers are never exact."""
-_AGAIN_S = 1.0
-"""After which code that has swallowed its cancellation is cancelled again."""
+_TOLERANCE_S = 0.02
+"""Lateness of a heartbeat that does not count as a delay, because timers are inexact."""
+_RECANCEL_S = 1.0
+"""Seconds after which code that ignored its cancellation is canceled again."""
 _RECENT_S = 1.0
-"""For how long after a delay what goes wrong may still come of it: it is in buffers that nobody has read."""
+"""Seconds after a delay in which failures may still result from it, because of unread buffers."""
 
 
-class _Pulse:
-    """How long an event loop has been held up. It beats while there is somebody to ask.
+class _Heartbeat:
+    """Measures how long an event loop was delayed. It beats only while it has users.
 
-    It does not know the loop, which would then live for ever: whoever calls it runs in it.
+    It has no reference to the loop, which would keep the loop alive. Callers run in it.
     """
 
     def __init__(self) -> None:
@@ -34,20 +35,20 @@ class _Pulse:
         self._next = 0.0
         self._total = 0.0
         self._ended = self._length = 0.0
-        """When the last delay ended, and how long it was."""
+        """End and length of the last delay."""
 
     def held_up(self, now: float) -> float:
-        """Seconds in all, those of a delay that has just ended included."""
+        """Return the total delay in seconds, including one that has just ended."""
         return self._total + self._late(now)
 
     def held_up_before(self, now: float) -> float:
-        """The same without a delay that ended a moment ago."""
+        """Return the total delay without one that has just ended."""
         return self._total - (self._length if now - self._ended < _RECENT_S else 0.0)
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._beating:
             self._arm(loop)
-        elif not self._users:  # the loop may not have run since the last one left
+        elif not self._users:  # the loop may not have run since the last user left
             self._next = loop.time() + _BEAT_S
         self._users += 1
 
@@ -70,24 +71,24 @@ class _Pulse:
 
     def _late(self, now: float) -> float:
         late = now - self._next
-        return late if self._beating and late > _GRAIN_S else 0.0
+        return late if self._beating and late > _TOLERANCE_S else 0.0
 
 
-_pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pulse] = WeakKeyDictionary()
+_pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Heartbeat] = WeakKeyDictionary()
 
 
 class Clock:
-    """Time that passes for others, in a `with`: `elapsed`, without what this program was held up for."""
+    """Elapsed time inside of a `with` block, without delays of this program."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pulse = _pulses.get(self._loop) or _pulses.setdefault(self._loop, _Pulse())
+        self._heartbeat = _pulses.get(self._loop) or _pulses.setdefault(self._loop, _Heartbeat())
         self._took: tuple[float, float] | None = None
 
     def __enter__(self) -> Self:
         now = self._began = self._loop.time()
-        self._pulse.enter(self._loop)
-        self._before, self._recently = self._pulse.held_up(now), self._pulse.held_up_before(now)
+        self._heartbeat.enter(self._loop)
+        self._before, self._recently = self._heartbeat.held_up(now), self._heartbeat.held_up_before(now)
         return self
 
     def __exit__(
@@ -97,31 +98,33 @@ class Clock:
         trace: TracebackType | None = None,
     ) -> None:
         self._took = self.elapsed, self.elapsed_in_all
-        self._pulse.leave()
+        self._heartbeat.leave()
 
     @property
     def elapsed(self) -> float:
-        """Seconds until now, or until the end of the `with`, but for those of delays."""
+        """Return seconds until now or the end of the block, without delays."""
         if self._took is not None:
             return self._took[0]
         now = self._loop.time()
-        return max(0.0, now - self._began - (self._pulse.held_up(now) - self._before))
+        return max(0.0, now - self._began - (self._heartbeat.held_up(now) - self._before))
 
     @property
     def elapsed_in_all(self) -> float:
-        """The same with the delays."""
+        """Return the same with delays."""
         return self._loop.time() - self._began if self._took is None else self._took[1]
 
     @property
     def delay(self) -> float:
-        """Seconds of the delays that may be the cause of what goes wrong now: also of one just before."""
-        return self._pulse.held_up(self._loop.time()) - self._recently
+        """Return seconds of delay that may have caused a failure now, including a delay just before the
+        block.
+        """
+        return self._heartbeat.held_up(self._loop.time()) - self._recently
 
 
 class TimeLimit(Clock):
-    """`with TimeLimit(seconds):` raises TimeoutError when what it holds takes longer than that.
+    """`with TimeLimit(seconds):` raises TimeoutError when the block takes longer.
 
-    Whether the time is up is asked at the moment when the timer fires: after a delay all timers fire at once.
+    The limit is checked again when the timer fires, because after a delay all timers fire at once.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -133,15 +136,15 @@ class TimeLimit(Clock):
 
     @property
     def elapsed(self) -> float:
-        """Seconds until now, but for those of delays and pauses."""
-        if self._took is not None:  # what was kept at the end is without pauses
+        """Return seconds until now, without delays and pauses."""
+        if self._took is not None:  # the value stored at the end excludes pauses
             return self._took[0]
         until = super().elapsed if self._paused_at is None else self._paused_at
         return until - self._uncounted
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is waited for meanwhile does not count. Pauses do not overlap."""
+        """Exclude the time inside of the block. Pauses do not overlap."""
         began = self._paused_at = super().elapsed
         try:
             yield
@@ -151,12 +154,12 @@ class TimeLimit(Clock):
 
     @property
     def expired(self) -> bool:
-        """Whether the time was up: what it holds may raise a TimeoutError of its own."""
+        """True if the limit was reached. The block may also raise a TimeoutError of its own."""
         return self._cancels > 0
 
     @property
     def ends_at(self) -> float:
-        """When the time will be up, by the event loop's clock, if nothing more holds us up."""
+        """End of the limit on the event loop's clock if there are no further delays."""
         return self._loop.time() + self._seconds - self.elapsed
 
     def __enter__(self) -> Self:
@@ -173,7 +176,7 @@ class TimeLimit(Clock):
         if left <= 0:
             self._cancels += 1
             self._task.cancel()
-            left = _AGAIN_S
+            left = _RECANCEL_S
         self._timer = self._loop.call_later(left, self._on_time)
 
     def __exit__(
@@ -185,6 +188,6 @@ class TimeLimit(Clock):
         super().__exit__()
         self._timer.cancel()
         left = [self._task.uncancel() for _ in range(self._cancels)]
-        # Somebody else's cancellation goes before ours.
+        # Another cancellation takes precedence over this one.
         if left and left[-1] <= self._cancelling and isinstance(error, asyncio.CancelledError):
             raise TimeoutError from error

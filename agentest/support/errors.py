@@ -1,26 +1,26 @@
 """Every error that Agentest raises on purpose, and the exit statuses of the command line.
 
-    AgentestError                 anything; raised by a mock, it ends the conversation
+    AgentestError                 any of these; raised by a mock, it ends the conversation
     ├── UsageError                nothing was run: exit status 2, one message, no traceback
     │   ├── ConfigError           configuration file, environment, command line
     │   ├── ScenarioError         one scenario file; the other files still run
-    │   ├── AgentUnreachable      nobody listens at the agent's endpoint
+    │   ├── AgentUnreachable      nothing listens at the agent's endpoint
     │   └── ServerError           the agent's own server did not start
-    ├── OutputError               what we print cannot be written: exit status 2
+    ├── OutputError               output cannot be written: exit status 2
     ├── AgentError                the agent's answer ends the conversation: the scenario fails
     │   └── UnmockedToolError     the agent called a tool that has no mock
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
-    ├── SessionMismatch           the session is not the one that the scenario asks for: it is errored
-    ├── CannotSend                no form in the agent's protocol, or no way to it: the scenario is errored
-    ├── HeldUp                    this program was held up, and it failed for that: the scenario is errored
-    └── ModelError                a model could not be asked: the scenario is errored
+    ├── SessionMismatch           the session differs from the scenario's: the scenario is errored
+    ├── CannotSend                the agent's protocol cannot carry the message: the scenario is errored
+    ├── HeldUp                    a delay of this program caused the failure: the scenario is errored
+    └── ModelError                a model could not be called: the scenario is errored
         ├── ModelUnavailable      still no answer after the retries
-        ├── InvalidAnswer         an answer, but never one of the shape that was asked for
-        ├── BudgetExhausted       not asked: the run has spent what it may (`llm/budget`)
-        └── CassetteError         not recorded, or the recording is damaged (`llm/cassette`)
+        ├── InvalidAnswer         an answer, but never with the requested shape
+        ├── BudgetExhausted       not called: the budget is exhausted (`models/budget`)
+        └── CassetteError         not recorded, or the recording is damaged (`models/tape`)
 
-What ends one conversation is kept in its transcript as a value (`transcript.Failure`), never passed on
-as an exception.
+An error that ends one conversation is stored in its transcript as a value (`transcript.Failure`) and never
+passed on as an exception.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AgentestError(Exception):
 
 
 class UsageError(AgentestError):
-    """Something the user handed over is wrong; nothing was run."""
+    """The user's input is wrong and nothing was run."""
 
 
 class ConfigError(UsageError):
@@ -51,15 +51,15 @@ class ConfigError(UsageError):
 
 
 class ScenarioError(UsageError):
-    """A scenario is not well formed."""
+    """A scenario is not well-formed."""
 
 
 class AgentUnreachable(UsageError):
-    """Nobody listens at the agent's endpoint before the first conversation."""
+    """Nothing listens at the agent's endpoint before the first conversation."""
 
 
 class ServerError(UsageError):
-    """The agent's server command died or never became ready."""
+    """The agent's server command exited or never became ready."""
 
 
 class OutputError(AgentestError):
@@ -67,19 +67,19 @@ class OutputError(AgentestError):
 
 
 class AgentError(AgentestError):
-    """What the agent did ends the conversation."""
+    """The agent's behavior ends the conversation."""
 
 
 REAL_TOOLS_RUN = "let tools without a mock run, the real ones"
-"""What `unmocked_tools: passthrough` does where the agent's own tool can be let through."""
+"""Effect of `unmocked_tools: passthrough` if the agent's own tool can run."""
 
 
 class UnmockedToolError(AgentError):
     """The agent called a tool for which the scenario has no mock.
 
     Args:
-        problem: which tool, where, and how to mock it: the begin of a sentence that goes on with "or".
-        otherwise: what `unmocked_tools: passthrough` would do.
+        problem: names the tool, the place and how to mock it, as a sentence that continues with "or".
+        otherwise: the effect of `unmocked_tools: passthrough`.
     """
 
     def __init__(self, problem: str, otherwise: str = "let unknown tools answer null") -> None:
@@ -93,13 +93,13 @@ class UnmockedToolError(AgentError):
 class ToolError(Exception):
     """Raise it in a mock to make the tool fail: the agent gets `{"error": "<message>"}`.
 
-    Any other exception out of a mock's own code gives the agent the same answer and is reported as a
-    mistake in the mock.
+    Any other exception from a mock's code gives the agent the same answer and is reported as an error of the
+    mock.
     """
 
 
 class MockError(AgentestError):
-    """A mock of the scenario broke in a way that is not the agent's doing."""
+    """A mock of the scenario failed through no fault of the agent."""
 
 
 class ProcessExitError(AgentestError):
@@ -107,22 +107,22 @@ class ProcessExitError(AgentestError):
 
 
 class SessionMismatch(AgentestError):
-    """The agent's session has another state than the one that the scenario begins with."""
+    """The agent's session has another state than the scenario's initial state."""
 
 
 class CannotSend(AgentestError):
-    """What the user wants sent has no form in the agent's protocol, or lacks what that demands.
+    """The user's message has no form in the agent's protocol, or lacks something that the protocol requires.
 
-    Or this machine has no file descriptor, port or process left to send it with.
+    Also raised if this machine has no file descriptor, port or process left to send it with.
     """
 
 
 class HeldUp(AgentestError):
-    """What was waited for failed while this program itself did not run: nobody else is to blame.
+    """A wait failed because this program itself was not running. No other party is to blame.
 
     Args:
-        problem: what failed.
-        seconds: for how long the program was held up.
+        problem: the failure.
+        seconds: how long the program was delayed.
     """
 
     def __init__(self, problem: str, seconds: float) -> None:
@@ -134,11 +134,11 @@ class HeldUp(AgentestError):
 
 
 class ModelError(AgentestError):
-    """A model (simulated user, judge, deduplication) gave no usable answer."""
+    """A model (simulated user, judge, failure grouping) gave no usable answer."""
 
 
 class ModelUnavailable(ModelError):
-    """No answer from the model after all retries. `permanent`: no other question will get one either."""
+    """The model gave no answer after all retries. `permanent`: no other question will get one either."""
 
     def __init__(self, message: str, *, permanent: bool = False) -> None:
         super().__init__(message)
@@ -146,11 +146,11 @@ class ModelUnavailable(ModelError):
 
 
 class InvalidAnswer(ModelError):
-    """The model's answers never had the shape that was asked for."""
+    """The model's answers never had the requested shape."""
 
 
 def unwrapped(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what task groups have wrapped in it, the innermost last."""
+    """Yield the error and the errors that task groups have wrapped in it, innermost last."""
     yield error
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -158,6 +158,6 @@ def unwrapped(error: BaseException) -> Iterator[BaseException]:
 
 
 def described(error: BaseException) -> str:
-    """The innermost error: its class, and what it says."""
+    """Describe the innermost error by its class and message."""
     *_, inner = unwrapped(error)
     return f"{type(inner).__name__}: {inner}"

@@ -1,4 +1,4 @@
-"""Files: writing them so that a reader finds the old one or the new one, never half of one; their names."""
+"""Read user files with limits, write files atomically, and format paths for messages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import BinaryIO, TextIO
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when it has been written to its end.
+    """Open a file that replaces `path` when the block ends without an error.
 
-    Makes the folder if need be. Raises OSError, and leaves nothing half-written behind.
+    Creates the folder if necessary. Raises OSError, and leaves no partial file behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, file = _beside(path)
@@ -33,7 +33,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def report_writer(path: Path) -> Iterator[BinaryIO]:
-    """A file as `atomic_writer` makes it. A device or a pipe (`/dev/stdout`) is written to as it is."""
+    """Open a file like `atomic_writer`, but write directly to a device or pipe (`/dev/stdout`)."""
     if is_special(path):
         with path.open("ab") as file:
             yield file
@@ -43,13 +43,13 @@ def report_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 def open_text(path: Path) -> TextIO:
-    """A text file to be written row by row, and its folder if need be. Raises OSError."""
+    """Open a text file for writing row by row, and create its folder if necessary. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("a" if is_special(path) else "w", encoding="utf-8", buffering=1)
 
 
 def check_writable(path: Path) -> None:
-    """Make the folder if need be, and try to make a file in it, which does not stay. Raises OSError."""
+    """Create the folder if necessary and check that files can be created in it. Raises OSError."""
     if is_special(path):
         path.stat()
         return
@@ -65,7 +65,7 @@ def check_writable(path: Path) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether the path is no place for a file of ours: a device, a pipe, or what another process has open."""
+    """Return True for paths that must not be replaced: a device, a pipe, or another process's open file."""
     absolute = path.absolute()
     if absolute.parts[1:2] in (("dev",), ("proc",)) and absolute.parts[:3] != ("/", "dev", "shm"):
         return True
@@ -73,9 +73,9 @@ def is_special(path: Path) -> bool:
 
 
 def _beside(path: Path) -> tuple[Path, BinaryIO]:
-    """A new file in the same folder, with the permissions that any new file gets.
+    """Create a file in the same folder, with the default permissions of a new file.
 
-    Nobody can know its name before and put a link there, and what is there already is never written to.
+    Its name is unpredictable, so no link can be placed there in advance, and no existing file is written to.
     """
     while True:
         temporary = path.with_name(f".agentest-{secrets.token_hex(8)}.tmp")
@@ -84,7 +84,7 @@ def _beside(path: Path) -> tuple[Path, BinaryIO]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a whole file, and its folder if need be. Raises OSError."""
+    """Write a whole file, and create its folder if necessary. Raises OSError."""
     with atomic_writer(path) as file:
         file.write(content)
 
@@ -95,7 +95,7 @@ _MOST_PATH_BYTES = 4000
 
 
 def name_problem(path: str) -> str | None:
-    """Why no file of ours may have this path, as what follows the path in a message; None: it may."""
+    """Return why a file cannot have this path, as words that follow the path in a message; None if it can."""
     if _CONTROL.search(path):
         return "has a line break or another control character; write a name without"
     try:
@@ -110,16 +110,16 @@ def name_problem(path: str) -> str | None:
     return None
 
 
-_NO_TEXT = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def readable(name: str) -> str:
-    """A path, or a text with paths in it, as text that can be written anywhere.
+    """Convert a path, or a text with paths in it, to text that can be written anywhere.
 
-    Bytes of a name that are not UTF-8 are shown like `\\xe9`: Python keeps them as halves of characters,
-    which no terminal and no file takes.
+    Bytes of a name that are not UTF-8 are shown like `\\xe9`. Python represents them as lone surrogates,
+    which terminals and files reject.
     """
-    return _NO_TEXT.sub(_escaped, name)
+    return _LONE_SURROGATE.sub(_escaped, name)
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -128,7 +128,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 MOST_BYTES = 50_000_000
-"""Of a file that a user gives. What is larger is a mistake."""
+"""Maximum size of a user's file. Larger ones are mistakes."""
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISCHR, "a device"),
@@ -138,12 +138,12 @@ _KINDS = (
 
 
 def check_user_file(path: Path, most: int | None = MOST_BYTES) -> None:
-    """Raise OSError if there is no file that can be read to its end: without opening it.
+    """Raise OSError if a file cannot be read to its end, without opening it.
 
-    A pipe or a device may never end, and opening one may wait for ever.
+    A pipe or a device may never end, and opening one may block forever.
 
     Args:
-        most: the most bytes that it may have; None: any number.
+        most: maximum size in bytes; None for any size.
     """
     _check(path.stat(), most)
 
@@ -159,24 +159,24 @@ def _check(found: os.stat_result, most: int | None) -> None:
 
 
 def user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
-    """What a file that a user gives holds. Raises OSError, also for what `check_user_file` refuses."""
+    """Return the content of a user's file. Raises OSError, also if `check_user_file` does."""
     check_user_file(path, most)
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         _check(os.fstat(file.fileno()), most)  # it may have been replaced
         content = file.read() if most is None else file.read(most + 1)
-    if most is not None and len(content) > most:  # it grows, or does not tell its size
+    if most is not None and len(content) > most:  # it grows, or does not report its size
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
     return content
 
 
 def user_text(path: Path, most: int | None = MOST_BYTES) -> str:
-    """What a text file that a user gives says. Raises OSError, UnicodeDecodeError."""
+    """Return the text of a user's file. Raises OSError or UnicodeDecodeError."""
     text = user_bytes(path, most).decode("utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def text_file(path: Path) -> str:
-    """What a text file of the user's says. Raises ValueError with what is wrong with it, without its path."""
+    """Return the text of a user's file. Raises ValueError with the problem, without the path."""
     try:
         text = user_text(path)
     except FileNotFoundError:
@@ -195,17 +195,19 @@ EVERYTHING = ("**", "*")
 
 def patterns(globs: Iterable[str]) -> list[tuple[str, ...]]:
     patterns = [tuple(part for part in glob.split("/") if part not in ("", ".")) for glob in globs]
-    # `a/**` is about what is in `a`, not about `a`.
+    # `a/**` matches the content of `a`, not `a` itself.
     return [(*pattern, "*") if pattern[-1:] == ("**",) else pattern for pattern in patterns]
 
 
 def matches_any(parts: tuple[str, ...], patterns: Iterable[tuple[str, ...]]) -> bool:
-    return any(_fits(parts, pattern) for pattern in patterns)
+    return any(_matches_glob(parts, pattern) for pattern in patterns)
 
 
-def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Whether the parts of a path fit those of a glob; `**` stands for any number of them, also none."""
-    reached = {0}  # how many parts may have been used up so far
+def _matches_glob(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Return True if the parts of a path match those of a glob. `**` matches any number of parts, including
+    none.
+    """
+    reached = {0}  # possible numbers of path parts matched so far
     for piece in pattern:
         if piece == "**":
             reached = set(range(min(reached), len(parts) + 1))
@@ -217,14 +219,14 @@ def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 def contains_any(text: str, parts: Iterable[str]) -> bool:
-    """Whether the text contains one of the parts, whatever the case."""
+    """Return True if the text contains one of the parts, ignoring case."""
     return any(part.casefold() in text.casefold() for part in parts)
 
 
 def shown_path(path: Path | str, root: Path) -> str:
-    """A path as users see it: relative to the working directory where possible, with forward slashes.
+    """Format a path for users: relative to the working directory if possible, with forward slashes.
 
-    What is no text in it is escaped (`files.readable`).
+    Bytes that are not text are escaped (see `readable`).
     """
     path = Path(path)
     for folder in (root, root.resolve()):
@@ -234,7 +236,7 @@ def shown_path(path: Path | str, root: Path) -> str:
 
 
 def path_from(here: Path, path: Path) -> str:
-    """A path as a user who is in the folder `here` would write it, be it above or beside."""
+    """Return a path as a user in the folder `here` would write it."""
     try:
         return readable(Path(os.path.relpath(path, here)).as_posix())
     except ValueError:  # on another drive
@@ -242,18 +244,18 @@ def path_from(here: Path, path: Path) -> str:
 
 
 def moved(path: Path, old: Path, new: Path) -> Path:
-    """Where a file is when the folder `old` is at `new`; a file that is not below it stays where it is."""
+    """Return a file's path after its folder moved from `old` to `new`. Files outside of `old` stay."""
     full, root = path.resolve(), old.resolve()
     return new / full.relative_to(root) if full.is_relative_to(root) else path
 
 
 _TIMEOUT_S = 2.0
-_BY_CI = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
-"""Where CI tells the commit to jobs, whose image may have no git."""
+_CI_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
+"""Variables with the commit that CI sets for jobs, whose image may lack git."""
 
 
 def commit_of(folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The commit that is checked out in a folder; None where nobody knows it."""
+    """Return the commit that is checked out in a folder; None if it is unknown."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"],
@@ -266,4 +268,4 @@ def commit_of(folder: Path, environ: Mapping[str, str] = os.environ) -> str | No
     except (OSError, subprocess.SubprocessError):
         done = None
     told = done.stdout.decode("ascii", "replace").strip() if done and done.returncode == 0 else ""
-    return told or next((environ[name] for name in _BY_CI if environ.get(name)), None)
+    return told or next((environ[name] for name in _CI_VARIABLES if environ.get(name)), None)

@@ -1,9 +1,8 @@
-"""Threads in which functions are called that are not ours: they may block and hang, and then hold up nobody.
+"""Call user functions in threads, so that functions that block or hang delay nothing else.
 
-A function has a thread to itself until it has proved fast. From then on it stands in a row: one thread calls
-all that wait there, one after another, so that one wake-up of a thread, and one of the event loop, does for
-many calls. When a call in the row turns out to take long it keeps that thread, and those behind it get
-threads of their own.
+A function gets a thread of its own until it has proved fast. From then on its calls go to a queue, which one
+thread works through, so that one wake-up of the thread and one of the event loop serve many calls. If a
+queued call takes long, it keeps that thread, and the calls behind it get threads of their own.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from weakref import WeakKeyDictionary, WeakSet
 _THREAD_NAME = "agentest function"
 _MAX_IDLE = 32
 _FAST_S = 0.001
-_PATIENCE_S = 0.01
-"""How often it is looked whether a row stands still."""
+_CHECK_INTERVAL_S = 0.01
+"""Interval for checking whether the queue is stuck."""
 
 
 class _FunctionThread:
     """A thread that calls one function after another.
 
-    It is a daemon: a function that hangs must not keep the program from ending.
+    It is a daemon thread, so that a function that hangs does not keep the program from exiting.
     """
 
     def __init__(self) -> None:
@@ -52,13 +51,13 @@ class _FunctionThread:
 
 
 _idle: list[_FunctionThread] = []
-"""Threads that wait for a function. One whose function hangs is never among them: nobody waits for it."""
+"""Threads that wait for a function. A thread whose function hangs never returns here."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # threads do not live on in a fork
+    os.register_at_fork(after_in_child=_idle.clear)  # threads do not survive a fork
 
 
 def call_in_thread(work: Callable[[], None]) -> None:
-    """Have a thread do this that nothing else is in, and wait for nothing. It must not raise."""
+    """Run `work` in a free thread and return at once. It must not raise."""
     try:
         thread = _idle.pop()
     except IndexError:
@@ -67,12 +66,12 @@ def call_in_thread(work: Callable[[], None]) -> None:
 
 
 def in_function_thread() -> bool:
-    """Whether this is a thread in which functions are called: what they know of their context is right."""
+    """Return True in a thread that calls functions, whose context variables are those of the caller."""
     return threading.current_thread().name == _THREAD_NAME
 
 
 class _Call:
-    """One call of a function, and what came of it."""
+    """A call of a function and its outcome."""
 
     __slots__ = ("_call", "_context", "_error", "_result", "done", "took")
 
@@ -85,40 +84,40 @@ class _Call:
         self.took = 0.0
 
     def make(self) -> None:
-        """Call the function, in whichever thread; one that nobody waits for any more is not called."""
+        """Call the function in the current thread, unless the caller no longer waits."""
         if self.done.done():
             return
         began = perf_counter()
         try:
             self._result = self._context.run(self._call)
-        except BaseException as raised:  # noqa: BLE001 - raised again where the result is waited for
+        except BaseException as raised:  # noqa: BLE001 - raised again when the result is awaited
             self._error = raised
         self.took = perf_counter() - began
 
     def settle(self) -> None:
-        """In the event loop: say what came of it to whoever waits."""
+        """Deliver the outcome in the event loop."""
         if not self.done.done():
             self.done.set_result((self._result, self._error))
 
 
-class _Row:
-    """The calls in one event loop of functions that have proved fast."""
+class _Queue:
+    """The queue of one event loop for functions that have proved fast."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._waiting: deque[_Call] = deque()
         self._made: deque[_Call] = deque()
         self._told = False
-        """Whether the event loop is to look at what was made."""
+        """True if the event loop is scheduled to process finished calls."""
         self._turn = 0
-        """Counts the threads that have had the row: one that was stuck has it no more."""
+        """Number of threads that have served the queue. One that was stuck no longer serves it."""
         self._at_work = False
         self._begun = self._seen = 0
-        """How many calls have begun, and how many had at the last look whether the row stands still."""
+        """Number of started calls now, and at the last check whether the queue is stuck."""
         self._watched = False
 
     def add(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
-        """Make a call when those before it have been made, or one of them takes long."""
+        """Queue a call. It runs after those before it, or earlier if one of them takes long."""
         with self._lock:
             self._waiting.append(call)
             if self._at_work:
@@ -127,12 +126,12 @@ class _Row:
         call_in_thread(partial(self._work, self._turn, loop))
         if not self._watched:
             self._watched = True
-            loop.call_later(_PATIENCE_S, self._watch, loop)
+            loop.call_later(_CHECK_INTERVAL_S, self._watch, loop)
 
     def _work(self, turn: int, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             with self._lock:
-                if turn != self._turn:  # others have taken over
+                if turn != self._turn:  # another thread has taken over
                     return
                 if not self._waiting:
                     self._at_work = False
@@ -143,7 +142,7 @@ class _Row:
             self._tell(call, loop)
 
     def call_alone(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
-        """Make a call in a thread of its own."""
+        """Run a call in a thread of its own."""
         call_in_thread(partial(self._alone, call, loop))
 
     def _alone(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
@@ -152,10 +151,10 @@ class _Row:
 
     def _tell(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
         self._made.append(call)
-        if self._told:  # set back before it looks: it finds this call, too
+        if self._told:  # reset before it collects, so it finds this call as well
             return
         self._told = True
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed and nobody waits any more
             loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
@@ -164,7 +163,7 @@ class _Row:
             self._made.popleft().settle()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Where one call has lasted since the last look, give those behind it threads of their own."""
+        """If one call has run since the last check, give the calls behind it threads of their own."""
         stuck: list[_Call] = []
         with self._lock:
             self._watched = self._at_work
@@ -179,16 +178,16 @@ class _Row:
         for call in stuck:
             self.call_alone(call, loop)
         if self._watched:
-            loop.call_later(_PATIENCE_S, self._watch, loop)
+            loop.call_later(_CHECK_INTERVAL_S, self._watch, loop)
 
 
-_rows: WeakKeyDictionary[asyncio.AbstractEventLoop, _Row] = WeakKeyDictionary()
+_rows: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
 _fast: WeakSet[FunctionType] = WeakSet()
-"""The functions whose last call took next to no time."""
+"""Functions whose last call took almost no time."""
 
 
-def _known(function: Callable[..., Any] | None) -> FunctionType | None:
-    """The function itself behind one that is made anew for each call: a method, or one with its arguments."""
+def _underlying_function(function: Callable[..., Any] | None) -> FunctionType | None:
+    """Return the underlying function of a bound method or a partial, which are new objects for each call."""
     while isinstance(function, partial):
         function = function.func
     function = getattr(function, "__func__", function)
@@ -196,15 +195,16 @@ def _known(function: Callable[..., Any] | None) -> FunctionType | None:
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, users: Callable[..., Any] | None = None) -> Any:
-    """Call a function in a thread that nothing else is in meanwhile. Cancelled, it leaves the thread to it.
+    """Call a function in a thread that runs nothing else meanwhile. If canceled, the function continues
+    there.
 
     Args:
-        users: the user's function that this one calls, which may have proved fast; None: this one itself.
+        users: the user's function that `function` calls, whose speed counts; None if it is `function` itself.
     """
     loop = asyncio.get_running_loop()
-    row = _rows.get(loop) or _rows.setdefault(loop, _Row())
+    row = _rows.get(loop) or _rows.setdefault(loop, _Queue())
     call = _Call(partial(function, *args), loop.create_future())
-    known = _known(function if users is None else users)
+    known = _underlying_function(function if users is None else users)
     if known is not None and known in _fast:
         row.add(call, loop)
     else:

@@ -1,4 +1,6 @@
-"""What kind of function somebody handed over. Scenario files import this: it costs next to nothing."""
+"""Inspect user functions: async or not, and which values they take. Scenario files import this, so it is
+light.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any, Final
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling the function only makes a coroutine: it need not be called in a thread."""
+    """Return True if calling the function only creates a coroutine, so that no thread is needed."""
     while isinstance(function, partial):
         function = function.func
     call = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
@@ -21,7 +23,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Which of the values that are offered to a function it takes, by their names."""
+    """The offered values that a function takes."""
 
     by_position: tuple[str, ...]
     by_name: tuple[str, ...] = ()
@@ -31,20 +33,20 @@ class Taken:
         return frozenset((*self.by_position, *self.by_name))
 
     def given(self, function: Callable[..., Any], values: Callable[[str], Any]) -> partial[Any]:
-        """The function with those values, to be called without any more."""
+        """Bind those values to the function, so that it can be called without arguments."""
         named = {name: values(name) for name in self.by_name}
         return partial(function, *map(values, self.by_position), **named)
 
 
 def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
-    """What of the offered values a function takes: by the names of its parameters, the others in their order.
+    """Match offered values to a function's parameters: by name, and the others by position.
 
-    A parameter of another name that has a default keeps it: `lambda reply, wanted=wanted: …` has captured it.
-    Raises TypeError for one that takes none of them, or more than there are.
+    A parameter with another name and a default keeps its default: `lambda reply, wanted=wanted: …` has
+    captured it. Raises TypeError if the function takes none of the values, or requires more.
     """
     try:
         parameters = [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):  # a function of C that does not tell
+    except (TypeError, ValueError):  # a C function without a signature
         return Taken((offered[0],))
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return Taken(tuple(offered))
@@ -53,9 +55,9 @@ def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
     names: list[str] = []
     kept_default = False
     for parameter in parameters:
-        known = parameter.name if parameter.name in offered else _next_of(left, parameter, offered)
+        known = parameter.name if parameter.name in offered else _next_value(left, parameter, offered)
         kept_default = kept_default or known is None
-        if known is not None:  # after one that keeps its default, no position is right any more
+        if known is not None:  # after a parameter that keeps its default, positions no longer match
             (names if kept_default or parameter.kind is _ONLY_NAMED else positions).append(known)
     if not positions and not names:
         raise TypeError(f"it takes no parameters; it is given {_listed(offered)}")
@@ -65,8 +67,8 @@ def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
 _ONLY_NAMED = inspect.Parameter.KEYWORD_ONLY
 
 
-def _next_of(left: list[str], parameter: inspect.Parameter, offered: Sequence[str]) -> str | None:
-    """What a parameter is given whose name says nothing; None: its default, or nothing at all."""
+def _next_value(left: list[str], parameter: inspect.Parameter, offered: Sequence[str]) -> str | None:
+    """Choose the value for a parameter with an unknown name; None keeps its default or passes nothing."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD or parameter.default is not inspect.Parameter.empty:
         return None
     if parameter.kind is _ONLY_NAMED or not left:
@@ -82,21 +84,21 @@ def _listed(names: Sequence[str]) -> str:
 
 
 THE_USERS: Final = object()
-"""Code that is no agent's: nobody answers the tools that it calls."""
+"""Marks code that belongs to no agent, so that nothing answers the tools it calls."""
 _current: ContextVar[Any] = ContextVar("agentest_whose_code", default=None)
 
 
 def whose_code() -> Any:
-    """Who answers the tool calls of the code that runs here: THE_USERS, or what `code_of` was given.
+    """Return who answers tool calls of the current code: THE_USERS, or the value given to `code_of`.
 
-    None: that is not known.
+    None means unknown.
     """
     return _current.get()
 
 
 @contextmanager
 def code_of(who: Any) -> Iterator[None]:
-    """Have what runs meanwhile be somebody's code."""
+    """Attribute code that runs inside of the block to `who`."""
     token = _current.set(who)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Importing the user's Python: configuration modules, scenario files, things named by import path."""
+"""Import the user's Python: configuration modules, scenario files, objects named by import path."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _MAX_TRACEBACK_LINES = 30
 
 
 class Imports:
-    """Imports of the user's files, one after another.
+    """Imports the user's files one after another.
 
-    It keeps what it knows of modules and folders from one file to the next: looking at all of them for each
-    file would take minutes where there are thousands. Files that come into being meanwhile may be missed.
+    It caches what it knows of modules and folders, because scanning all of them for each file would take
+    minutes if there are thousands. Files created in the meantime may be missed.
     """
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
-        """Files of the user's modules, those included that were imported before, or forgotten since."""
+        """Files of the user's modules, including modules imported before or forgotten since."""
         self._seen = ""
-        """The module that was the last one when we last looked."""
+        """The last module at the previous look."""
         self._loaded: dict[str, dict[str, None]] = {}
-        """First part of the name → names of the modules, in their order."""
+        """First part of the name → names of the modules, in order."""
         self._last: Path | None = None
         """The folder that was first on the import path the last time."""
         self._names: dict[Path, frozenset[str]] = {}
@@ -49,9 +49,9 @@ class Imports:
         self._look()
 
     def import_file(self, path: Path) -> ModuleType:
-        """Import a file under a module name of its own, with its folder importable.
+        """Import a file under a unique module name, with its folder importable.
 
-        Whatever the module raises at import is passed on as it is.
+        Exceptions that the module raises at import are passed on unchanged.
         """
         name = module_name(path)
         loader = TellingAsserts(name, str(path)) if path.suffix == ".py" else None
@@ -71,10 +71,10 @@ class Imports:
 
     @contextmanager
     def importable(self, folder: Path) -> Iterator[None]:
-        """Put a folder first on the import path, and keep it there behind everything else afterwards.
+        """Put a folder first on the import path, and move it to the end afterwards.
 
-        "Keep", because a mock's body may import when it is called. Two folders may each have a `helpers.py`:
-        one that came from another folder is forgotten first, so that this folder's own is found.
+        It stays on the path because a mock's body may import when it is called. Two folders may each have a
+        `helpers.py`, so a module from another folder is forgotten first.
         """
         entry = str(folder)
         while entry in sys.path:
@@ -89,7 +89,7 @@ class Imports:
             self._look()
 
     def _look(self) -> None:
-        """Take note of the modules that were imported since the last time: the last ones of all."""
+        """Record the modules imported since the last look. They are at the end of `sys.modules`."""
         names = list(sys.modules)
         for name in takewhile(lambda name: name != self._seen, reversed(names)):
             self._loaded.setdefault(name.partition(".")[0], {})[name] = None
@@ -99,19 +99,19 @@ class Imports:
 
     def _forget_namesakes(self, folder: Path) -> None:
         if folder == self._last:
-            return  # what was imported since was found here first
+            return  # modules imported since then were found in this folder first
         self._last = folder
         self._look()
-        for top in self._own_names(folder) & self._loaded.keys():
+        for top in self._names_in_folder(folder) & self._loaded.keys():
             for name in list(self._loaded[top]) if _is_importable(folder, top) else ():
-                if _is_anothers(name, folder):
+                if _is_from_other_folder(name, folder):
                     del sys.modules[name]
                 if name not in sys.modules:
                     del self._loaded[top][name]
-        self._seen = next(reversed(sys.modules))  # what was the last one may be gone
+        self._seen = next(reversed(sys.modules))  # the previous last module may be gone
 
-    def _own_names(self, folder: Path) -> frozenset[str]:
-        """What may be the names of modules and packages in a folder."""
+    def _names_in_folder(self, folder: Path) -> frozenset[str]:
+        """Return possible names of modules and packages in a folder."""
         if folder not in self._names:
             paths: list[Path] = []
             with suppress(OSError):
@@ -121,23 +121,23 @@ class Imports:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Import a single file of the user's (`Imports.import_file`)."""
+    """Import a single user file (see `Imports.import_file`)."""
     return Imports().import_file(path)
 
 
 def module_name(path: Path) -> str:
-    """A module name that no other file has: readable, and unique by the whole path."""
+    """Return a readable module name that is unique for the file's path."""
     stem = "".join(c if c.isalnum() else "_" for c in path.name.removesuffix(".py"))
     return f"agentest_file_{stem}_{hashlib.sha1(os.fsencode(path)).hexdigest()[:10]}"
 
 
 def _is_importable(folder: Path, name: str) -> bool:
-    """Whether the folder has a module of this name, or a package, with an `__init__.py` or without."""
+    """Return True if the folder contains a module or a package (with or without `__init__.py`) `name`."""
     return (folder / f"{name}.py").is_file() or any((folder / name).glob("*.py"))
 
 
-def _is_anothers(name: str, folder: Path) -> bool:
-    """Whether a module of the user's came from another folder. A folder without `__init__.py` has no file."""
+def _is_from_other_folder(name: str, folder: Path) -> bool:
+    """Return True if a user module came from another folder. A package without `__init__.py` has no file."""
     module, top = sys.modules.get(name), name.partition(".")[0]
     file = getattr(module, "__file__", None)
     if file:
@@ -147,9 +147,9 @@ def _is_anothers(name: str, folder: Path) -> bool:
 
 
 def import_object(reference: str, root: Path) -> Any:
-    """The object that `pkg.module:name` names, with the working directory importable.
+    """Return the object that `pkg.module:name` names, with the working directory importable.
 
-    Raises ValueError with a sentence for the user when it cannot be had.
+    Raises ValueError with a sentence for the user if that fails.
     """
     module_path, colon, attribute = reference.partition(":")
     if not colon or not module_path or not attribute or module_path.startswith("."):
@@ -162,9 +162,10 @@ def import_object(reference: str, root: Path) -> Any:
             target: Any = importlib.import_module(module_path)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the user's module may raise anything, sys.exit() too
+    except BaseException as error:  # the user's module may raise anything, even SystemExit
         raise ValueError(
-            f"importing {module_path!r} failed: {type(error).__name__}: {error}{_where(error, module_path)}"
+            f"importing {module_path!r} failed: {type(error).__name__}: {error}"
+            f"{_describe_search(error, module_path)}"
         ) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
@@ -175,17 +176,17 @@ def import_object(reference: str, root: Path) -> Any:
     return target
 
 
-def _where(error: BaseException, module_path: str) -> str:
-    """Where a module that is not there was looked for, so that a wrong working directory is seen."""
+def _describe_search(error: BaseException, module_path: str) -> str:
+    """Describe where a missing module was searched, so that a wrong working directory is noticed."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     looked = missing is not None and f"{module_path}.".startswith(f"{missing}.")
     return "; it is looked for in the working directory and where packages are installed" if looked else ""
 
 
 def has_module(name: str, root: Path) -> bool:
-    """Whether something could be imported under this name, with the working directory importable.
+    """Return True if a module with this name can be found, with the working directory importable.
 
-    Only packages above it are imported for that; one that cannot be does not have it.
+    Only its parent packages are imported. If one fails to import, the module does not count as found.
     """
     if not all(part.isidentifier() for part in name.split(".")):
         return False
@@ -199,13 +200,13 @@ def has_module(name: str, root: Path) -> bool:
 
 
 def imported_files() -> frozenset[Path]:
-    """Files of all of the user's modules."""
+    """Return the files of all user modules."""
     files = map(_users_file, list(sys.modules.values()))
     return frozenset(Path(file) for file in files if file)
 
 
 def forget_modules(files: frozenset[Path]) -> None:
-    """Drop modules, so that the next import reads their files again."""
+    """Remove modules, so that the next import reads their files again."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and Path(file) in files:
@@ -218,14 +219,14 @@ def _users_file(module: ModuleType | None) -> str | None:
 
 
 def is_users_file(file: str) -> bool:
-    """Whether the user wrote it: a Python file that is neither Python's, nor installed, nor ours."""
+    """Return True for the user's own Python files: not Python's, not installed, not Agentest's."""
     if not file.endswith(".py") or file.startswith(_NOT_THE_USERS):
         return False
     return not {"site-packages", "dist-packages"} & set(Path(file).parts)
 
 
 def user_traceback(error: BaseException, path: Path) -> tuple[str, int]:
-    """The traceback in the user's own files, from the given one on, and that file's line in it."""
+    """Return the traceback within the user's files, starting at `path`, and the line in that file."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         shown = "".join(traceback.format_exception_only(error))
         return shown.strip(), error.lineno or 1
@@ -241,33 +242,33 @@ def user_traceback(error: BaseException, path: Path) -> tuple[str, int]:
 
 
 class TellingAsserts(SourceFileLoader):
-    """Loads a file with its assertions rewritten by pytest: their errors say what was on either side.
+    """Loads a file with its assertions rewritten by pytest, so that errors show the values on both sides.
 
-    Where there is no `assert`, or no pytest, the file is loaded as any other. What is rewritten is kept in no
-    file of bytecode: whoever imports the file otherwise finds it as it is.
+    A file without `assert`, or without pytest, is loaded normally. Rewritten code is not cached as bytecode,
+    so other imports of the file are not affected.
     """
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """As Python's own loader, but for assertions."""
+        """Return the code like Python's own loader, with rewritten assertions."""
         path = self.get_filename(fullname)
         try:
             data = self.get_data(path)
         except OSError:
             return super().get_code(fullname)
-        rewritten = _rewritten(data, path) if b"assert" in data else None
+        rewritten = _rewrite_asserts(data, path) if b"assert" in data else None
         return rewritten or super().get_code(fullname)
 
 
-def _rewritten(data: bytes, path: str) -> CodeType | None:
-    """The code with telling assertions; None where that cannot be had, be it for a mistake in the file."""
+def _rewrite_asserts(data: bytes, path: str) -> CodeType | None:
+    """Return the code with rewritten assertions; None if that fails, for example for a syntax error."""
     try:
         tree = ast.parse(data, path)
         if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)) or not find_spec("_pytest"):
             return None
-        # Not a part of pytest's public interface, and there as long as its rewriting has been.
+        # This is not a public interface of pytest, but it has existed as long as its assertion rewriting.
         from _pytest.assertion.rewrite import rewrite_asserts
 
         rewrite_asserts(tree, data, path)
         return compile(tree, path, "exec", dont_inherit=True)
-    except Exception:  # noqa: BLE001 - then Python says what is wrong with the file, if anything is
+    except Exception:  # noqa: BLE001 - Python then reports any error in the file
         return None

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends what is going on, the second one the process."""
+"""Handle Ctrl-C (the first stops the work, the second the process) and guard against process exits."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
 
 STOPPING = "stopping; once more ends at once"
-"""What is said at the first one, where what is going on takes a moment to end."""
+"""Printed at the first Ctrl-C if stopping may take a moment."""
 _SHOW_CURSOR = b"\x1b[?25h"
 _heard: list[int] = []
 _holding: list[bool] = []
 
 
 def hear() -> None:
-    """From now on keep Ctrl-C in mind, also where somebody else's code takes the exception for its own."""
+    """Record Ctrl-C from now on, even if other code catches the exception."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
 
 
 def heard() -> bool:
-    """Whether Ctrl-C was pressed outside of a run, which handles it by itself."""
+    """Return True if Ctrl-C was pressed outside of a run, which handles it itself."""
     return bool(_heard)
 
 
 def in_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args) -> _T:
-    """Run the work in an event loop of its own, as `anyio.run` does.
+    """Run the work in a new event loop, as `anyio.run` does.
 
-    Ctrl-C waits until there is a loop: half of one would print a traceback of its own as it goes.
+    Ctrl-C is delayed until the loop is complete, because a partial loop would print a traceback when it is
+    closed.
     """
-    import anyio  # takes its time: who listens for Ctrl-C from the first line on does without
+    import anyio  # slow to import, and not needed by callers that record Ctrl-C from the first line on
 
     async def begin() -> _T:
         _holding.clear()
@@ -66,8 +67,10 @@ def _interrupted(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM is as good as Ctrl-C meanwhile: the first one interrupts, the second one ends the process."""
-    if threading.current_thread() is not threading.main_thread():  # who calls from another one has handlers
+    """Treat SIGTERM like Ctrl-C inside of the block: the first one interrupts, the second one ends the
+    process.
+    """
+    if threading.current_thread() is not threading.main_thread():  # its caller has handlers
         yield
         return
     terminated: list[int] = []
@@ -86,52 +89,52 @@ def terminable() -> Iterator[None]:
 
 
 def end_at_once(last_words: str = "") -> None:
-    """End the process without asking anybody, and leave the terminal in order.
+    """End the process immediately and restore the terminal.
 
-    Straight to the files: whatever is blocking may hold the locks of the streams.
+    Write directly to the file descriptors, because blocked code may hold the locks of the streams.
     """
     if os.isatty(1) and os.environ.get("TERM") != "dumb":
-        os.write(1, _SHOW_CURSOR)  # who shows progress hides it
+        os.write(1, _SHOW_CURSOR)  # progress display hides the cursor
     if last_words:
         os.write(2, last_words.encode(sys.getfilesystemencoding(), "backslashreplace"))
     end_process(ExitCode.INTERRUPTED)
 
 
 end_process: Callable[[int], NoReturn] = os._exit
-"""Ends the process at once with a status, also after `guard_process_exit`."""
+"""End the process immediately with a status, even after `guard_process_exit`."""
 
-_ENDS = ("_exit", "abort", "execv", "execve")
-"""The other functions that replace the program call one of the last two."""
-_SIGNALLED = {"kill": "pid", "killpg": "group", "raise_signal": ""}
-"""Function that sends a signal → what its first argument says of the receiver; "": it is this process."""
-_ARE_NO_END = ("SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGWINCH")
-"""Signals that end no process that leaves them to the system."""
+_EXIT_FUNCTIONS = ("_exit", "abort", "execv", "execve")
+"""Other functions that replace the program call one of the last two."""
+_SIGNAL_FUNCTIONS = {"kill": "pid", "killpg": "group", "raise_signal": ""}
+"""Function that sends a signal → meaning of its first argument; "" if the signal goes to this process."""
+_HARMLESS_SIGNALS = ("SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGWINCH")
+"""Signals that do not end a process by default."""
 _prevented: list[str] = []
 
 
 def guard_process_exit() -> None:
-    """Keep user code from ending this process. Processes that are forked from it may end as they like."""
+    """Prevent user code from ending this process. Forked processes may exit normally."""
     process = os.getpid()
     for module in (os, importlib.import_module(os.name)):
-        for name in (*_ENDS, "kill", "killpg"):
+        for name in (*_EXIT_FUNCTIONS, "kill", "killpg"):
             _guard(module, name, process)
     _guard(signal, "raise_signal", process)
 
 
 def prevented_exits() -> list[str]:
-    """Where user code tried to end the process, one message for each place."""
+    """Return one message for each place where user code tried to end the process."""
     return list(dict.fromkeys(_prevented))
 
 
 def _guard(module: ModuleType, name: str, process: int) -> None:
-    real = getattr(module, name, None)  # no system has all of them
+    real = getattr(module, name, None)  # some systems lack some of them
     if real is not None:
         setattr(module, name, _guarded(f"{module.__name__}.{name}", name, real, process))
 
 
 def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> Callable[..., Any]:
     def guarded(*args: Any, **options: Any) -> Any:
-        if os.getpid() != process or not (name in _ENDS or _ends_us(name, args)):
+        if os.getpid() != process or not (name in _EXIT_FUNCTIONS or _would_end_process(name, args)):
             return real(*args, **options)
         caller = extract_stack(sys._getframe(1), limit=1)[0]
         given = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
@@ -142,15 +145,15 @@ def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> C
     return guarded
 
 
-def _ends_us(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a signal goes to this process, or to its whole group, and nothing here takes it."""
+def _would_end_process(name: str, args: tuple[Any, ...]) -> bool:
+    """Return True if an unhandled signal goes to this process or its process group."""
     *receiver, number = args or (0,)
     group = os.getpgrp() if hasattr(os, "getpgrp") else 0
     ours = {"pid": (os.getpid(), 0, -group), "group": (group, 0)}
-    if (whose := _SIGNALLED[name]) and not set(receiver) & set(ours[whose]):
+    if (whose := _SIGNAL_FUNCTIONS[name]) and not set(receiver) & set(ours[whose]):
         return False
     try:
         left_to_system = signal.getsignal(number) is signal.SIG_DFL
-    except (TypeError, ValueError):  # 0 only looks whether the process is there
+    except (TypeError, ValueError):  # signal 0 only checks whether the process exists
         return False
-    return left_to_system and signal.Signals(number).name not in _ARE_NO_END
+    return left_to_system and signal.Signals(number).name not in _HARMLESS_SIGNALS

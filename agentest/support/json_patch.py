@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_COPIED = 10 * 1024 * 1024
-_OF_A_VALUE = 20
-"""What a value weighs besides its characters."""
+_VALUE_OVERHEAD = 20
+"""Size of a value in addition to its characters."""
 
 
 class BadPatch(ValueError):
-    """A patch that is none, or that does not fit the value."""
+    """A patch is malformed or does not fit the value."""
 
 
 @dataclass(slots=True)
 class Copies:
-    """What operations `copy` may still make, in characters: a few, each of all, would fill the memory."""
+    """Remaining characters for `copy` operations, because repeated copies could exhaust memory."""
 
     left: int = MOST_COPIED
 
 
 def patched(value: Any, patch: Any, copies: Copies | None = None) -> Any:
-    """The value after all operations of a patch; the value itself stays as it is. Raises BadPatch.
+    """Apply a patch and return the new value. The original does not change. Raises BadPatch.
 
-    What no operation touches is shared by both. `copies` (default: of this patch alone) is used up.
+    Unchanged parts are shared. `copies` limits copy operations (default: a limit for this patch alone).
     """
     if not isinstance(patch, list):
         raise BadPatch("a patch is a list of operations")
@@ -42,12 +42,12 @@ def patched(value: Any, patch: Any, copies: Copies | None = None) -> Any:
 
 
 class _Patching:
-    """A value while it is changed. Only the containers on the way to a change are copied, each once."""
+    """A value during a patch. Only containers on the path to a change are copied, each once."""
 
     def __init__(self, value: Any, copies: Copies) -> None:
         self.value = value
         self._own: dict[int, Any] = {}
-        """Containers that are in no other value, by their ids."""
+        """Containers that belong to the new value only, by id."""
         self._copies = copies
 
     def apply(self, operation: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ class _Patching:
         del parent[_index(path[-1], len(parent) - 1) if isinstance(parent, list) else path[-1]]
 
     def _parent(self, path: list[str]) -> Any:
-        """The container at the end of a path, which may be changed."""
+        """Return the mutable container at the end of a path."""
         _found(self.value, path[:-1])
         at = self.value = self._owned(self.value)
         for step in path[:-1]:
@@ -113,23 +113,23 @@ class _Patching:
         if id(container) in self._own or not isinstance(container, dict | list):
             return container
         mine = copy(container)
-        self._own[id(mine)] = mine  # kept, so that its id is nobody else's
+        self._own[id(mine)] = mine  # stored so that its id is not reused
         return mine
 
 
 def _size(value: Any, enough: int) -> int:
-    """How much a value is, in characters; counted to a little over `enough`."""
+    """Return the size of a value in characters, counted to slightly above `enough`."""
     size, inner = 0, [value]
     while inner and size <= enough:
         found = inner.pop()
-        size += _OF_A_VALUE + (len(found) if isinstance(found, str) else 0)
+        size += _VALUE_OVERHEAD + (len(found) if isinstance(found, str) else 0)
         if isinstance(found, dict | list):
             inner += found.values() if isinstance(found, dict) else found
     return size
 
 
 def _path(operation: Mapping[str, Any], key: str) -> list[str]:
-    """The steps of a JSON pointer."""
+    """Return the steps of a JSON pointer."""
     pointer = operation.get(key)
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
         raise BadPatch(f"`{key}` is {pointer!r:.100}, and must be a text that begins with a slash")

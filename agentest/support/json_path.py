@@ -1,4 +1,4 @@
-"""JMESPath: where something stands in a JSON value that somebody else has shaped."""
+"""JMESPath expressions that find values in JSON with an unknown structure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _TEXT_IN_DOUBLE_QUOTES = re.compile(r'[=!]=\s*("[^"]*")|("[^"]*")\s*[=!]=')
 
 
 class JsonPath:
-    """A JMESPath expression, compiled. Equal ones are compiled once."""
+    """A compiled JMESPath expression. Equal expressions are compiled once."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError that says what is wrong with the expression, and where."""
+        """Raises ValueError with the problem and its position in the expression."""
         self.text = text
         self._compiled = _compiled(text)
         self._is_condition = self._compiled.parsed["type"] in _CONDITIONS
 
     @property
     def is_all(self) -> bool:
-        """Whether it stands for the whole value: `@`."""
+        """True for `@`, the whole value."""
         return bool(self._compiled.parsed["type"] == "current")
 
     def find(self, value: Any) -> Any:
-        """What stands there; None where there is nothing, or where a condition does not hold.
+        """Return the value that the expression finds; None if there is none or a condition is false.
 
-        A `false` that stands in the value is found. Functions find nothing in what they do not take.
+        A `false` in the value is found. Functions return nothing for arguments that they do not accept.
         """
         from jmespath.exceptions import JMESPathError
 
@@ -44,7 +44,7 @@ class JsonPath:
         return None if found is False and self._is_condition else found
 
     def holds(self, value: Any) -> bool:
-        """Whether what is found is true: neither nothing nor false, zero or empty."""
+        """Return True if the found value is neither missing nor false, zero or empty."""
         return bool(self.find(value))
 
     def __repr__(self) -> str:
@@ -52,13 +52,13 @@ class JsonPath:
 
 
 def check_path(text: str) -> str:
-    """The expression itself. Raises ValueError for one that is no JMESPath."""
+    """Return the expression unchanged. Raises ValueError if it is not JMESPath."""
     JsonPath(text)
     return text
 
 
 def _compiled(text: str) -> ParsedResult:
-    import jmespath  # for who has such a path, and nobody else
+    import jmespath  # only for users of such paths
     from jmespath.exceptions import EmptyExpressionError, JMESPathError
 
     try:
@@ -115,14 +115,14 @@ def _check_functions(parsed: Any) -> None:
 
 
 def _check_quotes(text: str) -> None:
-    """Refuse a comparison with "text", which for JMESPath is a key, and so never holds."""
+    """Reject a comparison with "text", which JMESPath reads as a key, so it is never true."""
     if match := _TEXT_IN_DOUBLE_QUOTES.search(re.sub(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`", "''", text)):
         quoted = match[1] or match[2]
         raise ValueError(f"compares with the key {quoted}; a text stands in single quotes: '{quoted[1:-1]}'")
 
 
 def path_to(parts: Sequence[str | int]) -> str:
-    """Keys and indices from the top as JMESPath: `data.messages[0]."my-key"`."""
+    """Convert keys and indices to JMESPath: `data.messages[0]."my-key"`."""
     text = ""
     for part in parts:
         if isinstance(part, int):

@@ -1,4 +1,4 @@
-"""JSON Schemas of users, checked once and validated offline."""
+"""Check users' JSON Schemas once, and validate values offline."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def schema_validator(schema: Mapping[str, Any], search: Callable[[str, str], bool]) -> Any:
-    """A jsonschema validator that knows the published drafts and never asks the network for more.
+    """Return a jsonschema validator that knows the published drafts and never uses the network.
 
     Args:
-        search: whether a `pattern` matches somewhere in a text; whatever it raises passes through.
+        search: returns True if a `pattern` matches in a text. Its exceptions are passed on.
     """
     from jsonschema import ValidationError
     from jsonschema.validators import extend
@@ -38,7 +38,7 @@ def _published() -> Any:
 
 
 def check_references(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError for a `$ref` that leads out of the schema, at any depth, behind others too."""
+    """Raise ValueError for a `$ref` that leaves the schema, at any depth and through other references."""
     from referencing.jsonschema import DRAFT202012, Schema, SchemaResource, specification_with
 
     draft = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
@@ -55,7 +55,7 @@ def check_references(schema: Mapping[str, Any]) -> None:
         if isinstance(contents, Mapping):
             for ref in (contents[word] for word in ("$ref", "$dynamicRef") if word in contents):
                 resolved = _looked_up(ref, resolver)
-                draft_of(schema).check_schema(resolved.contents)  # it may stand where no schema is looked for
+                draft_of(schema).check_schema(resolved.contents)  # it may not be in the place of a schema
                 waiting.append((draft.create_resource(resolved.contents), resolved.resolver))
 
 

@@ -1,4 +1,4 @@
-"""One way to turn what others hand over into JSON text that can be sent, and to show what is no JSON."""
+"""Convert foreign values to JSON text that can be sent, and show values that are not JSON."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
 
 
 _MAX_DEPTH = 100
-_MOST_VALUES = 1_000_000
+_MAX_VALUES = 1_000_000
 
 
 class NotJson(ValueError):
-    """The value cannot be written as JSON; the message says why."""
+    """The value cannot be written as JSON. The message says why."""
 
 
 def json_text(value: Any) -> str:
-    """The value as JSON. Raises NotJson.
+    """Convert the value to JSON. Raises NotJson.
 
-    What JSON has no form for is written as pydantic writes it: dates, decimals, enums, sets, UUIDs,
-    dataclasses, pydantic models.
+    Values without a JSON form are written as pydantic does: dates, decimals, enums, sets, UUIDs, dataclasses,
+    pydantic models.
     """
     try:
         try:
@@ -49,7 +49,7 @@ def json_text(value: Any) -> str:
 
 
 def check_plain(value: Any) -> None:
-    """Raise NotJson for what is sent as it is, and is no JSON."""
+    """Raise NotJson for a value that is sent unchanged and is not JSON."""
     try:
         json.dumps(value, allow_nan=False, default=_refused)
     except RecursionError:
@@ -67,7 +67,7 @@ def _dumped(value: Any) -> str:
 
 
 def _in_json_types(value: Any) -> Any:
-    """The value in JSON types, but for what is in it: that is asked for next."""
+    """Convert the value itself to a JSON type. Its content is converted afterwards."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -82,7 +82,9 @@ def _in_json_types(value: Any) -> Any:
 
 
 def _in_order(values: Set[Any]) -> list[Any]:
-    """The members in an order that is the same in every run, where they have one: texts have another hash."""
+    """Return the members in an order that is the same in every run, if they can be sorted: hashes of texts
+    vary.
+    """
     try:
         return sorted(values)
     except TypeError:
@@ -90,7 +92,7 @@ def _in_order(values: Set[Any]) -> list[Any]:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """The value with the keys of its dicts as JSON has them: a date, an enum as a key is its text."""
+    """Convert dict keys to text as in JSON, such as dates and enums."""
     if isinstance(value, dict):
         return {_key(key): _with_text_keys(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -105,7 +107,7 @@ def _key(key: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """The JSON value again: what is done to the copy leaves the value as it is. Foreign objects stay."""
+    """Copy a JSON value. Foreign objects are shared."""
     try:
         return _copied(value)
     except RecursionError:
@@ -119,17 +121,17 @@ def _copied(value: Any) -> Any:
 
 
 def safe_repr(value: Any) -> str:
-    """The value's repr; its type's name where it has none or is nested too deeply for one."""
+    """Return the value's repr, or its type's name if repr fails or the value is nested too deeply."""
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001 - the value is a stranger's, and this only describes a result
+    except Exception:  # noqa: BLE001 - foreign code may raise anything, and this only describes a result
         return f"<{type(value).__name__}>"
 
 
 def well_formed(text: str) -> str:
-    """The text without lone surrogates, which have no UTF-8 form: U+FFFD stands in their place.
+    """Replace lone surrogates, which UTF-8 cannot represent, with U+FFFD.
 
-    The halves of a pair become the character that they mean: agents that stream cut pairs in two.
+    The halves of a pair are joined to a character, because streaming agents split pairs.
     """
     if text.isascii():
         return text
@@ -141,7 +143,7 @@ def well_formed(text: str) -> str:
 
 
 def well_formed_value(value: Any) -> Any:
-    """A value with all texts in its dicts and lists well-formed; the value itself where they are already."""
+    """Make all texts in dicts and lists well-formed. Returns the same object if nothing changes."""
     return value if _is_well_formed(value, 0) else _well_formed(value, 0)
 
 
@@ -179,7 +181,7 @@ Json = dict[str, Any]
 
 
 def encoded(value: Any) -> bytes:
-    """A JSON value on one line."""
+    """Encode a JSON value on one line."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     try:
         return text.encode()
@@ -188,10 +190,10 @@ def encoded(value: Any) -> bytes:
 
 
 def on_one_line(value: Any, default: Callable[[Any], Any] = repr) -> str:
-    """A value as JSON in which nothing begins a new line, for readers to whom a line is a record.
+    """Encode a value as JSON without line separators, for readers that treat each line as a record.
 
-    JSON itself leaves three characters as they are that end a line for many readers. Raises what `json.dumps`
-    raises.
+    JSON itself leaves three characters unescaped that many readers treat as line ends. Raises what
+    `json.dumps` raises.
     """
     text = json.dumps(value, ensure_ascii=False, default=default)
     return text if text.isascii() else text.translate(_LINE_ENDS)
@@ -201,7 +203,7 @@ _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 def json_value(text: str | bytes, **how: Any) -> Any:
-    """What a JSON text holds. `how` goes to `json.loads`. Raises ValueError that says what is wrong."""
+    """Parse JSON text. `how` is passed to `json.loads`. Raises ValueError with the problem."""
     try:
         return json.loads(text, **how)
     except RecursionError:
@@ -211,14 +213,14 @@ def json_value(text: str | bytes, **how: Any) -> Any:
 
 
 def plainly(error: ValueError) -> ValueError:
-    """The error. Where Python's words about a long number are for programmers, others take their place."""
+    """Return the error, with a clearer message for a number with too many digits."""
     if not str(error).startswith("Exceeds the limit"):
         return error
     return ValueError(f"a number has more than {sys.get_int_max_str_digits():,} digits; write it as a text")
 
 
 def no_constant(name: str) -> NoReturn:
-    """The `parse_constant` of what reads JSON and no more: Python takes NaN and Infinity for it.
+    """A `parse_constant` that rejects NaN and Infinity, which Python accepts as JSON.
 
     Raises ValueError.
     """
@@ -226,32 +228,32 @@ def no_constant(name: str) -> NoReturn:
 
 
 def json_of_others(text: str | bytes) -> Any:
-    """What JSON that anybody may have sent says. Raises ValueError, RecursionError.
+    """Parse JSON from an untrusted sender. Raises ValueError or RecursionError.
 
-    A value takes a hundred times the bytes that it is written with, and nothing else runs while it is made:
-    what has too many of them is refused.
+    A parsed value takes a hundred times its encoded size and blocks everything while it is built, so texts
+    with too many values are refused.
     """
-    if len(text) > _MOST_VALUES:
+    if len(text) > _MAX_VALUES:
         marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
-        if sum(text.count(mark) for mark in marks) > _MOST_VALUES:
-            raise ValueError(f"it has more than {_MOST_VALUES:,} values")
+        if sum(text.count(mark) for mark in marks) > _MAX_VALUES:
+            raise ValueError(f"it has more than {_MAX_VALUES:,} values")
     return json.loads(text, parse_constant=no_constant)
 
 
 def json_document(value: Json) -> str:
-    """A document as it is written to a file: indented, well-formed text with a newline at its end."""
+    """Return the text of a JSON file: indented and well-formed, with a newline at the end."""
     return well_formed(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)) + "\n"
 
 
 _SCALARS = frozenset({str, int, bool, type(None)})
-_CONTAINERS = (dict, list, tuple, set, frozenset, Mapping)  # in the order in which they are asked for
+_CONTAINERS = (dict, list, tuple, set, frozenset, Mapping)  # in the order of the type checks
 
 
 def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
-    """The value in JSON types, whatever an agent's handler put there.
+    """Convert any value from an agent's handler to JSON types.
 
-    What JSON has no form for becomes text: numbers that are not finite (`NaN`, `Infinity`), foreign objects.
-    What lies deeper than 50 levels, or contains itself, becomes `…`.
+    Values without a JSON form become text: non-finite numbers (`NaN`, `Infinity`) and foreign objects. Values
+    below 50 levels, and cycles, become `…`.
     """
     if type(value) in _SCALARS or isinstance(value, str | int):
         return value
@@ -262,26 +264,26 @@ def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
     if id(value) in inside or len(inside) >= _MAX_DEPTH:
         return _ELLIPSIS
     inside = (*inside, id(value))
-    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - half the time, for most
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - takes half the time for most values
         return {str(key): plain(item, inside) for key, item in value.items()}
     return [plain(item, inside) for item in value]
 
 
 class _Foreign(Exception):
-    """Something is of another type."""
+    """The value contains an object of another type."""
 
 
 class _OnlyBuiltins(pickle.Pickler):
     def reducer_override(self, value: Any) -> NoReturn:
-        """Is called for whatever is not exactly a text, a number, a dict, a list, a tuple, a set or None."""
+        """Called for everything that is not exactly a text, number, dict, list, tuple, set or None."""
         raise _Foreign(type(value))
 
 
 def builtin_bytes(value: Any) -> bytes | None:
-    """The value for `pickle.loads`, which makes a deep copy of it.
+    """Return the value for `pickle.loads`, which creates a deep copy of it.
 
-    None where anything in it is of a type that is not Python's own, or lies too deep: what copying that means
-    is for its own code to say.
+    None if it contains a type that is not built in, whose own code defines what a copy is, or is nested too
+    deeply.
     """
     found = io.BytesIO()
     try:
@@ -292,15 +294,15 @@ def builtin_bytes(value: Any) -> bytes | None:
 
 
 def copied_quickly(value: Any) -> Any:
-    """A deep copy where all of it is of Python's own types; else as `copied`: foreign objects stay."""
+    """Deep copy a value of built-in types quickly; otherwise copy like `copied`, sharing foreign objects."""
     data = builtin_bytes(value)
     return copied(value) if data is None else pickle.loads(data)
 
 
 class BuiltinState(dict[str, Any]):
-    """A state of Python's own types. Its deep copies are read from bytes, ten times as fast as others.
+    """A state of built-in types. Its deep copies are read from bytes, ten times faster than usual.
 
-    Suites of hundreds of scenarios begin with one state of some megabytes, in each of their conversations.
+    Suites with hundreds of scenarios start each conversation with the same state of several megabytes.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -315,20 +317,20 @@ class BuiltinState(dict[str, Any]):
         return BuiltinState, (self._data,)
 
 
-_MOST_DEEP = 40
+_MAX_CANONICAL_DEPTH = 40
 CODE = "code "
-"""Begins what stands for a function or an object: its name, as what it does is in a file."""
+"""Prefix of the text for a function or an object, which is its name, because its behavior is in a file."""
 
 
 def canonical(value: Any) -> str:
-    """The text of a value. Functions and unknown objects are their names, never their addresses."""
+    """Return a stable text for a value. Functions and unknown objects appear by name, never by address."""
     return _text(value, 0)
 
 
 def _text(value: Any, depth: int) -> str:
     if value is None or isinstance(value, str | int | float | bool | bytes):
         return repr(value.value if isinstance(value, Enum) else value)
-    if depth > _MOST_DEEP:  # it may hold itself
+    if depth > _MAX_CANONICAL_DEPTH:  # it may contain itself
         return "…"
     if isinstance(value, list | tuple):
         return f"[{','.join([_text(each, depth + 1) for each in value])}]"

@@ -1,4 +1,7 @@
-"""One run at a time in a folder, held by a lock that the system gives back when its holder dies."""
+"""Locks between processes: one run per folder, and ports that only one process uses.
+
+The system releases a lock when its process dies.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,27 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody is kept out
+except ImportError:  # Windows: nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "run.lock"
-"""The file in the folder that is locked; it holds `{"process", "startedAt"}`."""
+"""The locked file in the folder. It contains `{"process", "startedAt"}`."""
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
 
 
 class Taken(Exception):
-    """Another run has the folder; the message says which."""
+    """Another run has locked the folder. The message says which."""
 
 
 @contextmanager
 def locked(folder: Path, started_at: str) -> Iterator[None]:
-    """Have the folder, which exists, for ourselves. Raises Taken, and OSError where nothing can be written.
+    """Lock an existing folder. Raises Taken, and OSError if nothing can be written.
 
-    Where the file system knows no locks, nobody is kept out.
+    On file systems without locks, nothing is locked.
     """
     with locked_file(folder / LOCK) as end:
-        with suppress(OSError):  # a full disk: the lock holds without words
+        with suppress(OSError):  # a full disk: the lock works without content
             os.ftruncate(end, 0)
             os.pwrite(end, json.dumps({"process": os.getpid(), "startedAt": started_at}).encode(), 0)
         yield
@@ -42,22 +45,22 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[int]:
-    """Have a file for ourselves, which is gone afterwards; its descriptor. Raises Taken and OSError."""
-    end = _acquired(path)
+    """Lock a file and yield its descriptor. The file is removed afterwards. Raises Taken or OSError."""
+    end = _acquire(path)
     _held.add(end)
     try:
         yield end
     finally:
-        # While we have it: whoever waits for the removed file sees that it is not the one in the folder.
+        # Remove it while locked: a process that waits for the removed file notices that it was replaced.
         path.unlink(missing_ok=True)
         _held.discard(end)
         os.close(end)
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a run has the folder now; others may look at the same time.
+    """Return True if a run has locked the folder. Several processes may check at the same time.
 
-    Where the file system knows no locks, none has.
+    On file systems without locks, nothing is locked.
     """
     try:
         end = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
@@ -72,8 +75,8 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _acquired(path: Path) -> int:
-    """A descriptor of the lock file, locked."""
+def _acquire(path: Path) -> int:
+    """Open and lock the lock file, and return its descriptor."""
     while True:
         end = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
@@ -97,7 +100,7 @@ def _lock(end: int, path: Path, *, shared: bool = False) -> None:
 
 
 def _is_in_place(end: int, path: Path) -> bool:
-    """Whether the file is still the one in the folder: its last holder may have removed it meanwhile."""
+    """Return True if the folder still contains this file, which its last owner may have removed."""
     try:
         return os.path.samestat(os.fstat(end), path.stat())
     except FileNotFoundError:
@@ -113,30 +116,32 @@ def _message(path: Path) -> str:
 
 
 _held: set[int] = set()
-"""Descriptors of the locks that we have."""
+"""Descriptors of the locks of this process."""
 
 
-def _let_go() -> None:
-    """In a forked process: a lock lasts as long as anybody has its descriptor."""
+def _close_inherited_locks() -> None:
+    """Close inherited locks in a forked process, because a lock lasts as long as any descriptor is open."""
     for end in _held:
         os.close(end)
     _held.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
-_FROM = range(20_000, 32_000)
-"""Below those that systems give to connections: one of these could take the port before a server does."""
+_PORT_RANGE = range(20_000, 32_000)
+"""Below the range from which systems choose ports for connections, which could take a port before a server
+does.
+"""
 
 
 @contextmanager
-def free_ports(count: int, among: Sequence[int] = _FROM) -> Iterator[list[int]]:
-    """So many free ports; until the block ends, no other process gets them from here. Raises OSError.
+def free_ports(count: int, among: Sequence[int] = _PORT_RANGE) -> Iterator[list[int]]:
+    """Find free ports. No other process gets them from here until the block ends. Raises OSError.
 
-    A port is free until the program that is told of it listens there, which takes a while: without a lock,
-    the servers of two workers might be told the same one, and one would be taken for the other.
+    A port stays free until the program listens on it, which takes a while. Without a lock, the servers of two
+    workers might get the same port, and one would be mistaken for the other.
     """
     folder = _folder()
     with ExitStack() as stack:
@@ -153,7 +158,7 @@ def free_ports(count: int, among: Sequence[int] = _FROM) -> Iterator[list[int]]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        if os.name == "posix":  # as servers do: what remains of connections to an earlier one holds up none
+        if os.name == "posix":  # like servers do: remains of connections to an earlier one block no port
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -171,7 +176,7 @@ def _is_ours(path: Path, stack: ExitStack) -> bool:
 
 
 def _folder() -> Path:
-    """Where this user's processes tell each other of ports that they have taken."""
+    """Return the folder where this user's processes record the ports in use."""
     user = os.getuid() if hasattr(os, "getuid") else ""
     folder = Path(tempfile.gettempdir()) / f"agentest-ports-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Regular expressions on what an agent wrote, with a time limit.
+"""Match regular expressions on agent output with a time limit.
 
-Some expressions take for ever on some texts, and Python's engine holds the whole interpreter meanwhile: no
-other thread gets on. So they are matched in a helper process, by the same engine, which ends in time.
+Some expressions take forever on some texts, and Python's engine blocks the whole interpreter meanwhile. A
+helper process therefore matches them with the same engine, and is ended in time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from subprocess import DEVNULL, PIPE, Popen
 from threading import BoundedSemaphore
 from typing import IO, Literal
 
-_LIMIT_S = 1.0
-"""Of the processor, not of the clock: a busy machine is nobody's fault."""
+_CPU_LIMIT_S = 1.0
+"""CPU time, not elapsed time, because a busy machine must not cause a timeout."""
 _AT_ONCE = 4
 _REPEATS = re.compile(r"[*+?{]")
-_FEW_CHOICES = 6
-"""So many `|` at most double the work six times."""
+_MAX_FAST_CHOICES = 6
+"""This many `|` at most double the work six times."""
 _ANSWER_BYTES = 17
-"""`+` or `-`, and where the match begins and ends."""
+"""`+` or `-`, and the positions where the match begins and ends."""
 _PROGRAM = """
 import pickle, re, signal, sys
 limited = hasattr(signal, "setitimer")
@@ -46,14 +46,14 @@ while True:
 
 
 class PatternTimeout(Exception):
-    """Whether the expression matches could not be decided."""
+    """It could not be decided in time whether the expression matches."""
 
 
 class _Helper:
-    """A process that matches one expression after another. It ends with us: its input does."""
+    """A process that matches one expression after another. It exits when its input ends."""
 
     def __init__(self) -> None:
-        # A session of its own: Ctrl-C in the terminal is not for it.
+        # A separate session, because Ctrl-C in the terminal is not meant for it.
         self._process = Popen(
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
             stdin=PIPE,
@@ -67,7 +67,7 @@ class _Helper:
         self._answers: IO[bytes] = self._process.stdout
 
     def ask(self, question: tuple[object, ...]) -> bytes:
-        """What the program writes, or nothing where the process has ended."""
+        """Return the helper's output; empty if it has exited."""
         try:
             pickle.dump(question, self._questions)
             self._questions.flush()
@@ -98,42 +98,42 @@ if hasattr(os, "register_at_fork"):
 
 
 def searches(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether the expression matches somewhere in the text. Blocks. Raises PatternTimeout."""
+    """Return True if the expression matches anywhere in the text. Blocks. Raises PatternTimeout."""
     return _match(pattern, "search", text) is not None
 
 
 def found_in(pattern: re.Pattern[str], text: str) -> str | None:
-    """The first part of the text that the expression matches. Blocks. Raises PatternTimeout."""
+    """Return the first match in the text; None if there is none. Blocks. Raises PatternTimeout."""
     span = _match(pattern, "search", text)
     return None if span is None else text[slice(*span)]
 
 
 def matches_whole(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether the expression matches the whole text. Blocks. Raises PatternTimeout."""
+    """Return True if the expression matches the whole text. Blocks. Raises PatternTimeout."""
     return _match(pattern, "fullmatch", text) is not None
 
 
 def _match(
     pattern: re.Pattern[str], method: Literal["search", "fullmatch"], text: str
 ) -> tuple[int, int] | None:
-    """Where the match begins and ends; None: there is none."""
-    # Without repetition, and with few choices, nothing can take long.
-    if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _FEW_CHOICES:
+    """Return where the match begins and ends; None if there is none."""
+    # Without repetition and with few choices, no match takes long.
+    if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _MAX_FAST_CHOICES:
         match: re.Match[str] | None = getattr(pattern, method)(text)
         return match.span() if match else None
-    question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _LIMIT_S)
+    question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _CPU_LIMIT_S)
     with _places:
-        answer = _asked(question)
+        answer = _ask_helper(question)
     if not answer:
         raise PatternTimeout(
-            f"re.compile({pattern.pattern!r}) gave no answer within {_LIMIT_S:g} s on a text of {len(text)} "
-            "characters; write it so that no repetition stands inside another"
+            f"re.compile({pattern.pattern!r}) gave no answer within {_CPU_LIMIT_S:g} s on a text of "
+            f"{len(text)} characters; write it so that no repetition stands inside another"
         )
     begin, end = (int.from_bytes(part, "big") for part in (answer[1:9], answer[9:]))
     return (begin, end) if answer[:1] == b"+" else None
 
 
-def _asked(question: tuple[object, ...]) -> bytes:
+def _ask_helper(question: tuple[object, ...]) -> bytes:
     try:
         helper = _idle.pop()
     except IndexError:

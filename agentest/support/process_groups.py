@@ -1,4 +1,4 @@
-"""Process groups that are ours: started, watched over by the reaper, and ended whole."""
+"""Start process groups, end them as a whole, and have a reaper end them if this process is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REAPER = Path(__file__).with_name("reaper.py")
 
 
 class Reaper:
-    """A process that ends our groups if we are killed without a chance to do so ourselves."""
+    """A process that ends our groups if this process is killed without a chance to do so."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -30,21 +30,21 @@ class Reaper:
         )
 
     def watch(self, group: int) -> None:
-        """End this group, too, when we are gone."""
+        """Add a group to end when this process is gone."""
         self._say(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """This group has ended: its number may soon be somebody else's."""
+        """Remove a group that has ended, because its number may be reused soon."""
         self._say(f"-{group}\n")
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError, ValueError):  # somebody killed it, or it was closed
+        with suppress(BrokenPipeError, ValueError):  # it was killed or closed
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Let it go. Groups that were not forgotten are ended."""
+        """Close the reaper. It ends the remaining groups."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -52,31 +52,32 @@ class Reaper:
 
 
 def search_path() -> str:
-    """Where programs are looked for.
+    """Return the search path for programs.
 
-    The interpreter that runs us comes last: `python` is found even where only a virtual environment has it.
+    The folder of the running interpreter comes last, so `python` is found even if only a virtual environment
+    has it.
     """
     return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
 
 
 async def end_group(process: Process, grace_s: float, children_grace_s: float = CHILDREN_GRACE_S) -> None:
-    """End the whole process group: politely, then for certain.
+    """End the whole process group, first with a request, then by force.
 
-    `children_grace_s`: how long those that outlive its first process are given, within `grace_s`.
+    `children_grace_s`: time limit, within `grace_s`, for processes that outlive the first one.
     """
     signal_group(process.pid, signal.SIGTERM)
     with anyio.move_on_after(grace_s):
         await process.wait()
-        # Its children may still be at it: a shell, for one, dies before what it started.
+        # Its children may still be running, because a shell exits before the programs it started.
         with anyio.move_on_after(children_grace_s):
-            while _group_runs(process.pid):  # noqa: ASYNC110 - their end cannot be awaited
+            while _group_runs(process.pid):  # noqa: ASYNC110 - the end of a group cannot be awaited
                 await anyio.sleep(_POLL_S)
     signal_group(process.pid, signal.SIGKILL)
     await process.aclose()
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """Whether there was still a group to send the signal to."""
+    """Send a signal to the group. Return False if the group is gone."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -85,9 +86,9 @@ def signal_group(pid: int, number: int) -> bool:
 
 
 def _group_runs(group: int) -> bool:
-    """Whether a process of the group still runs.
+    """Return True if a process of the group is still running.
 
-    Where nobody takes note of orphans' ends, as in many containers, they stay in the group; Linux shows it.
+    In many containers nothing collects dead orphans, which stay in the group as zombies. Linux shows them.
     """
     if not signal_group(group, 0):
         return False
@@ -98,6 +99,6 @@ def _group_runs(group: int) -> bool:
 def _runs_in(group: int, stat: Path) -> bool:
     try:
         state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
-    except (OSError, ValueError):  # gone meanwhile
+    except (OSError, ValueError):  # gone in the meantime
         return False
     return int(its_group) == group and state not in ("Z", "X")

@@ -1,8 +1,8 @@
-"""Ends process groups when the process that started this one is gone. A script, standard library only.
+"""End process groups when the process that started this script is gone. Uses only the standard library.
 
-Its standard input is a pipe from the process that watches over the groups: a line `+GROUP` for one that has
-been started, `-GROUP` for one that has ended. The end of the pipe means that the watcher is gone, perhaps
-killed: the groups that are left are ended.
+Standard input is a pipe from the process that owns the groups: a line `+GROUP` for a started group, `-GROUP`
+for one that has ended. When the pipe ends, the owner is gone, perhaps killed, and the remaining groups are
+ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def send(group: int, number: int) -> bool:
-    """Whether there was a group to send the signal to."""
+    """Send a signal to the group. Return False if the group is gone."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

@@ -1,8 +1,7 @@
-"""Keeping secrets out of everything that is shown.
+"""Redact secrets in everything that is shown or stored.
 
-A text may be what an agent or a model chose, of any length. Every pattern commits itself: what it has read
-without success it does not read again from the next character, so that the time grows with the text and not
-with its square.
+Texts may come from an agent or a model and have any length. The patterns never read again what they have read
+without a match, so their time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ HIDDEN = "[redacted]"
 
 _LOOKS_SECRET = re.compile(
     r"(SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|CRED|AUTHORIZATION|COOKIE)S?\d*(_|$)"
-    # Not MAX_TOKENS, and not MONKEY.
+    # Matches neither MAX_TOKENS nor MONKEY.
     r"|TOKEN\d*(_|$)|(^|_|API|ACCESS|SECRET|PRIVATE|AI)KEYS?\d*(_|$)"
     r"|(^|_)(PASS|PWD|AUTH|JWT|PAT|DSN)\d*(_|$)",
     re.I,
 )
 _SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
-"""Parts of a URL's query that let whoever has it in."""
+"""Query parameters that grant access to a URL."""
 _WORKING_FOLDER = "PWD"
-"""No password."""
+"""Not a password."""
 
-# What is in `keep` stays, so that the reader still sees what was hidden.
+# The `keep` group stays, so that the reader can see what was redacted.
 _PATTERNS = (
-    # "missing bearer token" is an error's usual wording, not a credential.
+    # "missing bearer token" is a common error text, not a credential.
     re.compile(
         r"(?i)(?P<keep>(?<![a-z])bearer(?:[\s:+]|%20){1,64})"
         r"(?!(?:tokens?|auth\w{0,32}|scheme|credentials?|header|realm)(?![\w.~+/-]))[\w.~+/=%-]{4,}"
@@ -50,7 +49,7 @@ _PATTERNS = (
     re.compile(r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|ghs|github_pat|glpat|hf|xox[abp])[-_][\w-]{8,}"),
     re.compile(r"\bAIza[\w-]{20,}"),
     re.compile(r"\bAKIA[A-Z0-9]{12,}"),
-    # A JSON Web Token, or the first part of one: base64 of an object.
+    # A JSON Web Token, or its first part: a base64-encoded object.
     re.compile(r"\beyJ[\w-]{8,}(?:\.[\w-]++)*+"),
     re.compile(
         r"(?i)(?P<keep>(?:api[_-]?key|access[_-]?token|client[_-]?secret)"
@@ -61,7 +60,7 @@ _PATTERNS = (
         r"""\\{0,8}["']?\s?[=:]\s?\\{0,8}["'])[^"'\s\\]{4,}"""
     ),
     re.compile(r"""(?i)(?P<keep>(?:password|passwd|passphrase|secret)=)[^&"'\s\\,;)}]{4,}"""),
-    # Whoever a URL is opened as: `user:password@`, and `token@`.
+    # Credentials in a URL: `user:password@` and `token@`.
     re.compile(r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)"""),
 )
 _QUERY = re.compile(r"""(?P<keep>[?&;#](?P<name>[\w.-]{1,64})=)[^?&;#\s"'<>\\]+""")
@@ -69,45 +68,47 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHORTEST_SECRET = 4
 _SHORTEST_OF_ENVIRONMENT = 8
 _SHORTEST_LEARNED = 8
-_MOST_LEARNED = 2000
+_MAX_LEARNED = 2000
 _LOOKED_AT_CHARS = 8 * MAX_ERROR_CHARS
 _NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _LONGEST_SPELLING = 40
-"""Characters that one character of a secret may become."""
+"""Maximum number of characters for one character of a secret after escaping."""
 _SHORTEST_IN_TRANSCRIPTS = 8
 _LONGEST_WORD = 11
-"""A secret that is one word of at most this many letters stays in transcripts: agents say such words."""
+"""A secret that is a single word of at most this many letters stays in transcripts, because agents use such
+words.
+"""
 _SHORTEST_PART = 6
-"""The fewest characters of a secret that are hidden where a text was cut inside it."""
+"""Minimum number of characters of a truncated secret that are redacted."""
 _CUT = "…"
 _SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
 _BREAKS = re.compile(r"[\s;,]+")
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable or header of this name usually holds a secret."""
+    """Return True if a variable or header with this name usually contains a secret."""
     return bool(_LOOKS_SECRET.search(_HUMP.sub("_", name.replace("-", "_"))))
 
 
 def secret_values(named: Mapping[str, str]) -> list[str]:
-    """The values that stand under names that look secret."""
+    """Return the values whose names look secret."""
     return [value for name, value in named.items() if looks_secret(name) and name != _WORKING_FOLDER]
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
-    """Values of the environment that must not be shown, whoever uses them.
+    """Return values of the environment that must not be shown.
 
-    Not the shortest ones: a key that is called `test` would blot out every test.
+    Very short values are excluded: a key with the value `test` would redact every "test".
     """
     return [value for value in secret_values(environ) if len(value) >= _SHORTEST_OF_ENVIRONMENT]
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
-    """What must not be shown of headers: values whole and in their parts, and what a Basic one says."""
+    """Return secrets in headers: whole values, their parts, and decoded Basic credentials."""
     values = secret_values(headers)
     words = [word for value in values for word in (*value.split(), *_BREAKS.split(value))]
-    words += [word.partition("=")[2] for word in words]  # of a cookie
+    words += [word.partition("=")[2] for word in words]  # a cookie's value
     long = [word for word in words if len(word) >= 8]
     return [*values, *long, *(part for value in values for part in _basic(value))]
 
@@ -124,7 +125,7 @@ def _basic(value: str) -> Iterator[str]:
 
 
 def url_secrets(url: str) -> list[str]:
-    """What must not be shown of a URL: the password in it (or a name alone), and secrets of its query."""
+    """Return secrets in a URL: its password (or a user name alone) and secret query parameters."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -135,26 +136,26 @@ def url_secrets(url: str) -> list[str]:
         said = f"{unquote(name)}:{unquote(password)}"
         secrets += [said, base64.b64encode(said.encode()).decode()]
     query = parse_qsl(parts.query)
-    return [secret for secret in [*secrets, *(v for n, v in query if _opens(n))] if secret]
+    return [secret for secret in [*secrets, *(v for n, v in query if _is_secret_parameter(n))] if secret]
 
 
 def without_credentials(url: str) -> str:
-    """The URL as it may be shown to anybody: without user, password, query and fragment."""
+    """Return the URL without user, password, query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _opens(name: str) -> bool:
-    """Whether a part of a query of this name usually holds a secret."""
+def _is_secret_parameter(name: str) -> bool:
+    """Return True if a query parameter with this name usually contains a secret."""
     return name.lower() in _SIGNATURES or looks_secret(name)
 
 
 class _Secret(NamedTuple):
-    """One secret, and how to find it."""
+    """A secret and how to find it."""
 
     text: str
     run: str
-    """The longest part of it that every spelling leaves as it is: where that is not, the secret is not."""
+    """Its longest part that no escaping changes. A text without this part does not contain the secret."""
     spelt: re.Pattern[str] | None
 
     @classmethod
@@ -163,7 +164,7 @@ class _Secret(NamedTuple):
         return cls(text, run, _in_any_spelling(text))
 
     def may_be_in(self, text: str) -> bool:
-        """False if neither it nor what a cut left of it is in the text."""
+        """Return False if the text contains neither the secret nor a truncated part of it."""
         if self.run in text:
             return True
         return _CUT in text and (self.text[:_SHORTEST_PART] in text or self.text[-_SHORTEST_PART:] in text)
@@ -176,7 +177,7 @@ class _Secret(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """Hides some secrets in texts, and what is left of them where a text was cut: `…` is the rest."""
+    """Redacts some secrets in texts, including truncated ones that end with `…`."""
 
     secrets: tuple[_Secret, ...] = ()
 
@@ -188,24 +189,24 @@ class Hiding:
             text = secret.hidden_in(text)
         if _CUT in text:
             for secret in self.secrets:
-                text = _without_beginnings(secret.text, text)
-                text = _without_beginnings(secret.text[::-1], text[::-1], HIDDEN[::-1])[::-1]
+                text = _redact_truncated(secret.text, text)
+                text = _redact_truncated(secret.text[::-1], text[::-1], HIDDEN[::-1])[::-1]
         return text
 
 
 NO_HIDING = Hiding()
 
 
-class _Many:
-    """Secrets of which there may be thousands: a text is read once, however many there are."""
+class _SecretIndex:
+    """A large set of secrets. A text is scanned once, whatever their number."""
 
     _CHARS = 8
 
     def __init__(self) -> None:
         self._by_part: dict[str, dict[_Secret, None]] = {}
-        """Every part of so many characters → the secrets that have it."""
+        """Each part of fixed length → the secrets that contain it."""
         self._others: dict[_Secret, None] = {}
-        """Those that are too short for that."""
+        """Secrets that are too short for such a part."""
 
     def add(self, secret: _Secret) -> None:
         if len(secret.run) < 2 * self._CHARS - 1:
@@ -224,7 +225,9 @@ class _Many:
         return [secret.run[at : at + self._CHARS] for at in range(len(secret.run) - self._CHARS + 1)]
 
     def in_text(self, text: str) -> Iterator[_Secret]:
-        """Those that may be in a text. Wherever one begins, a whole part of it begins at a multiple of 8."""
+        """Yield secrets that may be in a text. Each secret contains a whole part at a multiple of 8 of the
+        text.
+        """
         yield from self._others
         parts = self._by_part
         if parts:
@@ -234,10 +237,10 @@ class _Many:
 
 
 class Redactor:
-    """Hides known secret values in whatever spelling, and whatever has the form of a credential.
+    """Redacts known secrets in any escaping, and everything in the form of a credential.
 
     Args:
-        transcripts: whether known secrets are hidden in what agents and tools said, too.
+        transcripts: True to redact known secrets in messages of agents and tools as well.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, transcripts: bool = True) -> None:
@@ -245,35 +248,35 @@ class Redactor:
         self._known = {s: _Secret.of(s) for s in known if len(s) >= _SHORTEST_SECRET}
         self._learned: dict[str, _Secret] = {}
         self._transcripts = transcripts
-        self._said = [each for each in self._known.values() if transcripts and _is_telling(each.text)]
-        """Those that are hidden in transcripts."""
-        self._said_later = _Many()
-        """Those of them that were learned."""
+        self._said = [each for each in self._known.values() if transcripts and _is_distinctive(each.text)]
+        """Secrets that are redacted in transcripts."""
+        self._learned_transcript_secrets = _SecretIndex()
+        """Those learned during the run."""
         self._prepare()
 
     def _prepare(self) -> None:
-        # The longest first, so that a secret that contains another is hidden whole.
+        # Longest first, so that a secret that contains another is redacted as a whole.
         self._secrets = _longest_first({**self._known, **self._learned}.values())
         self._longest = len(self._secrets[0].text) * _LONGEST_SPELLING if self._secrets else 0
         self._ready = True
 
     def knowing(self, more: Iterable[str]) -> Redactor:
-        """One that hides these secrets, too."""
+        """Return a copy that redacts these secrets as well."""
         return Redactor((*self._known, *more), transcripts=self._transcripts)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Hide from now on, everywhere, what has come during the run: tokens of a login, cookies.
+        """Redact these secrets from now on: login tokens and cookies received during the run.
 
-        Short texts are no such secrets. Of very many, those that came first are forgotten.
+        Short texts are ignored. If there are too many, the oldest are forgotten.
         """
         for text in secrets:
             if len(text) >= _SHORTEST_LEARNED and text not in self._known and text not in self._learned:
                 self._ready = False
                 self._learned[text] = secret = _Secret.of(text)
-                if self._transcripts and _is_telling(text):
-                    self._said_later.add(secret)
-        for oldest in list(self._learned)[: max(len(self._learned) - _MOST_LEARNED, 0)]:
-            self._said_later.remove(self._learned.pop(oldest))
+                if self._transcripts and _is_distinctive(text):
+                    self._learned_transcript_secrets.add(secret)
+        for oldest in list(self._learned)[: max(len(self._learned) - _MAX_LEARNED, 0)]:
+            self._learned_transcript_secrets.remove(self._learned.pop(oldest))
 
     def __call__(self, text: str) -> str:
         if not self._ready:
@@ -282,33 +285,39 @@ class Redactor:
             text = secret.hidden_in(text)
         for pattern in _PATTERNS:
             text = pattern.sub(_hidden, text)
-        return _QUERY.sub(lambda match: _hidden(match) if _opens(match["name"]) else match[0], text)
+        return _QUERY.sub(
+            lambda match: _hidden(match) if _is_secret_parameter(match["name"]) else match[0], text
+        )
 
     @property
     def hides_transcripts(self) -> bool:
-        """True if there may be a secret that is hidden in what agents and tools said."""
+        """True if there may be secrets to redact in transcripts."""
         return self._transcripts and bool(self._said or self._learned)
 
     def transcript(self, text: str) -> str:
-        """What somebody said, without known secrets; the text itself if it has none.
+        """Redact known secrets in a message. Returns the same object if there are none.
 
-        What only has the form of a credential stays, and so do short secrets and single words: a transcript
-        is evidence.
+        Texts that only have the form of a credential stay, as do short secrets and single words, because a
+        transcript is evidence.
         """
         return self.hiding_in([text])(text)
 
     def hiding_in(self, texts: Iterable[str]) -> Hiding:
-        """What hides secrets in these texts as `transcript` does, and is false if none may be in them."""
+        """Return an object that redacts these texts like `transcript`, or a false one without secrets."""
         if not self.hides_transcripts:
             return NO_HIDING
         whole = "\0".join(texts)
-        found = [each for each in (*self._said, *self._said_later.in_text(whole)) if each.may_be_in(whole)]
+        found = [
+            each
+            for each in (*self._said, *self._learned_transcript_secrets.in_text(whole))
+            if each.may_be_in(whole)
+        ]
         return Hiding(tuple(_longest_first(found))) if found else NO_HIDING
 
     def error(self, text: str) -> str:
-        """An error text ready to be shown: without secrets, at most 500 characters.
+        """Prepare an error text for display: redacted, at most 500 characters.
 
-        Of a long text only the beginning is looked at. A secret that ends behind it goes with its end.
+        Only the beginning of a long text is read. A secret that ends after it is removed with the rest.
         """
         if not self._ready:
             self._prepare()
@@ -323,21 +332,21 @@ def _longest_first(secrets: Iterable[_Secret]) -> list[_Secret]:
     return sorted(secrets, key=lambda secret: len(secret.text), reverse=True)
 
 
-def _is_telling(secret: str) -> bool:
-    """True if a secret is long enough, and unlike a word, to be hidden in what somebody said."""
+def _is_distinctive(secret: str) -> bool:
+    """True if a secret is long enough, and unlike a word, to be redacted in transcripts."""
     if len(secret) < _SHORTEST_IN_TRANSCRIPTS:
         return False
     in_one_case = secret.islower() or secret.isupper() or secret.istitle()
     return not (secret.isalpha() and in_one_case and len(secret) <= _LONGEST_WORD)
 
 
-def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
-    """The text without beginnings of a secret that `…` follows."""
+def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
+    """Redact beginnings of a secret that are followed by `…`."""
     beginning = secret[:_SHORTEST_PART]
     kept, done = [], 0
     at = text.find(beginning)
     while at >= 0:
-        end = at + _alike(secret, text[at : at + len(secret)])
+        end = at + _common_prefix_length(secret, text[at : at + len(secret)])
         if text[end : end + 1] == _CUT:
             kept += [text[done:at], hidden]
             done = end
@@ -345,8 +354,7 @@ def _without_beginnings(secret: str, text: str, hidden: str = HIDDEN) -> str:
     return "".join([*kept, text[done:]]) if kept else text
 
 
-def _alike(one: str, other: str) -> int:
-    """How many characters at their beginnings are the same."""
+def _common_prefix_length(one: str, other: str) -> int:
     differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
@@ -356,7 +364,7 @@ def _hidden(match: re.Match[str]) -> str:
 
 
 def _in_any_spelling(secret: str) -> re.Pattern[str] | None:
-    """The secret in a URL, in JSON, in HTML or in Python; None where all of them spell it in one way."""
+    """Return a pattern for the secret in a URL, JSON, HTML or Python; None if escaping never changes it."""
     if re.fullmatch(r"[A-Za-z0-9_.-]*", secret):
         return None
     return re.compile("".join(map(_spellings, secret)))
@@ -376,23 +384,25 @@ def _spellings(character: str) -> str:
     ways += [rf"\\{{0,7}}&(?:amp;){{0,2}}{named};"] if named else []
     ways += [rf"\\{{1,8}}{_LETTERS[character]}"] if character in _LETTERS else []
     ways += [r"\+"] if character == " " else []
-    # Itself last: `&` begins `&amp;`. Backslashes double with every level of quoting.
+    # The character itself comes last, because `&` starts `&amp;`. Backslashes double with every level of
+    # quoting.
     ways += [r"\\{1,8}" if character == "\\" else r"\\{0,7}" + re.escape(character)]
     return f"(?:{'|'.join(ways)})"
 
 
 _T = TypeVar("_T")
 _MAX_DEPTH = 100
-_LEAST_NUMBER = 10_000_000
-"""Smaller numbers have fewer digits than a secret that is hidden in transcripts."""
+_MIN_NUMBER = 10_000_000
+"""Smaller numbers have fewer digits than any secret that is redacted in transcripts."""
 _OURS = __name__.partition(".")[0]
 
 
 def without_secrets(value: _T, redact: Redactor) -> _T:
-    """The value without known secrets in its texts (`Redactor.transcript`); itself where there are none.
+    """Redact known secrets in all texts of a value (`Redactor.transcript`). Returns it unchanged if there are
+    none.
 
-    Looks into our own dataclasses, dicts, lists and tuples. Of a foreign object, its text is looked at: with
-    a secret in it, its JSON form takes its place.
+    Searches our dataclasses, dicts, lists and tuples. A foreign object is replaced by its JSON form if its
+    text contains a secret.
     """
     if not redact.hides_transcripts:
         return value
@@ -404,7 +414,7 @@ def without_secrets(value: _T, redact: Redactor) -> _T:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, keys of dicts included. Each container is looked at once."""
+    """Yield every text in a value, including dict keys. Each container is visited once."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -415,7 +425,7 @@ def _texts(value: Any) -> Iterator[str]:
         elif item is None or kind is bool or kind is float or isinstance(item, Enum):
             continue
         elif kind is int:
-            if abs(item) >= _LEAST_NUMBER:
+            if abs(item) >= _MIN_NUMBER:
                 yield _digits(item)
         elif id(item) not in seen:
             seen.add(id(item))
@@ -430,12 +440,14 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class _Value:
-    """Makes one value without secrets."""
+    """Creates one redacted value."""
 
     def __init__(self, hide: Hiding) -> None:
         self._text = hide
         self._made: dict[int, tuple[Any, Any]] = {}
-        """By the `id` of a container, it and what takes its place: it may be in many, or contain itself."""
+        """Container id → the container and its replacement, because it may occur repeatedly or contain
+        itself.
+        """
 
     def value(self, value: Any, depth: int) -> Any:
         if value is None or isinstance(value, bool | float | Enum):
@@ -443,7 +455,7 @@ class _Value:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, int):
-            return HIDDEN if abs(value) >= _LEAST_NUMBER and self._is_hidden(_digits(value)) else value
+            return HIDDEN if abs(value) >= _MIN_NUMBER and self._is_hidden(_digits(value)) else value
         if id(value) not in self._made:
             self._made[id(value)] = value, "…"
             made = "…" if depth > _MAX_DEPTH else self._container(value, depth + 1)
@@ -473,7 +485,7 @@ class _Value:
             name, new = self.value(key, depth), self.value(part, depth)
             same = same and name is key and new is part
             number = 1
-            while name in made:  # two keys became one
+            while name in made:  # two keys became equal
                 number += 1
                 name = f"{self.value(key, depth)} ({number})"
             made[name] = new
@@ -484,21 +496,21 @@ class _Value:
 
 
 def _foreign_text(value: Any) -> str:
-    """All that is ever shown or written of an object that is not JSON."""
+    """Return all that is ever shown or written of an object that is not JSON."""
     try:
         return f"{value}\0{safe_repr(value)}"
-    except Exception:  # noqa: BLE001 - the object is a stranger's, and may not even have a text
+    except Exception:  # noqa: BLE001 - a foreign object may even lack a text
         return safe_repr(value)
 
 
 def _digits(number: int) -> str:
-    """The number as a text; "": it has more digits than any secret, and than Python writes."""
+    """Return the number as text; "" if it has more digits than any secret, and than Python converts."""
     return str(number) if abs(number).bit_length() < 4_000 else ""
 
 
 @cache
 def _fields(kind: type) -> tuple[str, ...]:
-    """The fields of a dataclass of ours; none of anything else."""
+    """Return the fields of a dataclass of ours; empty for anything else."""
     if not dataclasses.is_dataclass(kind) or kind.__module__.partition(".")[0] != _OURS:
         return ()
     return tuple(field.name for field in dataclasses.fields(kind))

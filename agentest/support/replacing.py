@@ -1,4 +1,4 @@
-"""`dataclasses.replace` for what is replaced many times in each conversation: three times as fast."""
+"""A faster `dataclasses.replace`, for values that are replaced many times in each conversation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Copier = tuple[Callable[[Any], Any], dict[str, _Set]]
 
 
 def replace(value: _T, /, **changes: Any) -> _T:
-    """A copy of an object of a dataclass, with these fields changed.
+    """Copy a dataclass instance with these fields changed, three times as fast as `dataclasses.replace`.
 
-    Where the class has nothing but slots, its `__init__` is not run, which took most of the time. Raises
-    TypeError for a field that it does not have.
+    For classes with slots only, `__init__` is not called, which takes most of the time. Raises TypeError for
+    an unknown field.
     """
     kind: type = type(value)
     copier = _copier(kind)
@@ -36,9 +36,9 @@ def replace(value: _T, /, **changes: Any) -> _T:
 
 @cache
 def _copier(of: type) -> _Copier | None:
-    """What copies an object of this class, and what sets each of its fields, frozen or not.
+    """Return functions that copy an instance and set its fields, even if it is frozen.
 
-    None: its `__init__` may do more than set each field to what it is given.
+    None if the class's `__init__` may do more than set fields.
     """
     if not dataclasses.is_dataclass(of) or hasattr(of, "__post_init__"):
         return None

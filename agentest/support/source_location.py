@@ -1,4 +1,4 @@
-"""Where in the user's own files something went wrong, is called or stands: `booking.sim.py:12`."""
+"""Locations in the user's files for messages: `booking.sim.py:12`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from agentest.support.importing import is_users_file
 
 
 def raised_at(error: BaseException, code: Any = None) -> str:
-    """File and line of the innermost place in the user's files that the error went through.
+    """Return file and line of the innermost frame of an error in the user's files.
+
+    Returns "" if there is none.
 
     Args:
-        code: the function or object that was asked, whose own place is told where the error went through
-            no file of the user's.
-
-    "" where neither is known.
+        code: a function or object whose definition is used if no frame is in the user's files.
     """
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [f"{Path(file).name}:{line}" for file, line in places if is_users_file(file)]
@@ -28,7 +27,7 @@ def raised_at(error: BaseException, code: Any = None) -> str:
 
 
 def called_at() -> str:
-    """File and line of the nearest caller in the user's own files; "" if there is none."""
+    """Return file and line of the nearest caller in the user's files; "" if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
@@ -36,7 +35,7 @@ def called_at() -> str:
 
 
 def defined_at(code: Any) -> str:
-    """File and line of a function of the user's; "" for anything else."""
+    """Return file and line of a user function; "" for anything else."""
     while isinstance(code, partial):
         code = code.func
     found = getattr(inspect.unwrap(code) if inspect.isroutine(code) else None, "__code__", None)

@@ -1,4 +1,4 @@
-"""Two spellings of one key: Python's `snake_case` and the `camelCase` of the original's files."""
+"""Spelling of keys: `snake_case` and `camelCase`, and suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def snake_case(key: str) -> str:
-    """`matchMode` → `match_mode`, `baseURL` → `base_url`; a snake_case key stays as it is."""
+    """Convert `matchMode` to `match_mode` and `baseURL` to `base_url`. Snake-case keys stay as they are."""
     return _HUMP.sub("_", key).lower()
 
 
 def snake_keys(mapping: Mapping[Any, Any], valid: Iterable[str]) -> dict[Any, Any]:
-    """The mapping with every key that is a valid one in another spelling renamed; others as they are.
+    """Rename keys that are valid in another spelling. Other keys stay as they are.
 
-    Raises ValueError when a key is given in both spellings.
+    Raises ValueError if a key is given in both spellings.
     """
     names = frozenset(valid)
     renamed: dict[Any, Any] = {}
@@ -32,15 +32,15 @@ def snake_keys(mapping: Mapping[Any, Any], valid: Iterable[str]) -> dict[Any, An
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name that looks most like this one, or None when none does."""
+    """Return the most similar valid name; None if none is similar."""
     matches = difflib.get_close_matches(snake_case(name), list(valid), n=1, cutoff=0.5)
     return matches[0] if matches else None
 
 
 def nearest_part(text: str, names: Iterable[str]) -> str | None:
-    """The name of which some part looks most like this text, or None when none does.
+    """Return the name with the part most similar to this text; None if none is similar.
 
-    Parts are as many words as the text has, and the name as a whole; letter case does not count.
+    Parts are sequences of as many words as the text has, and the whole name. Letter case is ignored.
     """
     parts: dict[str, str] = {}
     for name in names:
@@ -54,7 +54,7 @@ def nearest_part(text: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """A sentence for an error message: the nearest valid name, or all of them."""
+    """Return a sentence for an error message with the most similar valid name, or all of them."""
     names = sorted(valid)
     close = nearest(name, names)
     if close:

@@ -1,12 +1,12 @@
-"""The one door to standard output and standard error: nothing that others wrote steers who reads there.
+"""Write to standard output and standard error so that foreign text cannot control the reader.
 
-Two readers can be steered. A terminal obeys control characters, and bidi marks and tags hide what stands
-there: `clean` and `clean_rows` make them visible escapes. GitHub's runner obeys workflow commands in whatever
-a step prints: a line that begins with `::`, and `##[` anywhere in a line. `disarmed` puts a backslash into
-them. As a command may be formed by our layout (a column's padding, the first row of a message), `Output` does
-this last, to the very text that is written, and only under the runner; `Output.command` alone writes them.
+There are two such readers. A terminal obeys control characters, and bidi marks and tags hide text. `clean`
+and `clean_rows` replace them with visible escapes. GitHub's runner obeys workflow commands in a step's
+output: lines that begin with `::`, and `##[` anywhere in a line. `disarmed` inserts a backslash into them.
+Our own layout (a column's padding, the first row of a message) may complete a command, so `Output` does this
+last, on the exact text that is written, and only under the runner. Only `Output.command` writes commands.
 
-What the user's own code prints does not pass here.
+Output of the user's own code is not processed here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import IO, Any
 
 from agentest.support.errors import OutputError
 
-# Controls, and the invisible characters that reorder, hide or forge text (bidi marks, tags, separators).
-_STEERING = re.compile(
+# Control characters, and invisible characters that reorder, hide or forge text (bidi marks, tags,
+# separators).
+_CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
@@ -43,60 +44,66 @@ _IN_ASCII = {
     "“": '"',
     "”": '"',
 }
-# The runner compares by the rules of a language, which see no difference where certain characters stand
-# between: invisible ones, but accents of some scripts, too. Which ones depends on its version, so that none
-# outside of ASCII is trusted. Colours are taken for nothing, as some who forward a log take them out.
-_UNSEEN = r"(?:[^\t-\r\x1b -~]|\x1b(?:\[[0-9;:]*+m)?)"
-_AT_START = re.compile(rf"(\A|[\r\n])((?:[^\S\r\n]|{_UNSEEN})*+):(?={_UNSEEN}*+:)")
-_ANYWHERE = re.compile(rf"(#{_UNSEEN}*+)#({_UNSEEN}*+)\[")
+# The runner compares by language rules, which ignore certain characters: invisible ones, and accents of some
+# scripts. Which ones depends on its version, so no character outside of ASCII is trusted. Colors are ignored
+# as well, because some log forwarders remove them.
+_IGNORED_CHARACTERS = r"(?:[^\t-\r\x1b -~]|\x1b(?:\[[0-9;:]*+m)?)"
+_AT_START = re.compile(rf"(\A|[\r\n])((?:[^\S\r\n]|{_IGNORED_CHARACTERS})*+):(?={_IGNORED_CHARACTERS}*+:)")
+_ANYWHERE = re.compile(rf"(#{_IGNORED_CHARACTERS}*+)#({_IGNORED_CHARACTERS}*+)\[")
 _DISARMED = r"\1#\2\\["
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*+m")
 
 
 def clean(text: str) -> str:
-    """The text in one row, with everything that could steer a terminal, or end the row, made visible."""
-    return _STEERING.sub(lambda match: _escaped(match[0]), text.replace("\t", "    "))
+    """Return the text in one row, with visible escapes for everything that controls a terminal or ends the
+    row.
+    """
+    return _CONTROL_CHARACTERS.sub(lambda match: _escaped(match[0]), text.replace("\t", "    "))
 
 
 def clean_rows(text: str) -> str:
-    """The text with its rows, each of them clean."""
+    """Clean each row of the text."""
     return "\n".join(map(clean, text.replace("\r\n", "\n").split("\n")))
 
 
 def without_colours(text: str) -> str:
-    """What a program printed, without the sequences that only colour it."""
+    """Remove color sequences from a program's output."""
     return _COLOURS.sub("", text)
 
 
 def on_github(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether what is printed is read by GitHub's runner, or by one that takes after it."""
+    """Return True if GitHub's runner, or a compatible one, reads the output."""
     return environ.get("GITHUB_ACTIONS", "").strip().lower() not in ("", "0", "false")
 
 
 def disarmed(text: str) -> str:
-    """The text with a backslash in whatever GitHub's runner would take for a command."""
+    """Insert a backslash into everything that GitHub's runner would obey as a command."""
     return _ANYWHERE.sub(_DISARMED, _AT_START.sub(r"\1\2\\:", text))
 
 
 def source(text: str) -> str:
-    """JSON of the same meaning, or Python, without commands and what steers: both stand in its texts only."""
-    seen = _STEERING.sub(lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text)
+    """Return equivalent JSON or Python without commands and control characters, which occur only in its
+    texts.
+    """
+    seen = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text)
     return _ANYWHERE.sub(r"\1\\u0023\2[", seen)
 
 
 def in_command(text: str) -> str:
-    """A part of a workflow command of ours. Line breaks stay: commands have escapes of their own for them."""
-    seen = _STEERING.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
+    """Clean a part of our workflow command. Line breaks stay, because commands have their own escapes for
+    them.
+    """
+    seen = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
     return _ANYWHERE.sub(_DISARMED, seen)
 
 
 def in_log(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """A text that somebody else prints for us, such as a test runner that shows an exception."""
+    """Clean a text that another program prints for us, such as a test runner that shows an exception."""
     return disarmed(text) if on_github(environ) else text
 
 
 def encodable(text: str, encoding: str) -> str:
-    """The text in characters that the encoding has."""
+    """Replace characters that the encoding lacks."""
     if _encodes(text, encoding):
         return text
     return "".join(c if _encodes(c, encoding) else _IN_ASCII.get(c) or _escaped(c) for c in text)
@@ -127,8 +134,7 @@ def say(text: str, *, end: str = "\n", environ: Mapping[str, str] = os.environ) 
 
 
 def tell(text: str, *, environ: Mapping[str, str] = os.environ, stream: IO[str] | None = None) -> None:
-    """Write rows to standard error, or to a stream that leads where it did before; where that cannot be
-    written to, they are lost."""
+    """Write rows to standard error, or to another stream for it. They are lost if it cannot be written to."""
     with suppress(OutputError):
         _send(Output(stream or sys.stderr, environ), clean_rows(text) + "\n")
 
@@ -139,11 +145,11 @@ def _send(output: Output, text: str) -> None:
 
 
 class Output:
-    """A text stream of ours. Every write is taken for the beginning of a line.
+    """A text stream of ours. Every write is treated as the beginning of a line.
 
-    When nobody reads on (`agentest run | head`), what is written is dropped without a word: the rest of the
-    work is still wanted. When it cannot be written (a full disk), OutputError is raised once. Either way the
-    stream leads nowhere from then on, so that Python does not fail again where it ends and flushes.
+    If the reader has closed the pipe (`agentest run | head`), output is dropped silently, because the rest of
+    the work is still needed. If the output cannot be written (a full disk), OutputError is raised once. In
+    both cases later output is discarded, so that Python does not fail again when it flushes at exit.
     """
 
     def __init__(self, stream: IO[str], environ: Mapping[str, str] = os.environ) -> None:
@@ -156,9 +162,9 @@ class Output:
         return len(text)
 
     def write_bytes(self, text: str) -> None:
-        """Write a document as UTF-8, whatever a terminal can show: files and programs read it.
+        """Write a document as UTF-8, whatever the terminal supports, because files and programs read it.
 
-        Whoever knows its form has made it safe: `source` or `clean_rows`. Raises OutputError.
+        The caller has made it safe with `source` or `clean_rows`. Raises OutputError.
         """
         content = (disarmed(text) if self._disarms else text).encode("utf-8", "backslashreplace")
         self.flush()
@@ -170,7 +176,7 @@ class Output:
         self.flush()
 
     def command(self, line: str) -> None:
-        """Write a workflow command of ours, whose texts are disarmed. Raises OutputError."""
+        """Write our workflow command, whose texts are disarmed. Raises OutputError."""
         assert "\n" not in line, line
         self._try(self._stream.write, encodable(line, self.encoding or "utf-8") + "\n")
         self.flush()
@@ -183,7 +189,7 @@ class Output:
         try:
             act(*arguments)
         except BrokenPipeError:
-            _lead_nowhere(self._stream)
+            _discard_output(self._stream)
         except OSError as error:
             raise lost(self._stream, error) from None
 
@@ -192,28 +198,28 @@ class Output:
 
 
 def lost(stream: IO[str], error: OSError) -> OutputError:
-    """What to raise for a stream that cannot be written to; it leads nowhere from then on."""
-    _lead_nowhere(stream)
+    """Return the error for a stream that cannot be written to, and discard its further output."""
+    _discard_output(stream)
     name = "standard error" if stream is sys.stderr else "standard output"
     return OutputError(f"{name} cannot be written to: {error.strerror or error}")
 
 
-def _lead_nowhere(stream: IO[str]) -> None:
-    """Have whatever is written to the stream from now on, and what its buffer holds, disappear."""
-    with suppress(OSError, ValueError, AttributeError):  # it may be no file
+def _discard_output(stream: IO[str]) -> None:
+    """Discard everything written to the stream from now on, and its buffered content."""
+    with suppress(OSError, ValueError, AttributeError):  # it may not be a file
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
 
 
 FIRST_S = 5.0
-"""Seconds until it is first said."""
+"""Seconds until the first reminder."""
 EVERY_S = 30.0
-"""Seconds until it is said again."""
+"""Seconds between reminders."""
 
 
 def pauses() -> Iterator[tuple[float, float]]:
-    """Each pause before something is said, and the seconds that have passed after it."""
+    """Yield each pause before a reminder, and the total seconds after it."""
     passed, pause = 0.0, FIRST_S
     while True:
         passed += pause
@@ -227,13 +233,13 @@ def reminded(
     say: Callable[[str], object] = tell,
     make_done: Callable[[], threading.Event] = threading.Event,
 ) -> Iterator[None]:
-    """A block that may take long, while another thread says what is going on.
+    """Run a block that may take long, while another thread prints reminders.
 
-    The thread has ended when the block has: processes may be forked again.
+    The thread has ended when the block ends, so processes may be forked again.
 
     Args:
         what: "reading the configuration and the scenarios".
-        make_done: what tells the thread that the block has ended.
+        make_done: creates the event that ends the thread.
     """
     done = make_done()
 

@@ -1,4 +1,4 @@
-"""Words for a reader: shortened texts, counts, durations."""
+"""Format text for readers: shortened texts, counts, durations, data blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN_CHARS = 150
 
 
 def shortened(text: str, limit: int = _SHOWN_CHARS) -> str:
-    """The text in one row of at most `limit` characters."""
+    """Return the text in one row of at most `limit` characters."""
     one_row = clean(" ".join(text[: limit * 20].split()))
     return one_row if len(one_row) <= limit else one_row[: limit - 1].rstrip() + "…"
 
@@ -28,7 +28,7 @@ def duration(ms: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """A time that is only estimated, no more exact than it is worth: "40 s", "3 min", "1 h 20 min"."""
+    """Format an estimated time with suitable precision: "40 s", "3 min", "1 h 20 min"."""
     if seconds < 57.5:
         return f"{max(5, round(seconds / 5) * 5)} s" if seconds >= 10 else f"{max(1, round(seconds))} s"
     minutes = max(1, round(seconds / 60))
@@ -39,20 +39,20 @@ def about(seconds: float) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text for the inside of a data block."""
+    """Escape a text for the inside of a data block."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def data_block(name: str, inside: str, turn: int | None = None) -> str:
-    """A data block; the only place where such delimiters are written. `inside` is escaped already."""
+    """Return a data block. Such delimiters are written nowhere else. `inside` is already escaped."""
     at = "" if turn is None else f' turn="{turn}"'
     return f'<data name="{name}"{at}>\n{inside}\n</data>'
 
 
 def cut(text: str, limit: int) -> str:
-    """The text escaped; of one that is too long the beginning and the end.
+    """Escape a text, and keep only the beginning and the end of a long one.
 
-    What stands between them is a tag: nobody else can write one, as nothing else in a block is one.
+    The omission mark is a tag, which nothing else in a block can contain.
     """
     if len(text) <= limit:
         return escaped(text)

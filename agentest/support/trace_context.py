@@ -1,8 +1,8 @@
-"""W3C trace context: the names under which an agent's own requests lead back to one of our conversations.
+"""W3C trace context: headers that connect an agent's own requests with a turn of a conversation.
 
-A conversation of a run has a key of 24 hex digits that no other has, in any run. The trace of each of its
-turns begins with it and ends with the number of the turn, so that whoever passes `traceparent` or `baggage`
-on, as instrumented programs do by themselves, names conversation and turn.
+Each conversation has a globally unique key of 24 hex digits. The trace id of a turn consists of the key and
+the number of the turn. Programs that pass on `traceparent` or `baggage`, as instrumented programs do, thus
+name the conversation and the turn.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from urllib.parse import unquote
 
 KEY_CHARS = 24
 _CONVERSATION = "agentest.conversation"
-"""The key of the baggage."""
+"""The key in the baggage."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
 _MAX_TURNS = 16**8
 
 
 def new_key() -> str:
-    """A key for a conversation, of lower-case hex digits."""
+    """Return a new conversation key of lower-case hex digits."""
     return token_hex(KEY_CHARS // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """One turn of a conversation, as requests name it."""
+    """A turn of a conversation, as named in requests."""
 
     conversation: str
     """The key of the conversation."""
@@ -41,7 +41,7 @@ class TraceContext:
 
     @property
     def span_id(self) -> str:
-        """The span under which the agent's first one stands: our request."""
+        """The id of our request's span, the parent of the agent's first span."""
         return self.conversation[-16:]
 
     @property
@@ -53,8 +53,11 @@ class TraceContext:
         return f"{_CONVERSATION}={self.conversation}"
 
     def headers(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The headers of a request, by lower-case name. What the user wrote is kept: a `traceparent` as it
-        is, a `baggage` with ours behind it."""
+        """Return the headers of a request, by lower-case name.
+
+        The user's headers have precedence: a `traceparent` stays as it is, and a `baggage` gets ours
+        appended.
+        """
         told = own.get("baggage")
         baggage = f"{told},{self.baggage}" if told else self.baggage
         return {"traceparent": own.get("traceparent", self.traceparent), "baggage": baggage}
@@ -62,21 +65,21 @@ class TraceContext:
 
 @dataclass(slots=True)
 class Sent:
-    """What was sent for a turn."""
+    """The requests that were sent for a turn."""
 
     requests: int = 0
-    """Those that named the turn and were answered: each begins one span in an agent that is instrumented."""
+    """Number of answered requests that named the turn. Each starts one span in an instrumented agent."""
     stays_open: bool = False
-    """Whether one opened what is used in later turns, too: its span ends with the conversation."""
+    """True if one opened a connection that later turns use as well. Its span ends with the conversation."""
 
 
 _CURRENT: ContextVar[tuple[TraceContext, Sent] | None] = ContextVar("agentest_turn", default=None)
-"""The turn for which requests are sent. Every request of a turn names it, whichever client sends it."""
+"""The turn that all requests name, whichever client sends them."""
 
 
 @contextmanager
 def in_turn(turn: TraceContext | None) -> Iterator[Sent]:
-    """Have requests that are sent meanwhile name a turn, and count them; None: nothing is named."""
+    """Name this turn in all requests sent inside of the block, and count them. None names no turn."""
     sent = Sent()
     token = _CURRENT.set((turn, sent) if turn else None)
     try:
@@ -86,15 +89,15 @@ def in_turn(turn: TraceContext | None) -> Iterator[Sent]:
 
 
 def turn_of_requests() -> TraceContext | None:
-    """The turn that requests are to name; None: none."""
+    """Return the turn that requests have to name; None if there is none."""
     current = _CURRENT.get()
     return current[0] if current else None
 
 
 def note_request(*, stays_open: bool = False) -> None:
-    """Count a request that named the turn, once it is answered; a program that was started with its name.
+    """Count an answered request that named the turn, or a program that was started with its name.
 
-    `stays_open`: later turns use it, too.
+    `stays_open`: later turns use it as well.
     """
     if current := _CURRENT.get():
         current[1].requests += 1
@@ -102,24 +105,24 @@ def note_request(*, stays_open: bool = False) -> None:
 
 
 def trace_of(traceparent: str | None) -> tuple[str, str] | None:
-    """The ids of trace and parent span in a `traceparent`; None where it is none."""
+    """Return the ids of trace and parent span in a `traceparent`; None if it is invalid."""
     match = _TRACEPARENT.fullmatch(traceparent.strip().lower()) if traceparent else None
     return (match[1], match[2]) if match else None
 
 
 def named_in_trace(traceparent: str | None) -> str | None:
-    """The part of a trace that may be the key of a conversation: whoever issued it knows."""
+    """Return the part of a trace id that may be a conversation key. Only its issuer can tell."""
     ids = trace_of(traceparent)
     return ids[0][:KEY_CHARS] if ids else None
 
 
 def turn_in_trace(trace_id: str) -> int:
-    """The number of the turn in a trace of ours."""
+    """Return the turn number in a trace id of ours."""
     return int(trace_id[KEY_CHARS:], 16)
 
 
 def named_in_baggage(baggage: str | None) -> str | None:
-    """The conversation that a `baggage` header names; None where it names none."""
+    """Return the conversation that a `baggage` header names; None if it names none."""
     for member in (baggage or "").split(","):
         name, _, value = member.partition(";")[0].partition("=")
         if name.strip() == _CONVERSATION and value.strip():

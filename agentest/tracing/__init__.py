@@ -1,1 +1,1 @@
-"""A receiver of agents' own traces, and what they tell of tool calls and model calls."""
+"""Receive traces that agents export, and extract tool calls and model calls from them."""

@@ -1,8 +1,8 @@
-"""The spans that have come, each given to the conversation that it belongs to.
+"""Collect received spans and assign each to its conversation.
 
-A trace belongs to the conversation whose key its id begins with; else to the one whose key or session one of
-its spans names; else, where conversations are held one at a time, to the one under way. What belongs to none
-is counted, and never given to another.
+A trace belongs to the conversation whose key its id starts with, else to the one whose key or session one of
+its spans names, else to the only running conversation if they run one at a time. A trace that matches none is
+counted, and never assigned to another conversation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agentest.tracing.span_calls import SpanSeen, calls_of, usage_of
 from agentest.tracing.span_file import KeptSpans
 
 PATIENCE_S = 2.0
-"""How long spans of a turn are waited for after its reply."""
+"""Seconds to wait for a turn's spans after its reply."""
 CHECK = (
     "are the agent's framework and its web server instrumented (opentelemetry-instrument CMD, or what the "
     "framework offers), is an exporter of OTLP over HTTP installed, does its environment have the variables "
@@ -38,26 +38,26 @@ class Held:
 
     who: Identity
     spans: dict[str, SpanSeen] = field(default_factory=dict)
-    """By id."""
+    """Spans by id."""
     claimed: set[str] = field(default_factory=set)
-    """Traces that are not named like it, and belong to it all the same."""
+    """Traces that belong to the conversation although their ids do not start with its key."""
     turns: dict[int, AskedTurn] = field(default_factory=dict)
     came: anyio.Event = field(default_factory=anyio.Event)
     lost: str | None = None
-    """Why spans of it may be missing for good."""
+    """Why spans may be missing permanently; None if none are."""
 
     def note(self, lost: str | None = None) -> None:
-        """Wake up who waits for spans."""
+        """Wake up all code that waits for spans."""
         self.lost = self.lost or lost
         self.came.set()
         self.came = anyio.Event()
 
     def turn_of(self, span: SpanSeen) -> int:
-        """The turn in which a span began."""
+        """Return the turn in which a span started."""
         if span.trace_id in self.claimed:
             return max((t for t, asked in self.turns.items() if asked.began_ns <= span.start_ns), default=0)
         turn = turn_in_trace(span.trace_id)
-        # A connection that stays open names the turn in which it was opened.
+        # A connection that stays open has the id of the turn in which it was opened.
         while (after := self.turns.get(turn + 1)) and not after.requests and after.began_ns <= span.start_ns:
             turn += 1
         return turn
@@ -66,9 +66,9 @@ class Held:
         return [span for span in self.spans.values() if self.turn_of(span) == turn_index]
 
     def is_complete(self, asked: AskedTurn) -> bool:
-        """Whether everything that began with our requests of a turn has ended.
+        """Return True if everything that started with the requests of a turn has ended.
 
-        A span ends after those within it, and is sent after them.
+        A span ends after the spans within it, and is sent after them.
         """
         opened = self._opened(asked)
         if self._ended(opened) >= opened.requests > 0:
@@ -77,7 +77,7 @@ class Held:
         return not named and self._claimed_in(asked) >= asked.asks > 0
 
     def _opened(self, asked: AskedTurn) -> AskedTurn:
-        """The turn whose requests were used: an earlier one, where a connection stays open."""
+        """Return the turn whose requests were used: an earlier one if a connection stays open."""
         while not asked.requests and asked.turn_index - 1 in self.turns:
             asked = self.turns[asked.turn_index - 1]
         return asked
@@ -89,13 +89,13 @@ class Held:
         )
 
     def _claimed_in(self, asked: AskedTurn) -> int:
-        """How many traces with an agent's work, that are not named like ours, have ended in a turn."""
+        """Count ended traces with agent work in a turn whose ids do not start with the key."""
         mine = [span for span in self.of_turn(asked.turn_index) if span.trace_id in self.claimed]
         ended = {span.trace_id for span in mine if span.parent_id is None}
         return len(ended & {span.trace_id for span in mine if span.agentic})
 
     def missing(self, asked: AskedTurn) -> str | None:
-        """Why there may be more spans of a turn; None: it is complete."""
+        """Return why spans of a turn may be missing; None if the turn is complete."""
         if self.lost:
             return self.lost
         if self.is_complete(asked):
@@ -110,24 +110,24 @@ class Held:
         )
 
 
-_FRUITLESS = 3
-"""Turns that were waited for in vain, before any span has come, after which nobody waits any more."""
-_MOST_SPANS = 20_000
-"""Of one conversation."""
-_MOST_STRAYS = 20_000
-"""Spans that are kept until one of their trace says whose they are."""
-_MOST_STRAY_CHARS = 100_000_000
-"""In their attributes, all together."""
-_MOST_PROBLEMS = 10
-"""Of requests that were refused, which are told one by one."""
+_MAX_FRUITLESS_TURNS = 3
+"""Turns without any span after which later turns are not waited for."""
+_MAX_SPANS = 20_000
+"""Maximum number of spans per conversation."""
+_MAX_STRAYS = 20_000
+"""Maximum number of spans stored until their conversation is known."""
+_MAX_STRAY_CHARS = 100_000_000
+"""Maximum size of their attributes in characters, in total."""
+_MAX_PROBLEMS = 10
+"""Maximum number of refused requests that are reported individually."""
 _MANY_SPANS = 500
-"""Of a turn: what they tell is found out in a thread."""
+"""Number of spans in a turn from which they are analyzed in a thread."""
 _ATTRIBUTE = "agentest.conversation"
-"""Written by processors that copy baggage into spans."""
+"""The attribute that processors write when they copy baggage into spans."""
 
 
 class Collector:
-    """The spans of agents that share a receiver (`tool_servers.port.ReceivesSpans`)."""
+    """Stores the spans of agents that share a receiver (`mock_servers.port.ReceivesSpans`)."""
 
     def __init__(
         self,
@@ -138,18 +138,20 @@ class Collector:
         on_note: Callable[[str], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """`agent`: the first of them. `one_at_a_time`: whether conversations are held so by now."""
+        """Create a collector. `agent` is its first agent; `one_at_a_time` returns True if conversations run
+        so.
+        """
         self._agent = agent
         self._one_at_a_time = one_at_a_time
         self._kept = kept
         self._on_note = on_note
         self.patience_s = patience_s
         self._held: dict[str, Held] = {}
-        """Those under way, by key."""
+        """Running conversations by key."""
         self._by_session: dict[str, Held] = {}
         self._ended: dict[str, Identity] = {}
         self._strays: OrderedDict[str, list[Span]] = OrderedDict()
-        """Trace → spans of which nothing says whose they are."""
+        """Trace id → spans whose conversation is not known yet."""
         self._stray_spans = 0
         self._stray_chars = 0
         self._came = False
@@ -160,23 +162,23 @@ class Collector:
         self._refused: dict[str, int] = {}
 
     def begin(self, who: Identity) -> None:
-        """A conversation begins."""
+        """Register a conversation that begins."""
         held = self._held[who.key] = Held(who)
         if who.session_id:
             self._by_session[who.session_id] = held
 
     def end(self, key: str) -> None:
-        """A conversation has ended: nothing more is asked of it."""
+        """Remove a conversation that has ended."""
         held = self._held.pop(key)
         self._by_session.pop(held.who.session_id or "", None)
         self._ended[key] = held.who
         self._kept.write(key, held.turn_of, held.spans)
 
     def add(self, spans: Iterable[Span]) -> None:
-        """Take spans that have come."""
+        """Store received spans."""
         touched: dict[str, Held] = {}
         for span in spans:
-            held = self._whose(span)
+            held = self._conversation_of(span)
             if held:
                 self._take(held, span)
                 touched[held.who.key] = held
@@ -184,15 +186,15 @@ class Collector:
             held.note()
 
     def refuse(self, problem: str) -> None:
-        """Spans came that could not be read: whose they were is not known, so each may lack some."""
-        if problem not in self._refused and len(self._refused) >= _MOST_PROBLEMS:
+        """Record a request that could not be read. Any running conversation may lack its spans."""
+        if problem not in self._refused and len(self._refused) >= _MAX_PROBLEMS:
             problem = "other problems"
         self._refused[problem] = self._refused.get(problem, 0) + 1
         for held in self._held.values():
             held.note(lost=f"traces incomplete: spans were refused, {problem}")
 
     async def spans_of(self, asked: AskedTurn) -> TurnTraces:
-        """What the spans of a turn tell (`tool_servers.port.TellsSpans`)."""
+        """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
         held = self._held.get(asked.key)
         if held is None:
             return TurnTraces(missing="traces incomplete: the conversation has ended")
@@ -201,7 +203,7 @@ class Collector:
             await self._wait(held, asked)
         mine = held.of_turn(asked.turn_index)
         self._kept.write(asked.key, held.turn_of, held.spans)
-        if len(mine) > _MANY_SPANS:  # the other conversations go on meanwhile
+        if len(mine) > _MANY_SPANS:  # other conversations continue meanwhile
             calls, (usage, model_calls) = await in_thread(_told_by, mine, asked.turn_index)
         else:
             calls, (usage, model_calls) = _told_by(mine, asked.turn_index)
@@ -216,7 +218,7 @@ class Collector:
         )
 
     async def _wait(self, held: Held, asked: AskedTurn) -> None:
-        if not self._came and self._fruitless >= _FRUITLESS:
+        if not self._came and self._fruitless >= _MAX_FRUITLESS_TURNS:
             return
         try:
             with TimeLimit(self.patience_s):
@@ -225,8 +227,8 @@ class Collector:
         except TimeoutError:
             self._fruitless += 1
 
-    def _whose(self, span: Span) -> Held | None:
-        """The conversation of a span; None: it is of none that is under way, and has been counted."""
+    def _conversation_of(self, span: Span) -> Held | None:
+        """Return the span's conversation, or count the span and return None if it is not running."""
         key = span.trace_id[:KEY_CHARS]
         held = self._held.get(key)
         if held:
@@ -234,10 +236,10 @@ class Collector:
         if key in self._ended:
             self._late += tool_of(span) is not None
             return None
-        return self._claiming(span)
+        return self._claiming_conversation(span)
 
-    def _claiming(self, span: Span) -> Held | None:
-        """The conversation of a trace that is not named like any: it is known once a span of it tells."""
+    def _claiming_conversation(self, span: Span) -> Held | None:
+        """Return the conversation that a span of an unmatched trace names."""
         held = next((h for h in self._held.values() if span.trace_id in h.claimed), None)
         if held:
             return held
@@ -246,7 +248,7 @@ class Collector:
             self._keep_stray(span)
             return None
         held.claimed.add(span.trace_id)
-        for stray in self._without_stray(span.trace_id):
+        for stray in self._take_strays(span.trace_id):
             self._take(held, stray)
         return held
 
@@ -261,23 +263,23 @@ class Collector:
     def _keep_stray(self, span: Span) -> None:
         self._strays.setdefault(span.trace_id, []).append(span)
         self._stray_spans += 1
-        self._stray_chars += _chars(span)
-        while self._stray_spans > _MOST_STRAYS or self._stray_chars > _MOST_STRAY_CHARS:
-            self._foreign += _of_agents(self._without_stray(next(iter(self._strays))))
+        self._stray_chars += _size_in_chars(span)
+        while self._stray_spans > _MAX_STRAYS or self._stray_chars > _MAX_STRAY_CHARS:
+            self._foreign += _of_agents(self._take_strays(next(iter(self._strays))))
 
-    def _without_stray(self, trace_id: str) -> Sequence[Span]:
-        """Take the spans of a trace out of those that are nobody's."""
+    def _take_strays(self, trace_id: str) -> Sequence[Span]:
+        """Remove a trace's spans from those without a conversation."""
         spans = self._strays.pop(trace_id, ())
         self._stray_spans -= len(spans)
-        self._stray_chars -= sum(map(_chars, spans))
+        self._stray_chars -= sum(map(_size_in_chars, spans))
         return spans
 
     def _take(self, held: Held, span: Span) -> None:
         self._came = True
         if span.span_id in held.spans:
             return  # a batch that was sent again
-        if len(held.spans) >= _MOST_SPANS:
-            held.note(lost=f"traces incomplete: it sent more than {_MOST_SPANS:,} spans in one conversation")
+        if len(held.spans) >= _MAX_SPANS:
+            held.note(lost=f"traces incomplete: it sent more than {_MAX_SPANS:,} spans in one conversation")
             return
         held.spans[span.span_id] = SpanSeen(
             trace_id=span.trace_id,
@@ -293,7 +295,7 @@ class Collector:
         self._kept.hold(held.who, span)
 
     def close(self) -> None:
-        """Say what was found out, at the end of the run."""
+        """Report findings at the end of the run."""
         strays = sum(_of_agents(spans) for spans in self._strays.values()) + self._foreign
         seen = len(self._strays) > 0
         for note in self._notes(strays, seen=seen):
@@ -336,8 +338,8 @@ def _told_by(
     return calls_of(spans, turn_index), usage_of(spans)
 
 
-def _chars(span: Span) -> int:
-    """How much a span holds, by its texts."""
+def _size_in_chars(span: Span) -> int:
+    """Return the size of a span's texts in characters."""
     held = (span.attributes, *(event.attributes for event in span.events))
     return sum(len(value) for each in held for value in each.values() if isinstance(value, str | list))
 

@@ -1,6 +1,7 @@
-"""What one span tells of a tool call or a model call, by the conventions that instrumentations follow.
+"""Read a tool call or model call from a span, for the conventions that instrumentations use.
 
-GenAI conventions of OpenTelemetry (old and new names), OpenInference, the AI SDK, Traceloop and LangSmith.
+Supported are OpenTelemetry's GenAI conventions (old and new names), OpenInference, the AI SDK, Traceloop and
+LangSmith.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _AGENTIC = ("gen_ai.", "openinference.", "ai.", "traceloop.", "langsmith.", "llm
 _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
 _MODEL_SPANS = (".doGenerate", ".doStream")
 _TOOL_SPANS = ("execute_tool", "running tool", "tools/call", "ai.toolCall")
-_NO_TOOL = frozenset({"(merged tools)", "(merged)"})
-"""ADK's name for several calls together, each of which has a span of its own."""
+_MERGED_TOOLS = frozenset({"(merged tools)", "(merged)"})
+"""ADK's names for several calls together, each of which also has its own span."""
 _NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name")
 _CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
 _ARGUMENTS = (
@@ -31,9 +32,9 @@ _ARGUMENTS = (
     "tool_arguments",
     "tool_call.function.arguments",
 )
-"""Where the arguments stand as the model wrote them."""
+"""Attributes with the arguments as the model wrote them."""
 _INPUT = ("input.value", "traceloop.entity.input", "gen_ai.prompt")
-"""Where something stands that may be the arguments: a tool with one is often told the bare value."""
+"""Attributes that may contain the arguments. A tool with one argument often gets only its value."""
 _RESULT = (
     "gen_ai.tool.call.result",
     "ai.toolCall.result",
@@ -45,8 +46,8 @@ _RESULT = (
     "traceloop.entity.output",
     "gen_ai.completion",
 )
-_OF_MCP = frozenset({"isError", "structuredContent", "_meta", "meta"})
-"""What stands beside the content in a result of MCP."""
+_MCP_RESULT_KEYS = frozenset({"isError", "structuredContent", "_meta", "meta"})
+"""Keys next to the content in an MCP result."""
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
 _PROMPT_TOKENS = (
     "gen_ai.usage.input_tokens",
@@ -71,7 +72,7 @@ _CACHED_TOKENS = (
     "llm.token_count.prompt_details.cache_read",
     "ai.usage.cachedInputTokens",
 )
-_ASKED = re.compile(
+_REQUESTED_CALLS = re.compile(
     r"(?:llm\.output_messages|gen_ai\.completion)\.(\d{1,6})\.(?:message\.)?tool_calls\.(\d{1,6})\."
     r"(?:tool_call\.)?(?:function\.)?(id|name|arguments)"
 )
@@ -79,26 +80,26 @@ _ASKED = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSeen:
-    """What a span tells of a tool call."""
+    """A tool call as a span describes it."""
 
     name: str
     call_id: str | None = None
     arguments: Any = None
-    """The object, where it tells one; else what it tells in its place; None: nothing."""
+    """The arguments object if the span has one, else another value in its place; None if there is none."""
     bare: bool = False
-    """Whether `arguments` may be the value of a tool's only argument, and not what the model wrote."""
+    """True if `arguments` may be the value of the tool's only argument instead of the object."""
     result: Any = None
     error: str | None = None
 
     @property
     def told(self) -> bool:
-        """Whether the arguments are known."""
+        """True if the arguments are known."""
         return isinstance(self.arguments, Mapping) or (self.arguments is not None and not self.bare)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCall:
-    """A tool call that a model asked for."""
+    """A tool call requested by a model."""
 
     name: str
     call_id: str | None
@@ -107,7 +108,7 @@ class AskedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSeen:
-    """What a span tells of a call of a model."""
+    """A model call as a span describes it."""
 
     model: str = ""
     usage: Usage
@@ -115,23 +116,23 @@ class ModelSeen:
 
 
 def is_agentic(span: Span) -> bool:
-    """Whether a span is of an agent's own work, and not of a web server or a client alone."""
+    """Return True if a span describes agent work, as opposed to only a web server or client."""
     return any(key.startswith(_AGENTIC) for key in span.attributes)
 
 
 def session_of(span: Span) -> str | None:
-    """The session that a span names."""
+    """Return the session that a span names."""
     return _text(span.attributes, ("gen_ai.conversation.id", "session.id", "langsmith.trace.session_id"))
 
 
 def tool_of(span: Span) -> ToolSeen | None:
-    """What a span tells of a tool call; None: it is of none."""
+    """Return the tool call that a span describes; None if it describes none."""
     known = span.attributes
     if not _is_tool(span):
         return None
     name = _text(known, _NAME) or _text(known, ("traceloop.entity.name", "langsmith.trace.name"))
-    name = name or _named_by(span)
-    if not name or name in _NO_TOOL:
+    name = name or _tool_in_name(span)
+    if not name or name in _MERGED_TOOLS:
         return None
     arguments, bare = _arguments(known)
     result, failed, call_id = _result(known)
@@ -146,12 +147,12 @@ def tool_of(span: Span) -> ToolSeen | None:
 
 
 def model_of(span: Span) -> ModelSeen | None:
-    """What a span tells of a call of a model; None: it is of none."""
+    """Return the model call that a span describes; None if it describes none."""
     known = span.attributes
     if not _is_model(span):
         return None
     tokens = [_number(known, keys) for keys in (_PROMPT_TOKENS, _COMPLETION_TOKENS, _CACHED_TOKENS)]
-    asked = tuple(_asked(known))
+    asked = tuple(_requested_calls(known))
     return ModelSeen(model=_text(known, _MODEL) or "", usage=Usage(*tokens), asked=asked)
 
 
@@ -177,8 +178,8 @@ def _is_model(span: Span) -> bool:
     )
 
 
-def _named_by(span: Span) -> str | None:
-    """The tool in the name of a span, like `execute_tool search`."""
+def _tool_in_name(span: Span) -> str | None:
+    """Return the tool in a span's name, such as `execute_tool search`."""
     for begin in _TOOL_SPANS:
         if span.name.startswith(begin):
             return span.name.removeprefix(begin).strip(" :") or None
@@ -186,46 +187,46 @@ def _named_by(span: Span) -> str | None:
 
 
 def _arguments(known: Mapping[str, Any]) -> tuple[Any, bool]:
-    """What stands for the arguments, and whether it may be a bare value."""
+    """Return the value for the arguments, and whether it may be a bare value."""
     for key in _ARGUMENTS:
         if known.get(key) is not None:
-            value = _read(known[key])
+            value = _parse_if_json(known[key])
             return ({} if value == "" else value), False
     for key in _INPUT:
         if known.get(key) is not None:
-            value = _inner(_read(known[key]))
+            value = _unwrap_arguments(_parse_if_json(known[key]))
             return value, not isinstance(value, Mapping)
     return None, False
 
 
-def _inner(value: Any) -> Any:
-    """The arguments in what Traceloop and LangSmith write around them."""
+def _unwrap_arguments(value: Any) -> Any:
+    """Unwrap arguments from the form of Traceloop and LangSmith."""
     if isinstance(value, Mapping):
         if isinstance(value.get("inputs"), Mapping) and value.keys() & {"input_str", "tags", "metadata"}:
-            return _inner(value["inputs"])
+            return _unwrap_arguments(value["inputs"])
         if value.keys() == {"args", "kwargs"} and isinstance(value["kwargs"], Mapping) and not value["args"]:
             return value["kwargs"]
         if value.keys() == {"input"} and isinstance(value["input"], str):
-            return _inner(_read(value["input"]))
+            return _unwrap_arguments(_parse_if_json(value["input"]))
     return value
 
 
 def _result(known: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
-    """The result, what it says of an error, and the id of the call that it answers."""
+    """Return the result, its error, and the id of the call that it answers."""
     told = next((known[key] for key in _RESULT if known.get(key) is not None), None)
-    return _unwrapped(_read(told))
+    return _unwrapped(_parse_if_json(told))
 
 
 def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
     match value:
-        case {"type": "tool", "data": {"content": content, **more}}:  # a message of LangChain
-            result = _read(content)
+        case {"type": "tool", "data": {"content": content, **more}}:  # a LangChain message
+            result = _parse_if_json(content)
             failed = _shown(result) if more.get("status") == "error" else None
             call_id = more.get("tool_call_id")
             return result, failed, call_id if isinstance(call_id, str) else None
-        case {"content": [*parts], **more} if more.keys() <= _OF_MCP:
+        case {"content": [*parts], **more} if more.keys() <= _MCP_RESULT_KEYS:
             structured = more.get("structuredContent")
-            result = structured if structured is not None else _read(_texts(parts))
+            result = structured if structured is not None else _parse_if_json(_texts(parts))
             return result, _shown(result) if more.get("isError") is True else None, None
     return value, None, None
 
@@ -238,25 +239,25 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _asked(known: Mapping[str, Any]) -> Iterable[AskedCall]:
-    """The calls that a model's answer asks for, in their order."""
+def _requested_calls(known: Mapping[str, Any]) -> Iterable[AskedCall]:
+    """Yield the calls that a model's answer requests, in order."""
     told: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
     for key, value in known.items():
-        if match := _ASKED.fullmatch(key):
+        if match := _REQUESTED_CALLS.fullmatch(key):
             told[int(match[1]), int(match[2])][match[3]] = value
     for _, each in sorted(told.items()):
-        yield from _asked_call(each.get("name"), each.get("id"), each.get("arguments"))
-    for message in _items(_read(known.get("gen_ai.output.messages"))):
+        yield from _requested_call(each.get("name"), each.get("id"), each.get("arguments"))
+    for message in _items(_parse_if_json(known.get("gen_ai.output.messages"))):
         for part in _items(message.get("parts")):
             if part.get("type") == "tool_call":
-                yield from _asked_call(part.get("name"), part.get("id"), part.get("arguments"))
-    for call in _items(_read(known.get("ai.response.toolCalls"))):
+                yield from _requested_call(part.get("name"), part.get("id"), part.get("arguments"))
+    for call in _items(_parse_if_json(known.get("ai.response.toolCalls"))):
         arguments = call.get("input", call.get("args"))
-        yield from _asked_call(call.get("toolName"), call.get("toolCallId"), arguments)
+        yield from _requested_call(call.get("toolName"), call.get("toolCallId"), arguments)
 
 
-def _asked_call(name: Any, call_id: Any, arguments: Any) -> Iterable[AskedCall]:
-    read = _read(arguments)
+def _requested_call(name: Any, call_id: Any, arguments: Any) -> Iterable[AskedCall]:
+    read = _parse_if_json(arguments)
     if isinstance(name, str) and isinstance(read, Mapping):
         yield AskedCall(name=name, call_id=call_id if isinstance(call_id, str) else None, arguments=read)
 
@@ -265,8 +266,8 @@ def _items(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
-def _read(value: Any) -> Any:
-    """A value, where it is the text of JSON that which it stands for."""
+def _parse_if_json(value: Any) -> Any:
+    """Parse a value that is JSON text; return other values unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -280,56 +281,58 @@ def _text(known: Mapping[str, Any], keys: Iterable[str]) -> str | None:
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
-_MANY = 1e15
-"""Tokens: more than there are."""
+_MAX_TOKENS = 1e15
+"""Upper bound for a token count; larger values are invalid."""
 
 
 def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
     values = (known.get(key) for key in keys)
-    return next((int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MANY), 0)
+    return next(
+        (int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MAX_TOKENS), 0
+    )
 
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
-"""By the number that stands for them on the wire."""
+"""Span kinds, indexed by their number in OTLP."""
 STATUSES = ("unset", "ok", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanEvent:
-    """Something that happened during a span, like an exception."""
+    """An event during a span, such as an exception."""
 
     name: str
     at_ns: int = 0
-    """Since 1970."""
+    """Nanoseconds since 1970."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One step of an agent, as its instrumentation tells of it."""
+    """One step of an agent, as its instrumentation exports it."""
 
     trace_id: str
     """32 lower-case hex digits."""
     span_id: str
     """16 lower-case hex digits."""
     parent_id: str | None = None
-    """None: it is the first of its trace."""
+    """None for the first span of its trace."""
     name: str = ""
     kind: str = KINDS[0]
     start_ns: int = 0
-    """Since 1970."""
+    """Nanoseconds since 1970."""
     end_ns: int = 0
     attributes: Mapping[str, Any] = field(default_factory=dict)
     status: str = STATUSES[0]
     status_message: str = ""
     events: tuple[SpanEvent, ...] = ()
     scope: str = ""
-    """The instrumentation that made it."""
+    """The instrumentation that created the span."""
     service: str = ""
 
     @property
     def error(self) -> str | None:
-        """What went wrong in it; None: nothing, as far as it tells."""
+        """The error that the span reports; None if it reports none."""
         if self.status != "error":
             return None
         raised = (event.attributes.get("exception.message") for event in self.events)

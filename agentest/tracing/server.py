@@ -1,4 +1,4 @@
-"""A receiver of OTLP over HTTP on loopback: traces are read, logs and metrics are taken and left."""
+"""Receive OTLP over HTTP on loopback. Traces are read; logs and metrics are accepted and ignored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def open_traces_server(settings: Traces, opening: Opening) -> str:
 
 
 def check_installed(place: str) -> None:
-    """Raise ConfigError where traces cannot be read: exporters send protobuf, and few can send JSON."""
+    """Raise ConfigError if the protobuf package is missing, because most exporters can send only protobuf."""
     if importlib.util.find_spec("opentelemetry") is None or not _has_proto():
         raise ConfigError(
             f"{place} needs the package opentelemetry-proto, which is not installed: "
@@ -58,7 +58,7 @@ def _has_proto() -> bool:
 
 
 def application(collector: Collector, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
-    """The receiver."""
+    """Create the receiver's web application."""
     app = web.Application()
     receiver = _Receiver(collector, max_body_bytes)
     app.router.add_post("/v1/traces", receiver.traces)
@@ -73,7 +73,7 @@ class _Receiver:
         self._max_body_bytes = max_body_bytes
 
     async def traces(self, request: web.Request) -> web.Response:
-        """Take spans. What cannot be read is refused so that exporters do not send it again."""
+        """Store spans. Unreadable requests get a status that stops exporters from sending them again."""
         is_json = request.content_type == _JSON
         if not is_json and request.content_type not in _PROTOBUF:
             problem = f"the content type {request.content_type!r:.80} is neither protobuf nor JSON"
@@ -86,22 +86,22 @@ class _Receiver:
             return self._refused(400, str(error)[:300], is_json=is_json)
         except BodyRefused as error:
             return self._refused(error.status, f"the body {error}"[:300], is_json=is_json)
-        return _answered(is_json=is_json)
+        return _empty_response(is_json=is_json)
 
     async def _add(self, spans: Sequence[Span]) -> None:
-        """Have them taken, a few at a time: those of one conversation hold up no other."""
+        """Store spans in small batches, so that one conversation does not delay the others."""
         for first in range(0, len(spans), _AT_ONCE):
             self._collector.add(spans[first : first + _AT_ONCE])
             await asyncio.sleep(0)
 
     async def left(self, request: web.Request) -> web.Response:
-        """Take what nobody asks for: an exporter that is refused would say so in the agent's log."""
+        """Accept data that is not needed, because the exporter would report a refusal in the agent's log."""
         is_json = request.content_type == _JSON
         try:
             await skip_body(request, self._max_body_bytes)
         except BodyRefused as error:
             return _refusal(error.status, f"the body {error}"[:300], is_json=is_json)
-        return _answered(is_json=is_json)
+        return _empty_response(is_json=is_json)
 
     def _refused(self, status: int, problem: str, *, is_json: bool) -> web.Response:
         self._collector.refuse(problem)
@@ -112,7 +112,7 @@ _INVALID = 3
 
 
 async def _spans_in(body: bytes, read: Callable[[bytes], list[Span]]) -> list[Span]:
-    """The spans of a body; a large one holds up no conversation."""
+    """Parse a body. A large one is parsed in a thread, so that conversations are not delayed."""
     if len(body) <= _LARGE_BYTES:
         return read(body)
     spans: list[Span] = await in_thread(read, body)
@@ -125,15 +125,15 @@ def _refusal(status: int, problem: str, *, is_json: bool) -> web.Response:
     return web.Response(body=_status(problem), status=status, content_type=_PROTOBUF[0])
 
 
-def _answered(*, is_json: bool) -> web.Response:
-    """An empty Export…ServiceResponse."""
+def _empty_response(*, is_json: bool) -> web.Response:
+    """Return an empty Export…ServiceResponse."""
     if is_json:
         return web.json_response({})
     return web.Response(body=b"", content_type=_PROTOBUF[0])
 
 
 def _status(message: str) -> bytes:
-    """A `google.rpc.Status` in protobuf: code and message."""
+    """Encode a `google.rpc.Status` in protobuf: code and message."""
     text = message.encode(errors="replace")
     return bytes((0x08, _INVALID, 0x12)) + _varint(len(text)) + text
 

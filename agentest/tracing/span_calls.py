@@ -1,4 +1,6 @@
-"""Tool calls and the use of models in the spans of a turn: each once, however many spans tell of it."""
+"""Extract tool calls and model usage from the spans of a turn, counting each once if several spans describe
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,15 @@ from agentest.mock_servers.port import SpanCall
 from agentest.tracing.conventions import AskedCall, ModelSeen, ToolSeen
 
 _SEPARATORS = ("__", "_", ".", "/", ":", "-")
-_MOST_AROUND = 300
-"""Of a span. No framework nests so deep, and a chain of thousands would take minutes."""
+_MAX_ENCLOSING = 300
+"""Maximum number of enclosing spans to follow. No framework nests deeper, and long chains would take minutes.
+"""
 _NO_OBJECT = "the arguments are not a JSON object"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanSeen:
-    """What is kept of a span."""
+    """A span with the values read from it."""
 
     trace_id: str
     span_id: str
@@ -38,7 +41,7 @@ class SpanSeen:
 
 @dataclass(slots=True)
 class _Call:
-    """Spans that tell of one call, the outermost first."""
+    """Spans that describe one call, outermost first."""
 
     spans: list[SpanSeen]
 
@@ -60,7 +63,7 @@ class _Call:
 
     @property
     def arguments(self) -> Any:
-        """The object where a span tells it, else what one tells in its place; None: none does."""
+        """The arguments object if a span has one, else another value in its place; None if there is none."""
         told = [seen.arguments for seen in self.seen if seen.told]
         return next((each for each in told if isinstance(each, Mapping)), told[0] if told else None)
 
@@ -70,19 +73,21 @@ class _Call:
 
 
 def calls_of(spans: Sequence[SpanSeen], turn_index: int) -> tuple[SpanCall, ...]:
-    """The tool calls that the spans of a turn tell of, in the order in which they began."""
+    """Return the tool calls that the spans of a turn describe, in the order in which they started."""
     calls = list(_calls(spans))
-    asked = _Asked(_models(spans), calls)
+    asked = _RequestedCalls(_models(spans), calls)
     return tuple(_span_call(call, asked, turn_index) for call in calls)
 
 
 def usage_of(spans: Sequence[SpanSeen]) -> tuple[Usage, int | None]:
-    """The tokens that models took, and how often they were called; None: no span tells of that."""
+    """Return the tokens that models used and the number of model calls; None if no span describes a model
+    call.
+    """
     chains = _models(spans)
     return reduce(add, (_innermost(chain).usage for chain in chains), Usage()), len(chains) or None
 
 
-def _span_call(call: _Call, asked: _Asked, turn_index: int) -> SpanCall:
+def _span_call(call: _Call, asked: _RequestedCalls, turn_index: int) -> SpanCall:
     arguments = call.arguments
     problem = None
     if arguments is None:
@@ -105,18 +110,21 @@ def _span_call(call: _Call, asked: _Asked, turn_index: int) -> SpanCall:
 
 
 def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
-    """Spans that tell of one call together: those below one of the same name, and those of other
-    instrumentations with the same id, or with the same arguments at the same time. Two that one
-    instrumentation tells of side by side are two."""
+    """Group spans that describe one call.
+
+    Spans belong together if one encloses another with the same name, or if different instrumentations report
+    the same id, or the same arguments at the same time. Two separate spans of one instrumentation are two
+    calls.
+    """
     calls = list(_by_id(spans))
     kept: list[_Call] = []
     under_way: dict[str, list[_Call]] = {}
     for call in calls:
         begin, _ = _time(call.spans)
-        # Calls come in the order in which they began: what has ended by now meets none of those to come.
+        # Calls come in the order in which they started, so a call that has ended overlaps no later one.
         alike = [each for each in under_way.get(call.name, ()) if _time(each.spans)[1] >= begin]
         same = max(
-            (each for each in alike if not each.scopes & call.scopes and _agree(each, call)),
+            (each for each in alike if not each.scopes & call.scopes and _have_same_arguments(each, call)),
             key=lambda each: _overlap(each.spans, call.spans),
             default=None,
         )
@@ -130,18 +138,18 @@ def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
 
 
 def _time(spans: Sequence[SpanSeen]) -> tuple[int, int]:
-    """From when to when they lasted, in nanoseconds since 1970."""
+    """Return start and end of the spans in nanoseconds since 1970."""
     return min(span.start_ns for span in spans), max(max(span.start_ns, span.end_ns) for span in spans)
 
 
 def _overlap(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> int:
-    """For how long both were under way, in nanoseconds; negative: how long was between them."""
+    """Return how long both overlap in nanoseconds; a negative value is the gap between them."""
     (begin, end), (other_begin, other_end) = _time(one), _time(other)
     return min(end, other_end) - max(begin, other_begin)
 
 
-def _agree(one: _Call, other: _Call) -> bool:
-    """Whether two instrumentations tell of the same arguments, as far as they tell of any."""
+def _have_same_arguments(one: _Call, other: _Call) -> bool:
+    """Return True if two instrumentations report the same arguments, or one of them reports none."""
     told = one.arguments, other.arguments
     if None not in told:
         return _equal(*told)
@@ -158,7 +166,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
-    """Spans that tell of one call, by their place below one another and by the call's id."""
+    """Group spans that describe one call by their nesting and by the call's id."""
     by_id = {span.span_id: span for span in spans}
     tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
     outer = _outermost(tools, by_id)
@@ -168,7 +176,7 @@ def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
         if outer[span.span_id] is span:
             told = span.tool.call_id if span.tool else None
             alike = by_call_id.setdefault(told, []) if told else []
-            same = next((call for call in alike if _beside(call, span)), None)
+            same = next((call for call in alike if _is_same_by_id(call, span)), None)
             if same:
                 same.spans.append(span)
                 calls[span.span_id] = same
@@ -182,29 +190,31 @@ def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
 
 
 def _outermost(tools: Sequence[SpanSeen], by_id: Mapping[str, SpanSeen]) -> dict[str, SpanSeen]:
-    """Id of a span → the first of the spans around it that tells of the same call. Of a circle it is one."""
+    """Map each span's id to the outermost enclosing span for the same call. In a cycle, it is any one of
+    them.
+    """
     found: dict[str, SpanSeen] = {}
     for span in tools:
         path: dict[str, None] = {}
-        at, above = span, _around_same(span, by_id)
+        at, above = span, _nearest_enclosing(span, by_id)
         while at.span_id not in found and at.span_id not in path and above:
             path[at.span_id] = None
-            at, above = above, _around_same(above, by_id)
+            at, above = above, _nearest_enclosing(above, by_id)
         first = found.get(at.span_id, at)
         found |= dict.fromkeys([*path, at.span_id], first)
     return found
 
 
-def _around_same(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen | None:
-    """The nearest span around a span that tells of the same call."""
-    return next((above for above in _above(span, by_id) if _is_same(above, span)), None)
+def _nearest_enclosing(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen | None:
+    """Return the nearest enclosing span for the same call."""
+    return next((above for above in _enclosing_spans(span, by_id) if _is_same(above, span)), None)
 
 
-def _above(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
-    """The spans around a span, the nearest first; a circle of them ends where it began."""
+def _enclosing_spans(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
+    """Yield the enclosing spans, nearest first. A cycle ends where it started."""
     known = {span.span_id}
     above = by_id.get(span.parent_id or "")
-    while above and above.span_id not in known and len(known) <= _MOST_AROUND:
+    while above and above.span_id not in known and len(known) <= _MAX_ENCLOSING:
         known.add(above.span_id)
         yield above
         above = by_id.get(above.parent_id or "")
@@ -215,18 +225,18 @@ def _is_same(outer: SpanSeen, inner: SpanSeen) -> bool:
     if not one or not other or not same_tool(one.name, other.name):
         return False
     of_one_source = outer.scope == inner.scope
-    if one.name != other.name and (of_one_source or _differ(one.arguments, other.arguments)):
-        return False  # a tool that calls another, whose name ends its own
+    if one.name != other.name and (of_one_source or _have_different_keys(one.arguments, other.arguments)):
+        return False  # a tool that calls another tool whose name ends like its own
     return not (of_one_source and one.call_id and other.call_id and one.call_id != other.call_id)
 
 
-def _differ(one: Any, other: Any) -> bool:
-    """Whether these are arguments of two tools: each has keys that the other lacks."""
+def _have_different_keys(one: Any, other: Any) -> bool:
+    """Return True if the arguments belong to different tools: each has keys that the other lacks."""
     known = isinstance(one, Mapping) and isinstance(other, Mapping)
     return known and not (one.keys() <= other.keys() or other.keys() <= one.keys())
 
 
-def _beside(call: _Call, span: SpanSeen) -> bool:
+def _is_same_by_id(call: _Call, span: SpanSeen) -> bool:
     told = span.tool and span.tool.call_id
     return (
         bool(told)
@@ -237,26 +247,28 @@ def _beside(call: _Call, span: SpanSeen) -> bool:
 
 
 def same_tool(one: str, other: str) -> bool:
-    """Whether two names are of one tool: clients of MCP often write the server's name before it."""
+    """Return True if two names refer to one tool. MCP clients often prefix the server's name."""
     longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
     return longer == shorter or any(longer.endswith(f"{between}{shorter}") for between in _SEPARATORS)
 
 
 def _models(spans: Sequence[SpanSeen]) -> list[list[ModelSeen]]:
-    """The model calls in their order; of each what the spans tell that are around one another, the innermost
-    first. A span around several of them adds them up, and is left out."""
+    """Return the model calls in order, each with its nested spans, innermost first.
+
+    A span around several model calls contains their sums and is left out.
+    """
     by_id = {span.span_id: span for span in spans}
     models = sorted((span for span in spans if span.model), key=lambda span: span.start_ns)
-    around = {span.span_id: [each for each in _above(span, by_id) if each.model] for span in models}
+    around = {span.span_id: [each for each in _enclosing_spans(span, by_id) if each.model] for span in models}
     outer = {each.span_id for above in around.values() for each in above}
     inner = [span for span in models if span.span_id not in outer]
     within = Counter(each.span_id for span in inner for each in around[span.span_id])
     chains = [[span, *(e for e in around[span.span_id] if within[e.span_id] == 1)] for span in inner]
-    return [[span.model for span in chain if span.model] for chain in _told_once(chains)]
+    return [[span.model for span in chain if span.model] for chain in _without_duplicates(chains)]
 
 
-def _told_once(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]]:
-    """The model calls; what two instrumentations tell of at the same time, with the same tokens, is one."""
+def _without_duplicates(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]]:
+    """Remove duplicate model calls: two instrumentations with the same tokens at the same time."""
     kept: list[list[SpanSeen]] = []
     under_way: list[list[SpanSeen]] = []
     for chain in chains:
@@ -283,19 +295,19 @@ def _is_same_model_call(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> b
 
 
 def _innermost(chain: Sequence[ModelSeen]) -> ModelSeen:
-    """The innermost that tells of tokens."""
+    """Return the innermost one that reports tokens."""
     return next((seen for seen in chain if seen.usage.total_tokens), chain[0])
 
 
-class _Asked:
-    """The calls that models asked for: each stands for one call whose arguments no tool span tells."""
+class _RequestedCalls:
+    """Calls requested by models. Each is used for one call whose arguments no tool span contains."""
 
     def __init__(self, chains: Sequence[Sequence[ModelSeen]], made: Sequence[_Call]) -> None:
         self._made = Counter(call.name for call in made)
         self._calls = [call for chain in chains for call in max((each.asked for each in chain), key=len)]
 
     def arguments_of(self, call: _Call) -> Mapping[str, Any] | None:
-        """The arguments that a model asked for; None where it is not certain that it was for this call."""
+        """Return the arguments that a model requested; None if the match is ambiguous."""
         found = self._by_id(call) if call.call_id else None
         found = found or self._by_value(call)
         if found is None:
@@ -315,7 +327,7 @@ class _Asked:
 
 
 def _is_bare_value(value: Any, arguments: Mapping[str, Any]) -> bool:
-    """Whether arguments are one value alone, and that is it."""
+    """Return True if the arguments consist of a single value that equals `value`."""
     values = list(arguments.values())
     if len(values) != 1:
         return False

@@ -1,4 +1,4 @@
-"""Spans as lines of JSON, for whoever draws them: redacted, and of bounded size."""
+"""Write spans as redacted JSON lines of limited size, for the viewer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agentest.tracing.conventions import Span, model_of, tool_of
 from agentest.tracing.span_calls import SpanSeen
 
 MOST_CHARS = 10_000
-"""Of one value."""
-_MOST_READ = 4 * MOST_CHARS
+"""Maximum length of a value in characters."""
+_MAX_READ = 4 * MOST_CHARS
 MOST_BYTES = 5_000_000
-"""Of one conversation."""
-_MOST_ITEMS = 200
-_MOST_DEPTH = 6
+"""Maximum size per conversation in bytes."""
+_MAX_ITEMS = 200
+_MAX_DEPTH = 6
 
 TurnOf = Callable[[SpanSeen], int]
 
@@ -27,13 +27,13 @@ TurnOf = Callable[[SpanSeen], int]
 class _Waiting:
     who: Identity
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Id of the span → what is written of it, once it is known in which turn it began."""
+    """Span id → its line, completed when its turn is known."""
     room: int = MOST_BYTES
     is_full: bool = False
 
 
 class KeptSpans:
-    """Writes the spans of conversations. `write`: receives a line; None: nothing is kept."""
+    """Writes the spans of conversations. `write` receives each line; None stores nothing."""
 
     def __init__(self, write: Callable[[bytes], object] | None, redact: Callable[[str], str]) -> None:
         self._write = write
@@ -41,7 +41,7 @@ class KeptSpans:
         self._waiting: dict[str, _Waiting] = {}
 
     def hold(self, who: Identity, span: Span) -> None:
-        """Keep a span until `write`."""
+        """Store a span until `write`."""
         if self._write is None:
             return
         waiting = self._waiting.setdefault(who.key, _Waiting(who))
@@ -49,7 +49,7 @@ class KeptSpans:
             waiting.lines[span.span_id] = self._form(span)
 
     def write(self, key: str, turn_of: TurnOf, spans: Mapping[str, SpanSeen]) -> None:
-        """Write what is held of a conversation."""
+        """Write the stored spans of a conversation."""
         waiting = self._waiting.get(key)
         if waiting is None or self._write is None:
             return
@@ -89,28 +89,28 @@ class KeptSpans:
                     "at": _time(event.at_ns),
                     "attributes": self._bounded(dict(event.attributes)),
                 }
-                for event in span.events[:_MOST_ITEMS]
+                for event in span.events[:_MAX_ITEMS]
             ],
         }
 
     def _text(self, text: str) -> str:
-        if len(text) <= _MOST_READ:
-            whole = self._redact(text)  # before it is cut: half a secret is one, too
+        if len(text) <= _MAX_READ:
+            whole = self._redact(text)  # redact before cutting, because part of a secret is still a secret
             return whole if len(whole) <= MOST_CHARS else f"{whole[:MOST_CHARS]}… ({len(whole):,} characters)"
-        # Of megabytes only the beginning is read; where that ends, half a secret may stand.
-        start = self._redact(text[:_MOST_READ])
+        # Only the beginning of a very long text is read, and a secret may be cut where it ends.
+        start = self._redact(text[:_MAX_READ])
         return f"{start[: max(0, min(MOST_CHARS, len(start) - MOST_CHARS))]}… ({len(text):,} characters)"
 
     def _bounded(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, str):
             return self._text(value)
-        if isinstance(value, dict | list) and depth == _MOST_DEPTH:
+        if isinstance(value, dict | list) and depth == _MAX_DEPTH:
             return "…"
         if isinstance(value, dict):
-            items = list(value.items())[:_MOST_ITEMS]
+            items = list(value.items())[:_MAX_ITEMS]
             return {self._text(str(key)): self._bounded(each, depth + 1) for key, each in items}
         if isinstance(value, list):
-            return [self._bounded(each, depth + 1) for each in value[:_MOST_ITEMS]]
+            return [self._bounded(each, depth + 1) for each in value[:_MAX_ITEMS]]
         return value
 
 

@@ -1,4 +1,4 @@
-"""Requests of OTLP/HTTP turned into spans: protobuf, or JSON with its keys in either spelling."""
+"""Parse OTLP/HTTP requests into spans: protobuf, or JSON with keys in snake or camel case."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ if TYPE_CHECKING:
 
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 _TIMES_END = 2**64
-_MOST_FIELDS = 200_000
-"""Of one request, without what is within spans; exporters send some hundreds of these."""
-_MOST_SPAN_BYTES = 8_000_000
+_MAX_FIELDS = 200_000
+"""Maximum number of fields in a request outside of spans; exporters send some hundreds."""
+_MAX_SPAN_BYTES = 8_000_000
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
-"""Kinds of fields on the wire; those of a fixed size → their bytes."""
+"""Wire types of fields. The fixed-size types map to their size in bytes."""
 _VARINT_BYTES = 10
 
 
 class NotSpans(ValueError):
-    """A body is no request of OTLP; the message says why."""
+    """A body is not an OTLP request. The message says why."""
 
 
 def spans_in_protobuf(body: bytes) -> list[Span]:
-    """The spans of an ExportTraceServiceRequest. Raises NotSpans."""
+    """Return the spans of an ExportTraceServiceRequest. Raises NotSpans."""
     from google.protobuf.message import DecodeError
 
     try:
-        return list(_of_request(memoryview(body)))
+        return list(_request_spans(memoryview(body)))
     except (DecodeError, RecursionError, ValueError) as error:
         raise NotSpans(f"the body is no ExportTraceServiceRequest in protobuf: {error}") from None
 
 
 def spans_in_json(body: bytes) -> list[Span]:
-    """The spans of an ExportTraceServiceRequest in JSON. Raises NotSpans."""
+    """Return the spans of an ExportTraceServiceRequest in JSON. Raises NotSpans."""
     try:
-        return list(_of_json(_Keys(json_of_others(body))))
+        return list(_json_spans(_Keys(json_of_others(body))))
     except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
         raise NotSpans(f"the body is no ExportTraceServiceRequest in JSON: {error}") from None
 
 
-def _of_request(body: memoryview) -> Iterator[Span]:
-    """The spans, each read by itself: a message takes a hundred times the bytes that it is sent with."""
+def _request_spans(body: memoryview) -> Iterator[Span]:
+    """Parse each span separately, because a parsed message takes a hundred times its encoded size."""
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
-    left = iter(range(_MOST_FIELDS))
+    left = iter(range(_MAX_FIELDS))
     for of_resource in _parts(body, 1, left):
         resources = [Resource.FromString(_small(part)) for part in _parts(of_resource, 1, left)]
         about = {name: value for each in resources for name, value in _attributes(each.attributes).items()}
@@ -65,16 +65,16 @@ def _of_request(body: memoryview) -> Iterator[Span]:
 
 
 def _small(part: memoryview) -> bytes:
-    if len(part) > _MOST_SPAN_BYTES:
-        raise ValueError(f"a span, or what it is of, has more than {_MOST_SPAN_BYTES / 1e6:g} MB")
+    if len(part) > _MAX_SPAN_BYTES:
+        raise ValueError(f"a span, or what it is of, has more than {_MAX_SPAN_BYTES / 1e6:g} MB")
     return bytes(part)
 
 
 def _parts(message: memoryview, wanted: int, left: Iterator[int]) -> Iterator[memoryview]:
-    """The fields of a message that have this number and are messages. Raises ValueError.
+    """Yield the submessages with this field number. Raises ValueError.
 
     Args:
-        left: has an item for each field that may still be looked at.
+        left: has one item for each field that may still be read.
     """
     at = 0
     while at < len(message):
@@ -99,7 +99,7 @@ def _parts(message: memoryview, wanted: int, left: Iterator[int]) -> Iterator[me
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A number, and where it ends. Raises ValueError."""
+    """Return a number and the position after it. Raises ValueError."""
     value = 0
     for place, byte in enumerate(message[at : at + _VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * place)
@@ -148,7 +148,7 @@ def _value(value: Any) -> Any:
 
 
 class _Keys:
-    """A JSON object whose keys are asked for in snake case and may be written in camel case, too."""
+    """A JSON object with snake-case access to keys in snake or camel case."""
 
     def __init__(self, value: Any) -> None:
         if not isinstance(value, Mapping):
@@ -165,10 +165,10 @@ class _Keys:
         return "" if value is None else str(value)
 
     def number(self, key: str) -> int:
-        return int(self.get(key) or 0)  # 64 bits are written as a text
+        return int(self.get(key) or 0)  # 64-bit numbers are written as text
 
     def time(self, key: str) -> int:
-        """Nanoseconds since 1970, in the 64 bits that protobuf has for them. Raises ValueError."""
+        """Return nanoseconds since 1970, limited to protobuf's 64 bits. Raises ValueError."""
         found = self.number(key)
         if not 0 <= found < _TIMES_END:
             raise ValueError(f"{key} is {str(found)[:40]}, which is no time of 64 bits")
@@ -184,7 +184,7 @@ class _Keys:
         return map(_Keys, values)
 
 
-def _of_json(request: _Keys) -> Iterator[Span]:
+def _json_spans(request: _Keys) -> Iterator[Span]:
     for resource in request.parts("resource_spans"):
         service = str(_json_attributes(resource.part("resource")).get("service.name", ""))
         for scope in resource.parts("scope_spans"):
@@ -234,7 +234,7 @@ def _json_value(value: _Keys) -> Any:
 
 
 def _id(text: str, length: int) -> str:
-    """An id in hex; the JSON that protobuf's own libraries write has it in base64. Raises ValueError."""
+    """Return an id in hex. JSON from protobuf's own libraries has it in base64. Raises ValueError."""
     raw = _unpacked(text, length)
     if raw is None or not any(raw):
         raise ValueError(f"{text!r:.60} is no id of {length} bytes")
@@ -253,7 +253,7 @@ def _unpacked(text: str, length: int) -> bytes | None:
 
 
 def _word(words: tuple[str, ...], value: Any) -> str:
-    """The word for a number of the wire, or for its name there, like `SPAN_KIND_SERVER`."""
+    """Return the word for a number in OTLP or for its name there, such as `SPAN_KIND_SERVER`."""
     if isinstance(value, str) and not value.isdigit():
         last = value.rpartition("_")[2].lower()
         return last if last in words else words[0]

@@ -1,1 +1,1 @@
-"""One run over several processes."""
+"""Run one test run across several worker processes."""

@@ -1,8 +1,8 @@
-"""Messages between the processes of a run: each end of a socket pair receives what the other one sends.
+"""The channel between the run's process and a worker process, and the messages they exchange.
 
-Sending never blocks, so that two ends that both send much cannot wait for each other. The user's own values
-(arguments of a Python agent, values of mocks) travel as JSON: reading a message neither needs nor runs the
-user's code.
+A `Link` is one end of a socket pair. Sending never blocks, so two ends that both send a lot cannot deadlock.
+User values (arguments of a Python agent, results of mocks) travel as JSON, so reading a message neither needs
+nor runs the user's code.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from agentest.support.json_text import plain
 
 _LENGTH_BYTES = 8
 _WRAPPED_LEVELS = 20
-"""More than a message adds to the levels of its values."""
+"""Upper bound for the nesting levels that a message adds around its values."""
 
 Send = Callable[[object], None]
 
 
 class Link(asyncio.Protocol):
-    """One end. Messages arrive in the order in which they were sent.
+    """One end of the channel. Messages arrive in the order in which they were sent.
 
     Args:
-        on_message: receives every message of the other end.
-        on_disconnect: is called once, when the other end is closed and all its messages have arrived; not
+        on_message: receives every message from the other end.
+        on_disconnect: called once when the other end has closed and all its messages have arrived; not called
             after `close`.
     """
 
@@ -57,15 +57,16 @@ class Link(asyncio.Protocol):
     async def over(
         cls, end: socket.socket, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]
     ) -> Self:
-        """A link over one end of a socket pair, which it closes with itself."""
+        """Create a link over one end of a socket pair. The link closes the socket when it closes."""
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: cls(on_message, on_disconnect), sock=end)
         return link
 
     def send(self, message: object) -> None:
-        """Send a message, with all others of this moment: one by one they cost several times as much.
+        """Send a message, batched with all other messages of this event loop iteration.
 
-        The message is lost if the other end is closed.
+        Sending messages one by one costs several times as much. The message is lost if the other end is
+        closed.
         """
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -78,16 +79,16 @@ class Link(asyncio.Protocol):
             self._transport.write(len(body).to_bytes(_LENGTH_BYTES) + body)
 
     async def close(self) -> None:
-        """Close this end when the other end has read everything."""
+        """Close this end after the other end has read everything."""
         self._closing = True
         self._flush()
         self._transport.close()
         await self._closed.wait()
 
     def end_reading(self) -> None:
-        """Read what the other end has sent until now, and no more: it disconnects then."""
+        """Stop reading after what the other end has sent so far, and then disconnect."""
         end = self._transport.get_extra_info("socket")
-        with suppress(OSError):  # it is closed
+        with suppress(OSError):  # already closed
             end.shutdown(socket.SHUT_RD)
 
     def connection_made(self, transport: Any) -> None:
@@ -114,18 +115,18 @@ class Link(asyncio.Protocol):
 
 
 def packed_together(messages: list[object]) -> bytes:
-    """The messages of one moment. One whose values cannot be shown as text must not keep back the others.
+    """Pack a batch of messages. A message whose values cannot be converted to text is left out.
 
-    It is an event of a turn that is left out: the whole conversation, which is packed before it is sent, has
-    the same values, and ends the worker with a message that names it.
+    Only turn events can be left out here. The whole conversation is packed before it is sent, so the same
+    values make that step fail with a message that names the conversation.
     """
     try:
         return packed(messages)
-    except Exception:  # noqa: BLE001 - classes of the user raise what they like
-        return packed([message for message in messages if _can_be_packed(message)])
+    except Exception:  # noqa: BLE001 - user classes may raise anything
+        return packed([message for message in messages if _is_packable(message)])
 
 
-def _can_be_packed(message: object) -> bool:
+def _is_packable(message: object) -> bool:
     try:
         packed(message)
     except Exception:  # noqa: BLE001 - as above
@@ -134,7 +135,7 @@ def _can_be_packed(message: object) -> bool:
 
 
 def can_be_sent(value: object) -> bool:
-    """Whether a value can go to another process: one that is nested thousands of levels deep cannot."""
+    """Return True unless a value is nested too deeply to be sent to another process."""
     message = reduce(lambda inner, _: [inner], range(_WRAPPED_LEVELS), value)
     try:
         packed(message)
@@ -144,9 +145,9 @@ def can_be_sent(value: object) -> bool:
 
 
 def packed(value: object) -> bytes:
-    """A value of ours as bytes, for `pickle.loads`. Values of the user in it become JSON.
+    """Pack a value as bytes for `pickle.loads`, with user values converted to JSON.
 
-    Raises what the user's own classes raise where they are shown as text.
+    Raises whatever the user's classes raise while they are converted to text.
     """
     out = BytesIO()
     _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
@@ -157,19 +158,19 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind is ToolCall:
-            return _tool_call, (_as_json([value.args, value.result]), *besides_values(value))
+            return _unpack_tool_call, (_to_json([value.args, value.result]), *besides_values(value))
         named = value if isinstance(value, type | FunctionType) else kind
         ours = named.__module__.partition(".")[0] in ("agentest", "copyreg")
         if not ours:
-            return _from_json, (_as_json(value),)
-        values_of = _reader_of(kind)
+            return _from_json, (_to_json(value),)
+        values_of = _field_getter_of(kind)
         return NotImplemented if values_of is None else (kind, values_of(value))
 
 
-def _values_of(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
-    """Reads the values that make an instance of a plain dataclass; None where that is not all there is to it.
+def _make_field_getter(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
+    """Return a getter for the constructor arguments of a plain dataclass, or None if `kind` is anything else.
 
-    The way in which dataclasses with slots are packed by themselves takes several times as long.
+    Pickle's default handling of dataclasses with slots takes several times as long.
     """
     if not is_dataclass(kind) or "__slots__" not in vars(kind) or hasattr(kind, "__post_init__"):
         return None
@@ -182,10 +183,10 @@ def _values_of(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
     return attrgetter(*names)
 
 
-_reader_of: Callable[[Any], Callable[[Any], tuple[object, ...]] | None] = cache(_values_of)
+_field_getter_of: Callable[[Any], Callable[[Any], tuple[object, ...]] | None] = cache(_make_field_getter)
 
 
-def _as_json(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(plain(value))
 
 
@@ -193,122 +194,122 @@ def _from_json(text: str) -> Any:
     return json.loads(text)
 
 
-def _tool_call(values: str, name: str, *rest: Any) -> ToolCall:
+def _unpack_tool_call(values: str, name: str, *rest: Any) -> ToolCall:
     args, result = json.loads(values)
     return ToolCall(name, args, result, *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From a worker: everything is open."""
+    """Worker to run: agents and models are open."""
 
 
 @dataclass(frozen=True, slots=True)
 class CannotStart:
-    """From a worker: it cannot begin, and what the user has to change."""
+    """Worker to run: the worker cannot start; `problem` says what the user has to change."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """To a worker: hold a conversation, and have it judged."""
+    """Run to worker: run a conversation and have it judged."""
 
     hold: int
-    """New for every time that a conversation is to be held."""
+    """Number of this order, unique for every attempt to run a conversation."""
     scope: str
-    """The unit's."""
+    """Scope of the conversation's unit."""
     number: int
     ids_end: str = ""
-    """What its id ends with: agents may know the one of the same number that was lost."""
+    """Suffix of the conversation's id, because agents may know an earlier attempt with the same number."""
     page: Page | None = None
-    """What is recorded of it; None: nothing is recorded or replayed."""
+    """Recorded model responses for this conversation; None if nothing is recorded or replayed."""
     earlier: bytes | None = None
-    """The conversation of an earlier run that is to be judged, packed; None: it is held now."""
+    """The packed conversation of an earlier run to judge again; None to run a new conversation."""
 
 
 class OfConversation:
-    """From a worker: how a conversation goes that it holds."""
+    """Base of messages from a worker about a conversation that it runs."""
 
     __slots__ = ()
 
     hold: int
-    """The order's number."""
+    """Number of the `Hold` order."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnClosed(OfConversation):
-    """From a worker: a turn of a conversation has closed."""
+    """Worker to run: a turn of a conversation has closed."""
 
     hold: int
     conversation_id: str
     turn_index: int
     handed_over: bool = False
-    """Whether the agent handed a call over in it."""
+    """True if the agent handed a call over in this turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationIsHeld(OfConversation):
-    """From a worker: a conversation leaves its place; judges may still be at work."""
+    """Worker to run: a conversation has finished and frees its slot. Judging may still be in progress."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceLeft(OfConversation):
-    """From a worker: a conversation waits for others, and leaves its place to them."""
+    """Worker to run: a conversation waits for other conversations and frees its slot."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceWanted(OfConversation):
-    """From a worker: a conversation has waited, and would go on."""
+    """Worker to run: a conversation has finished waiting and needs a slot to continue."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceGiven:
-    """To a worker: a conversation that has waited may go on."""
+    """Run to worker: a conversation that waited for a slot may continue."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationDone(OfConversation):
-    """From a worker: a conversation has been held and judged."""
+    """Worker to run: a conversation has finished and has been judged."""
 
     hold: int
     result: bytes
-    """Packed, without what nobody asks for until its scenario ends."""
+    """The packed result, without details that are not needed until the scenario ends."""
     json: bytes
-    """Of the whole result, as in results.json."""
+    """The whole result in the form of results.json."""
     held_again: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndUnit:
-    """To a worker: all conversations of a unit have finished."""
+    """Run to worker: all conversations of a unit have finished."""
 
     scope: str
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """From a worker: what the user should know."""
+    """Worker to run: a note for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfOwnAgent:
-    """From a worker: what it hears of an agent that it has started itself."""
+    """Base of messages from a worker about an agent that it started itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPrinted(OfOwnAgent):
-    """From a worker: whole lines, without secrets, of a server that it has started."""
+    """Worker to run: complete, redacted lines printed by a server that the worker started."""
 
     log: str
     lines: str
@@ -316,19 +317,19 @@ class ServerPrinted(OfOwnAgent):
 
 @dataclass(frozen=True, slots=True)
 class AgentDied:
-    """From a worker: the server of an agent that it has started has ended by itself."""
+    """Worker to run: the server of an agent that the worker started has exited unexpectedly."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanReceived(OfOwnAgent):
-    """From a worker: a span of an agent that it has started, a line of JSON."""
+    """Worker to run: one span, as a line of JSON, of an agent that the worker started."""
 
     line: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CallRefused(OfOwnAgent):
-    """From a worker: a call at its servers was refused (`tool_servers.registry.Unclaimed`)."""
+    """Worker to run: one of the worker's mock servers refused a call (`mock_servers.registry.Unclaimed`)."""
 
     agent: str
     tool: str
@@ -337,21 +338,21 @@ class CallRefused(OfOwnAgent):
 
 @dataclass(frozen=True, slots=True)
 class MockServerReached(OfOwnAgent):
-    """From a worker: clients of these agents connected to the mock servers of these keys."""
+    """Worker to run: clients of agents connected to mock servers, as (agent, server) keys."""
 
     reached: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """From a worker: what must not be shown from now on."""
+    """Worker to run: texts that must be redacted from now on."""
 
     texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """To a worker, or from one: why the run ends early."""
+    """Either direction: the run ends early, with the reason."""
 
     reason: str
     status: Status
@@ -360,60 +361,60 @@ class StopRun:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """From a worker: after a stop, what that has ended is over, and all is told that it has used."""
+    """Worker to run: after a stop, all work has ended and all usage has been reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """To a worker: there is nothing left to do. It closes what it has opened."""
+    """Run to worker: no work is left; close everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """From a worker: everything is closed."""
+    """Worker to run: everything is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a worker: it cannot go on, and why."""
+    """Worker to run: the worker cannot continue; `problem` says why."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """From a worker: a conversation would begin whose agent calls tools at our servers."""
+    """Worker to run: a conversation is ready to begin whose agent calls tools on the run's mock servers."""
 
     who: Identity
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """To a worker: the conversation with this key may not begin yet."""
+    """Run to worker: the conversation with this key has to wait before it begins."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """To a worker: the conversation with this key may begin, and finds the servers here."""
+    """Run to worker: the conversation with this key may begin; `addresses` are those of the mock servers."""
 
     key: str
     addresses: Addresses
     traces: bool = False
-    """Whether its agent's spans are received."""
+    """True if the agent exports spans to Agentest."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpansWanted:
-    """From a worker: what do spans tell of a turn of its conversation?"""
+    """Worker to run: request for the tool calls and model usage found in the spans of a turn."""
 
     asked: AskedTurn
 
 
 @dataclass(frozen=True, slots=True)
 class SpansTold:
-    """To a worker: what spans tell of the turn that its conversation with this key has asked for."""
+    """Run to worker: the response to `SpansWanted` for the conversation with this key."""
 
     key: str
     told: TurnTraces
@@ -421,7 +422,7 @@ class SpansTold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """From a worker: the conversation with this key has ended, or will not begin."""
+    """Worker to run: the conversation with this key has ended, or will not begin."""
 
     key: str
     failed: bool
@@ -430,7 +431,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealResult:
-    """What the real tool answered to the call with this number, which was left to it."""
+    """The result of a real tool, for a call that was passed through to it."""
 
     number: int
     result: Any
@@ -439,32 +440,31 @@ class RealResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A call was refused that may have been of the conversation."""
+    """A refused call that may have belonged to the conversation."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """To a worker: a call of its conversation with this key, what the real tool answered to one, or that one
-    which may have been of it was refused."""
+    """Run to worker: a tool call of a conversation, the result of a real tool, or a refused call."""
 
     number: int
-    """New for every question to this worker."""
+    """Unique among all questions to this worker."""
     key: str
     about: ServedCall | RealResult | Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """To a worker: nobody waits for the answer to this question any longer."""
+    """Run to worker: the answer to this question is no longer needed."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """From a worker: the answer to a question; None: it has been heard."""
+    """Worker to run: the answer to a question. None confirms that it was received."""
 
     number: int
     answer: ServedAnswer | None

@@ -1,7 +1,7 @@
-"""The workers of a run: they hold its conversations, and everything else is done in the run's own process.
+"""Coordinate the workers of a run: hand out conversations, collect results, and replace workers that die.
 
-A conversation goes out, and what becomes of it comes back in order. If a worker dies, what it was at is held
-again by others, and another worker takes its place.
+Workers only run conversations. Ordering, limits, the journal and reports stay in the run's own process. When
+a worker dies, other workers run its conversations again and a new worker takes its place.
 """
 
 from __future__ import annotations
@@ -66,69 +66,69 @@ from agentest.workers.worker_agents import keep_told
 from agentest.workers.worker_pool import Fleet, Holding, Member, Place, Roster, UnderWay
 
 MOST_ATTEMPTS = 3
-"""How often a conversation is held whose workers die; the last time by one that has nothing else to do."""
+"""How many times a conversation is attempted if its workers die. The last attempt has a worker to itself."""
 _GRACE_S = 10.0
-"""How long a worker may take to end what a stop has ended."""
-_WHY_IT_MAY_DIE = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
+"""Seconds that a worker may take to wind down after a stop."""
+_DEATH_HINT = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
 
 
 class Lost(Exception):
-    """The worker died that held a conversation: the text says how."""
+    """The worker that ran the conversation died; the text says how."""
 
     place: Place
-    """The conversation's: it has left it, if it had waited for others."""
+    """The conversation's slot. It has been freed if the conversation had waited for others."""
 
 
 class Crew:
-    """The workers of a run, as who holds its conversations (`run.holding.Holder`)."""
+    """The worker pool of a run, which runs its conversations (`runner.conversation_run.Holder`)."""
 
     def __init__(
         self, fleet: Fleet, session: Session, origin: Origin, desks: Desks, models: LeaseDesk
     ) -> None:
-        self._fleet = fleet
+        self._worker_source = fleet
         self._session = session
         self._origin = origin
-        self._desks = desks
+        self._collectors = desks
         self._models = models
-        self._printed = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
-        self._keep_told = keep_told(origin)
+        self._output_forwarder = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
+        self._store_agent_report = keep_told(origin)
         self._roster = Roster()
         self._numbers = count(1)
         self._holds = count(1)
-        self._noted: set[str] = set()
+        self._seen_notes: set[str] = set()
         self._stop_for = stopping(session)
         self._problem: UsageError | None = None
-        self._fallen: list[Member] = []
-        """Those that have died before the run has begun, and are to be replaced."""
-        self._stillborn = 0
-        """How many have died one after another before they could begin."""
+        self._dead_before_start: list[Member] = []
+        """Workers that died before the run began and still have to be replaced."""
+        self._failed_starts = 0
+        """Number of workers in a row that died before they became ready."""
         self._tasks: TaskGroup | None = None
         self._under_way: UnderWay | None = None
         self._closing = False
 
     async def assemble(self) -> None:
-        """Connect with workers, and wait until enough are ready. Raises UsageError if one cannot begin."""
-        for _ in range(self._fleet.size):
+        """Connect to workers and wait until enough are ready. Raises UsageError if one cannot start."""
+        for _ in range(self._worker_source.size):
             await self._connect()
         while not self._is_enough():
-            await self._until(lambda: self._is_enough() or bool(self._fallen))
+            await self._wait_until(lambda: self._is_enough() or bool(self._dead_before_start))
             if self._problem:
                 raise self._problem
-            while self._fallen:
-                await self._replace(self._fallen.pop())
+            while self._dead_before_start:
+                await self._replace(self._dead_before_start.pop())
 
     def _is_enough(self) -> bool:
-        return sum(each.ready for each in self._roster.members) >= self._fleet.needed
+        return sum(each.ready for each in self._roster.members) >= self._worker_source.needed
 
     async def work(self, run: RunUnits) -> Concluded:
         """Run all units."""
         async with anyio.create_task_group() as self._tasks:
             self._under_way = UnderWay(self._roster, self._tasks)
-            if self._problem:  # since the workers were ready
+            if self._problem:  # reported after the workers became ready
                 self._fail(self._problem)
             for member in self._roster.members:
                 self._serve(member)
-            for member in self._fallen:
+            for member in self._dead_before_start:
                 self._tasks.start_soon(self._replace, member)
             concluded = await run()
             self._models.close()
@@ -137,7 +137,7 @@ class Crew:
         return concluded
 
     async def close(self) -> None:
-        """Have all workers close what they have opened, and wait for their end."""
+        """Have all workers close their resources, and wait until they have exited."""
         self._closing = True
         for member in [*self._roster.members]:
             if member.ready:
@@ -151,39 +151,38 @@ class Crew:
             tasks.cancel_scope.cancel()
 
     async def _kill_after_stop(self) -> None:
-        """A run that is stopped waits for no worker that does not end."""
         await self._session.stop.called.wait()
         await anyio.sleep(_GRACE_S)
         for member in [*self._roster.members]:
             member.connection.kill()
 
     async def disconnect(self) -> None:
-        """Close the lines to workers that are still there."""
+        """Close the channels to all remaining workers."""
         self._closing = True
-        self._printed.close()
+        self._output_forwarder.close()
         for member in [*self._roster.members]:
             with anyio.move_on_after(_GRACE_S, shield=True) as scope:
                 await member.connection.close()
-            if scope.cancelled_caught:  # it does not read
+            if scope.cancelled_caught:  # the worker does not read
                 member.connection.kill()
 
     async def hold(self, unit: Unit, number: int, ongoing: Ongoing) -> Finished:
-        """Have a worker hold the conversation, and another one if that dies."""
+        """Run the conversation on a worker, and on another one if that worker dies."""
         for attempt in range(MOST_ATTEMPTS):
             if attempt:
                 await ongoing.again()
             last = attempt == MOST_ATTEMPTS - 1
             try:
                 async with self._roster.worker_alone() if last else self._worker_for(unit) as member:
-                    finished, place = await self._held_by(member, unit, number, ongoing, attempt)
+                    finished, place = await self._run_on(member, unit, number, ongoing, attempt)
                 await place.had.wait()
                 ongoing.on_held()
                 return finished
             except Lost as lost:
-                self._desks.forget(unit.scope, number)
+                self._collectors.forget(unit.scope, number)
                 problem = str(lost)
                 await lost.place.had.wait()
-        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_WHY_IT_MAY_DIE}"
+        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_DEATH_HINT}"
         return Finished(came_to_nothing(unit, number, told))
 
     def end(self, unit: Unit) -> None:
@@ -195,7 +194,7 @@ class Crew:
             self._roster.forget(unit.scope)
 
     async def settle(self) -> None:
-        """Have all workers end what they are at. One that does not is killed."""
+        """Have all workers end their current work. A worker that does not respond is killed."""
         stop = self._session.stop
         message = StopRun(stop.reason or "", stop.status, stop.interrupted)
         for member in self._roster.members:
@@ -210,18 +209,18 @@ class Crew:
             self._closing = True
             member.connection.kill()
             self._note(
-                f"a {self._fleet.called} did not end when it was told to, and was killed: code that it runs, "
-                "of an agent or a metric, gives nothing else its turn"
+                f"a {self._worker_source.called} did not end when it was told to, and was killed: code that "
+                "it runs, of an agent or a metric, gives nothing else its turn"
             )
 
     async def _connect(self) -> None:
         member = Member(next(self._numbers))
-        member.connection = await self._fleet.connect(
+        member.connection = await self._worker_source.connect(
             partial(self._receive, member), partial(self._on_disconnect, member)
         )
         self._roster.members.append(member)
         self._serve(member)
-        if self._session.stop.called.is_set():  # in the meantime: there is nothing to do for it
+        if self._session.stop.called.is_set():  # stopped in the meantime: the worker has nothing to do
             member.ended = True
             member.connection.kill()
 
@@ -231,7 +230,6 @@ class Crew:
                 member.connection.send(message)
 
     def _serve(self, member: Member) -> None:
-        """Answer what the worker asks, once the run has begun."""
         if self._tasks and not member.leases:
             member.leases = self._models.counter(member.connection.send, self._tasks)
         if self._tasks and self._origin.registry and not member.guests:
@@ -239,20 +237,20 @@ class Crew:
 
             member.guests = Guests(self._origin.registry, member.connection.send, self._tasks)
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so of the workers, or one of them has told of a problem."""
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for a condition on the workers, or raise the problem that a worker reported."""
         await self._roster.until(lambda: self._problem is not None or is_so())
 
     @asynccontextmanager
     async def _worker_for(self, unit: Unit) -> AsyncIterator[Member]:
-        """The worker that has least to do; that of all conversations which are held one at a time."""
+        """Choose the least busy worker, or the one assigned to conversations that run one at a time."""
         parallel = unit.is_parallel(self._session.settings.parallel)
         yield await self._roster.worker_for(unit.about.line or (None if parallel else unit.scope))
 
-    async def _held_by(
+    async def _run_on(
         self, member: Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
     ) -> tuple[Finished, Place]:
-        """What the worker makes of the conversation, and its place among all. Raises Lost."""
+        """Run the conversation on this worker and return its result. Raises Lost if the worker dies."""
         hold = next(self._holds)
         due: asyncio.Future[ConversationDone] = asyncio.get_running_loop().create_future()
         one = member.holdings[hold] = Holding(ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1)
@@ -263,7 +261,7 @@ class Crew:
             scope=unit.scope,
             number=number,
             ids_end=f"-retry{attempt}" if attempt else "",
-            page=self._desks.page(unit.scope, number),
+            page=self._collectors.page(unit.scope, number),
             earlier=packed(held(unit, number)) if held else None,
         )
         member.connection.send(order)
@@ -278,14 +276,13 @@ class Crew:
             del member.holdings[hold]
             if member.reserved:
                 self._roster.change()
-        self._desks.done(unit.scope, number)
+        self._collectors.done(unit.scope, number)
         return Finished(pickle.loads(done.result), done.json, done.held_again), one.place
 
     def _receive(self, member: Member, message: Any) -> None:
-        """Handle a message of a worker."""
         match message:
             case Used() | Recorded():
-                self._desks.receive(message)
+                self._collectors.receive(message)
             case ToDesk() if member.leases:
                 member.leases.receive(message)
             case OfConversation() if self._under_way:
@@ -300,8 +297,8 @@ class Crew:
         match message:
             case Ready():
                 member.ready = True
-                self._stillborn = 0
-                self._printed.welcome(member.connection.send)
+                self._failed_starts = 0
+                self._output_forwarder.welcome(member.connection.send)
                 self._roster.change()
             case Idle():
                 member.idle = True
@@ -313,14 +310,14 @@ class Crew:
                 self._fail(ConfigError(message.problem))
             case Failed():
                 member.ended = True
-                self._fail_with(f"a {self._fleet.called} failed: {message.problem}")
+                self._fail_run(f"a {self._worker_source.called} failed: {message.problem}")
             case StopRun():
                 session.stop(message.reason, message.status, interrupted=message.interrupted)
             case AgentDied():
                 member.is_worse = True
                 self._roster.move_away(member)
             case OfOwnAgent():
-                self._keep_told(message)
+                self._store_agent_report(message)
             case Secrets():
                 session.prepared.loaded.redact.learn(message.texts)
             case Noted():
@@ -329,12 +326,12 @@ class Crew:
                 self._note(message.text)
 
     def _note(self, text: str) -> None:
-        if text not in self._noted:  # several workers may have the same
-            self._noted.add(text)
+        if text not in self._seen_notes:  # several workers may send the same note
+            self._seen_notes.add(text)
             self._session.on_note(text)
 
-    def _fail_with(self, problem: str) -> None:
-        """A worker has made a mistake. Where all is held already, the results stay, and the run failed."""
+    def _fail_run(self, problem: str) -> None:
+        """Report a worker error. If all conversations have finished, the results stay and the run fails."""
         if self._closing:
             self._note(problem)
             self._session.stop(problem)
@@ -342,14 +339,13 @@ class Crew:
             self._fail(UsageError(problem))
 
     def _fail(self, problem: UsageError) -> None:
-        """A worker cannot go on, nor could another one: the run does not begin, or it is stopped."""
+        """Handle a problem that every worker would have: prevent the run from starting, or stop it."""
         self._problem = problem
         if self._tasks:
             self._stop_for(self._session.prepared.loaded.redact(str(problem)))
         self._roster.change()
 
     def _on_disconnect(self, member: Member) -> None:
-        """Handle the end of a worker."""
         member.gone.set()
         self._roster.remove(member)
         for desk in (one for one in (member.leases, member.guests) if one):
@@ -360,27 +356,27 @@ class Crew:
         if self._tasks:
             self._tasks.start_soon(self._replace, member)
         else:
-            self._fallen.append(member)
+            self._dead_before_start.append(member)
 
     async def _replace(self, member: Member) -> None:
-        """Have another worker take the place of one that has ended, and report what that one has lost."""
-        problem = f"a {self._fleet.called} {await member.connection.death()}"
+        """Start a replacement for a worker that has ended, and report what was lost with it."""
+        problem = f"a {self._worker_source.called} {await member.connection.death()}"
         if not self._session.stop.called.is_set():
-            await self._connect_after(member, problem)
+            await self._connect_or_fail(member, problem)
         if lost := member.lost(stopped=self._session.stop.called.is_set()):
             self._session.say(f"{problem}: {lost}")
         for one in [*member.holdings.values()]:
             if not one.done.done():
                 one.done.set_exception(Lost(problem))
 
-    async def _connect_after(self, member: Member, problem: str) -> None:
-        """Connect another worker, or fail where none can follow."""
-        self._stillborn = 0 if member.ready else self._stillborn + 1
-        if self._stillborn == MOST_ATTEMPTS:
+    async def _connect_or_fail(self, member: Member, problem: str) -> None:
+        """Connect another worker, or fail if none can be started."""
+        self._failed_starts = 0 if member.ready else self._failed_starts + 1
+        if self._failed_starts == MOST_ATTEMPTS:
             self._fail(
                 UsageError(
                     f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did: "
-                    f"{_WHY_IT_MAY_DIE}"
+                    f"{_DEATH_HINT}"
                 )
             )
             return
@@ -394,10 +390,10 @@ class Crew:
 
 
 class Desks:
-    """Receives what conversations use and record, and knows what a conversation leaves behind.
+    """Collect usage and recordings from workers, and clean up when a conversation ends.
 
     Args:
-        cassettes: what is recorded or replayed; None: neither is.
+        cassettes: recorded model responses; None if nothing is recorded or replayed.
     """
 
     def __init__(self, ledger: Ledger, cassettes: Cassettes | None) -> None:
@@ -405,7 +401,7 @@ class Desks:
         self._recording = RecordingDesk(cassettes) if cassettes else None
 
     def page(self, scope: str, number: int) -> Page | None:
-        """What is recorded of a conversation, for the worker that is to hold it."""
+        """Return the recorded responses to send along with a conversation."""
         return self._recording.page(scope, number) if self._recording else None
 
     def receive(self, message: Used | Recorded) -> None:
@@ -416,32 +412,32 @@ class Desks:
                 self._recording.receive(message)
 
     def done(self, scope: str, number: int) -> None:
-        """The conversation is done."""
+        """Record that the conversation is done."""
         self._usage.done(scope, number)
         if self._recording:
             self._recording.done(scope, number)
 
     def forget(self, scope: str, number: int) -> None:
-        """The conversation was lost with its worker."""
+        """Discard the usage and recordings of a conversation that was lost with its worker."""
         self._usage.forget(scope, number)
         if self._recording:
             self._recording.forget(scope, number)
 
 
 class Spread:
-    """The engine whose workers hold the conversations."""
+    """The engine that runs conversations on workers."""
 
     has_workers = True
     opens = "workers to open agents and models"
 
     def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+        self._worker_source = fleet
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
-        """Wait until workers are ready; afterwards, have all of them close what they have opened.
+        """Start workers and wait until they are ready; on exit, have them close their resources.
 
-        Raises UsageError for what the user has to change.
+        Raises UsageError for problems that the user has to fix.
         """
         prepared, ledger = session.prepared, new_ledger(session)
         async with AsyncExitStack() as stack:
@@ -449,7 +445,7 @@ class Spread:
             check_recordings(recordings, prepared.plan)
             gates = local_gates(session)
             models, _ = await open_models(session, recordings, stack, gates, ledger)
-            crew = Crew(self._fleet, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
+            crew = Crew(self._worker_source, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
             allowance = allowance_of(session, gates.budget, ledger, recordings)

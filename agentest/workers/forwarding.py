@@ -1,7 +1,9 @@
-"""What servers print, told to the workers: a turn that fails there shows it.
+"""Forward server output, recorded model responses and usage between workers and the run's process.
 
-The run's own process starts the servers and reads what they print. A worker keeps the last of it, as it would
-had it read it itself; messages are as prompt as memory that processes share, and reach other machines.
+The run's process starts servers, writes cassettes and adds up usage. Workers need the last server output,
+because a turn that fails shows it, and the recorded responses of their own conversations. In return they send
+the responses they record and the usage they measure. Messages are as fast as shared memory and also reach
+other machines.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send
 
 _GATHER_S = 0.02
-"""The least time between two messages on what is printed: a server that prints much sends few, but large."""
+"""Minimum time between two messages with server output, so that busy servers send few, large messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinesPrinted:
-    """To a worker: the last of what a server has printed since the message before."""
+    """Run to worker: the last lines that a server has printed since the previous message."""
 
     server: str
     lines: str
@@ -47,17 +49,17 @@ class LinesPrinted:
 
 @dataclass(frozen=True, slots=True)
 class ServerEnded:
-    """To a worker: a server has ended, and not by our doing."""
+    """Run to worker: a server has exited unexpectedly."""
 
     server: str
     status: int
 
 
 class PrintedDesk:
-    """In the run's own process: tells all workers what servers print.
+    """Forward server output from the run's process to all workers.
 
     Args:
-        send: sends a message to all workers. Called in the event loop.
+        send: sends a message to all workers; called in the event loop.
     """
 
     def __init__(self, servers: Iterable[Printed], send: Send) -> None:
@@ -69,20 +71,20 @@ class PrintedDesk:
             each.follow(partial(self._hear, each.name), partial(self._end, each.name))
 
     def welcome(self, send: Send) -> None:
-        """Tell a new worker which servers have ended. What they printed belongs to no turn of it."""
+        """Report exited servers to a new worker. Earlier output belongs to none of its turns."""
         for each in self._servers:
             if each.exit_status is not None:
                 send(ServerEnded(each.name, each.exit_status))
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Stop forwarding."""
         if self._pause:
             self._pause.cancel()
-        self._send = _nothing
+        self._send = _ignore
 
     def _hear(self, server: str, lines: str) -> None:
         before = self._lines.get(server)
-        self._lines[server] = _last(lines if before is None else f"{before}\n{lines}")
+        self._lines[server] = _last_lines(lines if before is None else f"{before}\n{lines}")
         if self._pause is None:
             self._tell()
 
@@ -101,7 +103,7 @@ class PrintedDesk:
 
 
 class PrintedHere:
-    """In a worker: keeps what it is told of the servers."""
+    """Server output as a worker knows it from the run's process."""
 
     def __init__(self, servers: Iterable[Printed]) -> None:
         self._servers = {each.name: each for each in servers}
@@ -114,8 +116,8 @@ class PrintedHere:
                 self._servers[message.server].end(message.status)
 
 
-def _last(text: str) -> str:
-    """The last whole lines of it, as far as they are kept anyway."""
+def _last_lines(text: str) -> str:
+    """Return the last complete lines, up to the amount that is stored anyway."""
     if len(text) <= ROOM_BYTES:
         return text
     kept = text[-ROOM_BYTES:]
@@ -123,20 +125,22 @@ def _last(text: str) -> str:
     return whole if cut else kept
 
 
-def _nothing(_: object) -> None:
-    """Whoever is not told any more."""
+def _ignore(_: object) -> None:
+    """Ignore a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """From a worker: an answer that a conversation of it has recorded, without secrets, and its line."""
+    """Worker to run: a model response recorded for one of the worker's conversations, redacted, with its
+    line.
+    """
 
     entry: Entry
     line: bytes
 
 
 class _OpenPage:
-    """The page of a conversation under way, by slot."""
+    """The recorded responses of a running conversation, by slot."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -145,11 +149,11 @@ class _OpenPage:
 
 
 class PagesTape:
-    """In a worker: the tape of its conversations, each of which answers from its own page.
+    """A worker's tape. Each conversation replays from the page that came with it.
 
     Args:
         names: scope → the scenario's name as `--scenario` takes it.
-        on_failure: receives every CassetteError before it is raised, to stop the run at the first.
+        on_failure: receives every CassetteError before it is raised, so that the first one stops the run.
     """
 
     def __init__(
@@ -169,11 +173,11 @@ class PagesTape:
         self._pages: dict[tuple[str, int], _OpenPage] = {}
 
     def begin(self, scope: str, number: int, page: Page) -> None:
-        """A conversation begins, which nothing was asked for yet."""
+        """Start a conversation with its page."""
         self._pages[scope, number] = _OpenPage(page)
 
     def end(self, scope: str, number: int) -> None:
-        """The conversation is done, or given up."""
+        """Remove a conversation that has finished or was given up."""
         self._times.forget(scope, number)
         self._pages.pop((scope, number), None)
 
@@ -196,39 +200,43 @@ class PagesTape:
         return error
 
     def close(self, *, finished: bool = True) -> None:
-        """There is nothing to do: the files are not ours."""
+        """Do nothing: the run's process owns the files."""
 
     def _page_of(self, asked: Asked) -> _OpenPage:
         return self._pages[asked.key.scope, asked.key.conversation]
 
 
 class RecordingDesk:
-    """In the run's own process: gives conversations their pages, and writes what workers record."""
+    """Hand out recorded responses to conversations, and write the responses that workers record."""
 
     def __init__(self, cassettes: Cassettes) -> None:
         self._cassettes = cassettes
 
     def page(self, scope: str, number: int) -> Page:
-        """What goes with a conversation to the worker that is to hold it."""
+        """Return the recorded responses to send along with a conversation."""
         return self._cassettes.page(scope, number)
 
     def receive(self, message: Recorded) -> None:
-        """Write the answer. A file that cannot be written stops the run, by what Cassettes were given."""
-        with suppress(CassetteError):  # its `on_failure` has reported it
+        """Write a recorded response. A file that cannot be written stops the run through the `Cassettes`
+        callback.
+        """
+        with suppress(CassetteError):  # already reported through `on_failure`
             self._cassettes.write(message.entry, message.line)
 
     def done(self, scope: str, number: int) -> None:
-        """The conversation is done."""
+        """Record that the conversation is done."""
         self._cassettes.done(scope, number)
 
     def forget(self, scope: str, number: int) -> None:
-        """The conversation was lost with its worker: held again, it records everything again."""
+        """Discard the recordings of a conversation that was lost with its worker; the next attempt records
+        again.
+        """
         self._cassettes.forget(scope, number)
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """From a worker: what a call took, or had taken whose recorded answer was given."""
+    """Worker to run: the usage of a call, live or replayed."""
 
     key: CallKey
     used: ModelUsage
@@ -236,7 +244,7 @@ class Used:
 
 
 class SendingLedger(MeasuringLedger):
-    """A worker's ledger, which sends whatever is added to it."""
+    """A worker's ledger, which also sends every entry to the run's process."""
 
     def __init__(self, send: Send) -> None:
         super().__init__()
@@ -252,11 +260,11 @@ class SendingLedger(MeasuringLedger):
 
 
 class UsageDesk:
-    """In the run's own process: adds what workers send to its ledger.
+    """Add the usage that workers report to the run's ledger.
 
-    A live call counts once it was made, also of a conversation that its worker took along when it died. What
-    was replayed counts with the conversation, when it is done: held again, it is replayed again, and the
-    whole run is to have taken what it took when it was recorded.
+    A live call counts as soon as it was made, even if its conversation is lost with a worker. Replayed usage
+    counts only when the conversation is done: another attempt replays it again, and the run has to end up
+    with the usage of the original recording.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -271,10 +279,10 @@ class UsageDesk:
             self._ledger.add(key, message.used)
 
     def done(self, scope: str, number: int) -> None:
-        """The conversation is done: what was replayed for it counts."""
+        """Count the replayed usage of a finished conversation."""
         for each in self._replayed.pop((scope, number), ()):
             self._ledger.add_replayed(each.key, each.used)
 
     def forget(self, scope: str, number: int) -> None:
-        """The conversation was lost with its worker: it is held again, or has no answers."""
+        """Discard the replayed usage of a conversation that was lost with its worker."""
         self._replayed.pop((scope, number), None)

@@ -1,4 +1,7 @@
-"""How a worker asks models: with leases of the process that has the limits, most of them ahead of need."""
+"""Call models from a worker with leases from the process that owns the limits.
+
+A worker requests most leases ahead of need, based on its recent usage.
+"""
 
 from __future__ import annotations
 
@@ -41,58 +44,58 @@ from agentest.workers.lease_coordinator import (
 Send = Callable[[ToDesk], None]
 
 _WINDOW_S = 0.1
-"""For so long the leases suffice that a worker has ahead of need, by what it has used of late."""
-_MOST_AHEAD = 256
+"""Seconds of recent usage that leases requested ahead should cover."""
+_MAX_AHEAD = 256
 _QUIET_S = 0.05
-"""How long a worker that got none waits before it asks for some ahead again."""
+"""Seconds to wait before requesting leases ahead again after a request was declined."""
 _USED_S = 0.8 * VALID_S
 _IDLE_S = 0.2
-"""After which what nobody has needed is returned."""
+"""Seconds after which unused leases are returned."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
-    """What all gates of a worker share."""
+class _SharedState:
+    """State shared by all gates of a worker."""
 
     send: Send
     redact: Callable[[str], str]
     leases: Iterator[int]
     waiting: dict[int, _Waiting] = field(default_factory=dict)
-    """Lease → who waits to hear of it."""
+    """Lease → the call that waits for it."""
 
 
 class LeasedGates:
     """The gates of a worker's models.
 
     Args:
-        send: to the process that has the limits.
-        redact: what is said of failures, before it is sent.
+        send: sends a message to the process that owns the limits.
+        redact: redacts error texts before they are sent.
     """
 
     def __init__(self, send: Send, redact: Callable[[str], str] = str) -> None:
-        self._wire = _Wire(send, redact, count(1))
+        self._shared = _SharedState(send, redact, count(1))
         self._numbers = GateNumbers()
         self._gates: dict[int, LeasedGate] = {}
         self._states: dict[int, ModelState] = {}
 
     def of(self, spec: ModelSpec) -> LeasedGate:
-        """The model's gate, the same one for all roles in which it has the same limits."""
+        """Return the model's gate. Roles with the same limits share one gate."""
         number = self._numbers.of(spec)
         if number not in self._gates:
             counts_tokens = bool(spec.tokens_per_minute)
-            self._gates[number] = LeasedGate(self._wire, number, counts_tokens=counts_tokens)
+            self._gates[number] = LeasedGate(self._shared, number, counts_tokens=counts_tokens)
             if state := self._states.get(number):
                 self._gates[number].changed(state)
         return self._gates[number]
 
     def receive(self, message: FromDesk) -> None:
-        """Handle a message of the process that has the limits."""
+        """Handle a message from the process that owns the limits."""
         match message:
             case Granted() | Denied():
-                if waiting := self._wire.waiting.get(message.lease):
+                if waiting := self._shared.waiting.get(message.lease):
                     waiting.hear(message)
-                elif isinstance(message, Granted):  # it crossed our message that nobody waits any longer
-                    self._wire.send(Returned((message.lease,)))
+                elif isinstance(message, Granted):  # it crossed our message that the call was cancelled
+                    self._shared.send(Returned((message.lease,)))
             case Lent():
                 self._gates[message.gate].lent(message)
             case Recalled():
@@ -104,7 +107,7 @@ class LeasedGates:
 
 
 class _Waiting:
-    """Who waits for an answer about a lease."""
+    """A call that waits for a decision about its lease."""
 
     def __init__(self) -> None:
         self.answer: Granted | Denied | None = None
@@ -123,19 +126,19 @@ class _Waiting:
 
 
 class LeasedGate:
-    """The gate to one model whose limits are another process's."""
+    """The gate to one model whose limits are managed by another process."""
 
-    def __init__(self, wire: _Wire, number: int, *, counts_tokens: bool) -> None:
-        self._wire = wire
+    def __init__(self, wire: _SharedState, number: int, *, counts_tokens: bool) -> None:
+        self._shared = wire
         self._number = number
         self._counts_tokens = counts_tokens
         self._state = ModelState(number, False, "")
-        self._need = _Need()
+        self._demand = _DemandEstimate()
         self._spares: deque[tuple[int, float]] = deque()
-        """Leases, and until when they may be used."""
-        self._asked_at = 0.0
-        self._asked = 0
-        """How many leases have been asked for ahead of need, and not heard of."""
+        """Leases with the time until which each may be used."""
+        self._requested_at = 0.0
+        self._requested = 0
+        """Number of leases requested ahead that have not been decided yet."""
         self._quiet_until = 0.0
         self._returning: asyncio.TimerHandle | None = None
         self._waiting: set[_Waiting] = set()
@@ -145,44 +148,44 @@ class LeasedGate:
 
     @property
     def waits(self) -> bool:
-        """Whether a model that answers nobody is waited for."""
+        """True if calls wait for a model that is down."""
         return True
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether attempts need an estimate of their tokens."""
+        """True if attempts need a token estimate."""
         return self._counts_tokens
 
     @property
     def is_down(self) -> bool:
-        """Whether nobody but one who probes may ask, as far as is known here."""
+        """True if only a probe may call the model, as far as this process knows."""
         return self._state.is_down
 
     @property
     def problem(self) -> str:
-        """Why it is down."""
+        """Why the model is down."""
         return self._state.problem
 
     def attempt(self, call: Call, tokens: int) -> LeasedAttempt:
-        """An attempt to be entered with `async with` once."""
-        return LeasedAttempt(self, self._wire, call, tokens)
+        """Create an attempt, to be entered once with `async with`."""
+        return LeasedAttempt(self, self._shared, call, tokens)
 
     def refuse_all(self, problem: str) -> None:
-        """The key, the account or the model's name is wrong, whatever is asked."""
-        self._wire.send(AllRefused(self._number, self._wire.redact(problem)))
+        """Report that every request will fail: the key, the account or the model's name is wrong."""
+        self._shared.send(AllRefused(self._number, self._shared.redact(problem)))
 
     def changed(self, state: ModelState) -> None:
-        """The model is down or up: whoever waits for it counts the time otherwise."""
+        """Handle a model that went down or came up, which changes how waiting time is counted."""
         if self.is_down and not state.is_down:
-            self.answers += 1  # to somebody, in some process
+            self.answers += 1  # the model answered in some process
         self._state = state
         for waiting in self._waiting:
             waiting.wake()
 
     def lent(self, lent: Lent) -> None:
-        """Some of the leases that were asked for ahead of need may be used."""
-        self._asked = 0
-        until = self._asked_at + _USED_S
+        """Accept leases that were requested ahead."""
+        self._requested = 0
+        until = self._requested_at + _USED_S
         self._spares.extend((lent.first + number, until) for number in range(lent.count))
         loop = asyncio.get_running_loop()
         if not lent.count:
@@ -191,80 +194,81 @@ class LeasedGate:
             self._returning = loop.call_later(_IDLE_S, self._return_unneeded)
 
     def recalled(self) -> None:
-        """Somebody else waits for what is unused here."""
+        """Return unused leases, because another process waits for them."""
         self._quiet_until = asyncio.get_running_loop().time() + _QUIET_S
-        self._wire.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
+        self._shared.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
         self._spares.clear()
 
     def _return_unneeded(self) -> None:
-        """Keep no more than were needed of late."""
-        kept = self._need.ahead(asyncio.get_running_loop().time())
+        """Return leases beyond the recent need."""
+        kept = self._demand.ahead(asyncio.get_running_loop().time())
         unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
         if unneeded:
-            self._wire.send(Returned(tuple(unneeded)))
+            self._shared.send(Returned(tuple(unneeded)))
         self._returning = None
         if self._spares:
             self._returning = asyncio.get_running_loop().call_later(_IDLE_S, self._return_unneeded)
 
     def _return_old(self, now: float) -> None:
-        """Use none that may be somebody else's by now: this process was held up."""
+        """Drop leases that may have been given to others because this process was delayed."""
         old = []
         while self._spares and self._spares[0][1] < now:
             old.append(self._spares.popleft()[0])
         if old:
-            self._wire.send(Returned(tuple(old)))
+            self._shared.send(Returned(tuple(old)))
 
     async def take(self, call: Call, tokens: int) -> int:
-        """A lease for one attempt. Raises ModelUnavailable, BudgetExhausted."""
+        """Take a lease for one attempt. Raises ModelUnavailable or BudgetExhausted."""
         now = asyncio.get_running_loop().time()
-        self._need.began(now, tokens)
+        self._demand.began(now, tokens)
         self._return_old(now)
         if self._spares and not self.is_down:
             lease, _ = self._spares.popleft()
-            self._wire.send(Begun(lease, call.number, tokens))
+            self._shared.send(Begun(lease, call.number, tokens))
         else:
-            lease = next(self._wire.leases)
+            lease = next(self._shared.leases)
             await self._wait(lease, call, tokens, call.limit.ends_at - now)
-            now = asyncio.get_running_loop().time()  # leases ahead are valid from when they are asked for
-        self._look_ahead(now)
+            now = asyncio.get_running_loop().time()  # leases ahead are valid from the request on
+        self._request_ahead(now)
         return lease
 
     async def _wait(self, lease: int, call: Call, tokens: int, seconds: float) -> None:
-        waiting = self._wire.waiting[lease] = _Waiting()
+        waiting = self._shared.waiting[lease] = _Waiting()
         self._waiting.add(waiting)
-        self._wire.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
+        self._shared.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
         try:
             while waiting.answer is None:
-                # Waiting for a model that is down is the call's own time, standing in line is not.
+                # Waiting for a model that is down counts against the call's time limit; waiting in line does
+                # not.
                 with nullcontext() if self.is_down else call.limit.paused():
                     await waiting.changed()
         except BaseException:
-            # Granted meanwhile, it is not used; else whoever grants it now hears the same (`receive`).
+            # A lease granted meanwhile goes unused; one granted later is answered in `receive`.
             granted = isinstance(waiting.answer, Granted)
-            self._wire.send(Returned((lease,)) if granted else Unwanted(lease))
+            self._shared.send(Returned((lease,)) if granted else Unwanted(lease))
             raise
         finally:
             self._waiting.discard(waiting)
-            del self._wire.waiting[lease]
+            del self._shared.waiting[lease]
         if isinstance(waiting.answer, Denied):
             problem = waiting.answer.problem
             raise BudgetExhausted(problem) if waiting.answer.exhausted else ModelUnavailable(problem)
 
-    def _look_ahead(self, now: float) -> None:
-        """Ask for as many leases as will be needed soon."""
-        if self._asked or self.is_down or now < self._quiet_until:
+    def _request_ahead(self, now: float) -> None:
+        """Request as many leases as will be needed soon."""
+        if self._requested or self.is_down or now < self._quiet_until:
             return
-        missing = self._need.ahead(now) - len(self._spares)
-        if missing > len(self._spares):  # not one by one
-            self._asked, self._asked_at = missing, now
-            first = next(self._wire.leases)
+        missing = self._demand.ahead(now) - len(self._spares)
+        if missing > len(self._spares):  # request in batches
+            self._requested, self._requested_at = missing, now
+            first = next(self._shared.leases)
             for _ in range(missing - 1):
-                next(self._wire.leases)
-            self._wire.send(WantedAhead(self._number, first, missing, self._need.tokens))
+                next(self._shared.leases)
+            self._shared.send(WantedAhead(self._number, first, missing, self._demand.tokens))
 
 
-class _Need:
-    """How many leases are needed ahead, by how many were needed of late."""
+class _DemandEstimate:
+    """Estimate of how many leases are needed ahead, from recent usage."""
 
     def __init__(self) -> None:
         self._began_at = 0.0
@@ -272,22 +276,22 @@ class _Need:
         self._tokens = 0.0
 
     def began(self, now: float, tokens: int) -> None:
-        """A call wants to make an attempt."""
-        self._move(now)
+        """Record that a call wants to make an attempt."""
+        self._advance_window(now)
         self._now += 1
         self._tokens += (tokens - self._tokens) / 8 if self._tokens else tokens
 
     def ahead(self, now: float) -> int:
-        """How many may be needed in a moment."""
-        self._move(now)
-        return min(_MOST_AHEAD, max(self._now, self._before))
+        """Return how many leases may be needed soon."""
+        self._advance_window(now)
+        return min(_MAX_AHEAD, max(self._now, self._before))
 
     @property
     def tokens(self) -> int:
-        """About how many tokens each takes."""
+        """Estimated tokens per lease."""
         return ceil(self._tokens)
 
-    def _move(self, now: float) -> None:
+    def _advance_window(self, now: float) -> None:
         if now - self._began_at >= _WINDOW_S:
             lasts = now - self._began_at < 2 * _WINDOW_S
             self._before, self._now, self._began_at = (self._now if lasts else 0), 0, now
@@ -296,17 +300,17 @@ class _Need:
 class LeasedAttempt:
     """An attempt at a LeasedGate."""
 
-    __slots__ = ("_answer", "_call", "_cost", "_gate", "_lease", "_tokens", "_wire")
+    __slots__ = ("_answer", "_call", "_cost", "_gate", "_lease", "_shared", "_tokens")
 
-    def __init__(self, gate: LeasedGate, wire: _Wire, call: Call, tokens: int) -> None:
+    def __init__(self, gate: LeasedGate, wire: _SharedState, call: Call, tokens: int) -> None:
         self._gate = gate
-        self._wire = wire
+        self._shared = wire
         self._call = call
         self._tokens = tokens
         self._lease = 0
         self._cost: float | None = None
         self._answer: tuple[int, float] | None = None
-        """Tokens, and seconds for which nobody asks."""
+        """Tokens used, and seconds during which no new request may start."""
 
     async def __aenter__(self) -> Self:
         self._lease = await self._gate.take(self._call, self._tokens)
@@ -316,25 +320,25 @@ class LeasedAttempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         tokens, hold_s = self._answer or (0, 0.0)
-        self._wire.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
+        self._shared.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
 
     def spent(self, cost: float | None) -> None:
-        """It cost so many USD; None: nobody knows."""
+        """Record the attempt's cost in USD; None if it is unknown."""
         self._cost = cost
 
     def succeeded(self, tokens: int, hold_s: float) -> None:
-        """It was answered."""
+        """Record that the attempt was answered."""
         self._answer = tokens, hold_s
         self._gate.answers += 1
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        """It was not answered, or refused."""
+        """Record that the attempt failed or was refused."""
         told = self._told(error, alone)
         self._gate.answers += told.kind == "other"
-        self._wire.send(told)
+        self._shared.send(told)
 
     def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
-        problem = self._wire.redact(str(error))
+        problem = self._shared.redact(str(error))
         if isinstance(error, TransientError):
             return AttemptFailed(
                 self._lease,

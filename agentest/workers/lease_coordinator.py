@@ -1,7 +1,8 @@
-"""Where the limits of a run's models are, when workers ask them: it hands out leases, and takes outcomes.
+"""Grant workers leases for model calls from the limits that the run's process owns.
 
-Limiters, circuits and the budget are those of this process; every lease is an attempt at one of its gates.
-What workers have ahead of need is recalled when somebody has to wait.
+Rate limiters, circuits and the budget live in this process. Every lease is an attempt at one of its gates.
+Leases that workers requested ahead of need are recalled when another call has to wait. The messages that both
+sides exchange are defined at the end of the module.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from agentest.models.port import TransientError
 from agentest.support.errors import ModelError, ModelUnavailable
 
 _MOST_AHEAD = 256
-"""Leases that one worker may have ahead of need."""
+"""Maximum number of leases that one worker may have ahead of need."""
 
 
 class LeaseDesk:
-    """Has a counter for each worker.
+    """Grant leases to all workers through one counter per worker.
 
     Args:
-        gates: of the models, opened in this process.
+        gates: the models' gates, opened in this process.
     """
 
     def __init__(self, gates: LocalGates) -> None:
@@ -39,16 +40,16 @@ class LeaseDesk:
         self._counters: list[LeaseCounter] = []
         for gate in gates.all():
             gate.limiter.on_short = partial(self._recall, gate.limiter)
-            gate.circuit.on_change = partial(self._tell, gate)
+            gate.circuit.on_change = partial(self._broadcast_state, gate)
         if gates.budget:
             gates.budget.on_short = partial(self._recall, None)
 
     def counter(self, send: Callable[[FromDesk], None], tasks: TaskGroup) -> LeaseCounter:
-        """What one more worker is served by. To be closed at its end.
+        """Create the counter for one more worker. Close it when the worker ends.
 
         Args:
-            send: to the worker.
-            tasks: where what has to wait waits.
+            send: sends a message to the worker.
+            tasks: task group for calls that have to wait.
         """
         counter = LeaseCounter(self._gates, tasks, send, len(self._counters) + 1)
         self._counters.append(counter)
@@ -58,18 +59,18 @@ class LeaseDesk:
         return counter
 
     def close(self) -> None:
-        """No worker is served any longer, and what they held is free."""
+        """Close all counters, which frees the leases of all workers."""
         for counter in self._counters:
             counter.close()
 
     def _recall(self, limiter: Limiter | None) -> None:
-        """Have everybody return what is unused of this limiter's places; None: of all."""
+        """Recall unused leases for this limiter's slots from all workers; None recalls all leases."""
         for number, gate in enumerate(self._gates.all()):
             if limiter is None or gate.limiter is limiter:
                 for counter in self._counters:
                     counter.recall(number)
 
-    def _tell(self, gate: LocalGate) -> None:
+    def _broadcast_state(self, gate: LocalGate) -> None:
         for number, other in enumerate(self._gates.all()):
             if other.circuit is gate.circuit:
                 for counter in self._counters:
@@ -78,8 +79,8 @@ class LeaseDesk:
                         counter.recall(number)
 
 
-class _RemoteLimit:
-    """When the time of a worker's call is up, by this process's clock."""
+class _RemoteTimeLimit:
+    """Time limit of a worker's call, on this process's clock."""
 
     def __init__(self, ends_at: float) -> None:
         self.ends_at = ends_at
@@ -93,12 +94,12 @@ class _RemoteLimit:
             self.ends_at += anyio.current_time() - began
 
 
-_UNASKED = _RemoteLimit(inf)
-"""Of a call that waits for nothing here."""
+_NO_LIMIT = _RemoteTimeLimit(inf)
+"""Time limit for calls that never wait here."""
 
 
 class LeaseCounter:
-    """Serves one worker."""
+    """Grant leases to one worker."""
 
     def __init__(
         self,
@@ -114,15 +115,15 @@ class LeaseCounter:
         self._waiting: dict[int, anyio.CancelScope] = {}
         self._under_way: dict[int, LocalAttempt] = {}
         self._ahead: dict[int, tuple[int, Spare]] = {}
-        """Lease → its gate's number, and what is lent."""
+        """Lease → gate number and the attempt lent ahead of need."""
         self._lent: dict[int, int] = {}
-        """Gate → how many are lent."""
+        """Gate number → how many attempts are lent."""
         self._recalled: dict[int, asyncio.TimerHandle] = {}
-        """Gate → what ends the time in which the worker has to answer its recall."""
+        """Gate number → timer that ends the worker's time to answer a recall."""
         self._closed = False
 
     def receive(self, message: ToDesk) -> None:
-        """Handle a message of the worker."""
+        """Handle a message from the worker."""
         if self._closed:
             return
         match message:
@@ -133,37 +134,37 @@ class LeaseCounter:
             case WantedAhead():
                 self._lend(message)
             case Wanted():
-                self._want(message)
+                self._grant_or_wait(message)
             case Unwanted():
                 if scope := self._waiting.get(message.lease):
                     scope.cancel()
             case AttemptFailed():
-                self._under_way[message.lease].failed(_error(message), alone=message.alone)
+                self._under_way[message.lease].failed(_model_error(message), alone=message.alone)
             case Returned():
                 self._take_back(message)
             case AllRefused():
                 self._gates.numbered(message.gate).refuse_all(message.problem)
 
     def tell(self, message: FromDesk) -> None:
-        """Tell the worker something."""
+        """Send a message to the worker unless the counter is closed."""
         if not self._closed:
             self._send(message)
 
     def recall(self, gate: int) -> None:
-        """Have the worker return what it has ahead of need of this gate's."""
+        """Have the worker return its unused leases for this gate."""
         if self._lent.get(gate) and gate not in self._recalled:
             loop = asyncio.get_running_loop()
             self._recalled[gate] = loop.call_later(VALID_S, self._reclaim, gate)
             self._send(Recalled(gate))
 
     def _reclaim(self, gate: int) -> None:
-        """Give others the places of a worker that does not hear us: it is blocked, and will not use them."""
+        """Free the slots of a worker that does not respond. It is blocked and will not use them."""
         for of, spare in self._ahead.values():
             if of == gate:
                 spare.reclaim()
 
     def close(self) -> None:
-        """The worker has ended: what it held is for others. What it had begun counts as made."""
+        """Free everything that the worker had, after it has ended. Attempts in progress count as made."""
         self._closed = True
         for timer in self._recalled.values():
             timer.cancel()
@@ -175,8 +176,8 @@ class LeaseCounter:
             spare.returned()
         self._under_way, self._ahead, self._lent = {}, {}, {}
 
-    def _want(self, wanted: Wanted) -> None:
-        limit = _RemoteLimit(anyio.current_time() + wanted.seconds)
+    def _grant_or_wait(self, wanted: Wanted) -> None:
+        limit = _RemoteTimeLimit(anyio.current_time() + wanted.seconds)
         call = Call(limit, wanted.call, self._process, wanted.asker)
         attempt = self._gates.numbered(wanted.gate).attempt(call, wanted.tokens)
         if attempt.enter_now():
@@ -214,7 +215,7 @@ class LeaseCounter:
     def _begin(self, begun: Begun) -> None:
         gate, spare = self._ahead.pop(begun.lease)
         self._lent[gate] -= 1
-        call = Call(_UNASKED, begun.call, self._process)
+        call = Call(_NO_LIMIT, begun.call, self._process)
         self._under_way[begun.lease] = spare.made(call, begun.tokens)
 
     def _end(self, ended: AttemptEnded) -> None:
@@ -236,7 +237,7 @@ class LeaseCounter:
                 self._under_way.pop(lease).unmade()
 
 
-def _error(failed: AttemptFailed) -> ModelError:
+def _model_error(failed: AttemptFailed) -> ModelError:
     match failed.kind:
         case "transient":
             return TransientError(
@@ -252,25 +253,27 @@ def _error(failed: AttemptFailed) -> ModelError:
 
 
 VALID_S = 1.0
-"""How long a worker may use a lease that it has ahead of need, from when it asked for it. Then the process
-that has the limits gives it to others, if it was recalled."""
+"""Seconds for which a worker may use a lease requested ahead, from the time of the request.
+
+After that, a recalled lease goes to another call.
+"""
 
 
 class ToDesk:
-    """From a worker: whatever the process hears that has the limits."""
+    """Base of messages from a worker to the process that owns the limits."""
 
     __slots__ = ()
 
 
 class FromDesk:
-    """To a worker: whatever that process tells of them."""
+    """Base of messages from the process that owns the limits to a worker."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted(ToDesk):
-    """From a worker: a call waits for a lease, and has so many seconds left."""
+    """Worker to run: a call waits for a lease and has this many seconds left."""
 
     gate: int
     lease: int
@@ -283,14 +286,14 @@ class Wanted(ToDesk):
 
 @dataclass(frozen=True, slots=True)
 class Unwanted(ToDesk):
-    """From a worker: the call does not wait any longer."""
+    """Worker to run: the call no longer waits."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
 class WantedAhead(ToDesk):
-    """From a worker: it will soon need so many leases for about so many tokens each."""
+    """Worker to run: the worker will soon need `count` leases of about `tokens` tokens each."""
 
     gate: int
     first: int
@@ -300,7 +303,7 @@ class WantedAhead(ToDesk):
 
 @dataclass(frozen=True, slots=True)
 class Begun(ToDesk):
-    """From a worker: a lease that it had ahead of need is used, by this call."""
+    """Worker to run: this call uses a lease that was requested ahead."""
 
     lease: int
     call: int
@@ -309,7 +312,7 @@ class Begun(ToDesk):
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed(ToDesk):
-    """From a worker: the attempt was not answered."""
+    """Worker to run: the attempt got no answer."""
 
     lease: int
     problem: str
@@ -322,7 +325,7 @@ class AttemptFailed(ToDesk):
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded(ToDesk):
-    """From a worker: the attempt is over, and cost so much."""
+    """Worker to run: the attempt is over, with its cost."""
 
     lease: int
     cost: float | None
@@ -333,16 +336,16 @@ class AttemptEnded(ToDesk):
 
 @dataclass(frozen=True, slots=True)
 class Returned(ToDesk):
-    """From a worker: these leases are not used."""
+    """Worker to run: these leases were not used."""
 
     leases: tuple[int, ...]
     gate: int | None = None
-    """The one whose recall this answers."""
+    """The gate whose recall this answers; None if it answers no recall."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllRefused(ToDesk):
-    """From a worker: a model refuses the key or the account, whatever it is asked."""
+    """Worker to run: the model refuses every request because of the key or the account."""
 
     gate: int
     problem: str
@@ -350,24 +353,26 @@ class AllRefused(ToDesk):
 
 @dataclass(frozen=True, slots=True)
 class Granted(FromDesk):
-    """To a worker: the call that waits for this lease may make its attempt."""
+    """Run to worker: the call that waits for this lease may make its attempt."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
 class Denied(FromDesk):
-    """To a worker: the call that waits for this lease may not be made."""
+    """Run to worker: the call that waits for this lease may not be made."""
 
     lease: int
     problem: str
     exhausted: bool
-    """Whether the run has spent what it may."""
+    """True if the budget is exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lent(FromDesk):
-    """To a worker: of the leases that it wanted ahead it has so many, from the first; 0: none for now."""
+    """Run to worker: `count` of the leases requested ahead are granted, starting at `first`; 0 means none
+    now.
+    """
 
     gate: int
     first: int
@@ -376,14 +381,14 @@ class Lent(FromDesk):
 
 @dataclass(frozen=True, slots=True)
 class Recalled(FromDesk):
-    """To a worker: somebody waits for the leases that it has ahead of need; it returns them at once."""
+    """Run to worker: return unused leases at once, because another call waits for them."""
 
     gate: int
 
 
 @dataclass(frozen=True, slots=True)
 class ModelState(FromDesk):
-    """To a worker: whether a model is down, and why."""
+    """Run to worker: whether a model is down, and why."""
 
     gate: int
     is_down: bool

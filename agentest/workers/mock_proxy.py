@@ -1,6 +1,7 @@
-"""In the run's own process: conversations of a worker among those that are under way.
+"""Proxy tool calls between the mock servers in the run's process and the mocks in a worker.
 
-The servers beside the agents are here, the mocks there: each call goes to the worker, and its answer back.
+The mock servers run in the run's process, the mocks in the workers. `Guests` forwards each call from a server
+to the worker, and `HostedConversations` answers it there.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from agentest.workers.channel import (
 )
 
 _TOO_DEEP = TurnTraces(missing="traces incomplete: what its spans tell is nested too deeply to be read")
-_GONE = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
+_WORKER_ENDED = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
 
 
 class Guests:
-    """The conversations of one worker."""
+    """The conversations of one worker that are registered with the run's mock servers."""
 
     def __init__(self, registry: Registry, send: Send, tasks: TaskGroup) -> None:
-        """`tasks`: where conversations wait until they may begin."""
+        """Register a worker. Conversations that have to wait before they begin wait in `tasks`."""
         self._registry = registry
         self._send = send
         self._tasks = tasks
@@ -62,7 +63,7 @@ class Guests:
         self._questions = Questions(send)
 
     def receive(self, message: Enter | Leave | Reply | SpansWanted) -> None:
-        """Handle a message of the worker, at once: the ones that follow count on it."""
+        """Handle a message from the worker synchronously, because later messages depend on it."""
         match message:
             case Enter():
                 scope = self._waiting[message.who.key] = anyio.CancelScope()
@@ -72,10 +73,10 @@ class Guests:
             case Reply():
                 self._questions.answer(message.number, message.answer)
             case SpansWanted():
-                self._tasks.start_soon(self._tell_spans, message.asked)
+                self._tasks.start_soon(self._send_spans, message.asked)
 
     def close(self) -> None:
-        """The worker has ended, and so have its conversations. Whoever waits for an answer gets a refusal."""
+        """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
         for key in [*self._waiting, *self._under_way]:
             self._leave(Leave(key=key, failed=True, at_work_s=0.0))
         self._questions.close()
@@ -84,16 +85,16 @@ class Guests:
         with scope:
             if scope.cancel_called:  # it left before this task began
                 return
-            serving = _Serving(who, self._questions)
-            stay = await self._registry.enter(who, serving, partial(self._outside, who.key))
-            if scope.cancel_called:  # it left in the moment in which it might have begun
+            serving = _RemoteServing(who, self._questions)
+            stay = await self._registry.enter(who, serving, partial(self._notify_waiting, who.key))
+            if scope.cancel_called:  # it left at the moment when it could have begun
                 self._registry.leave(who, failed=True)
                 return
             del self._waiting[who.key]
             self._under_way[who.key] = who
             self._send(Begin(who.key, stay.addresses, traces=stay.traces is not None))
 
-    async def _tell_spans(self, asked: AskedTurn) -> None:
+    async def _send_spans(self, asked: AskedTurn) -> None:
         who = self._under_way.get(asked.key)
         group = self._registry.group_of(who.agent) if who else None
         if group is None or group.traces is None:
@@ -103,7 +104,7 @@ class Guests:
             self._send(SpansTold(asked.key, told if can_be_sent(told) else _TOO_DEEP))
 
     @asynccontextmanager
-    async def _outside(self, key: str) -> AsyncIterator[None]:
+    async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
         self._send(Wait(key))
         yield
 
@@ -115,7 +116,7 @@ class Guests:
 
 
 class Questions:
-    """Questions to one worker, and who waits for their answers."""
+    """The questions sent to one worker and the calls that wait for its answers."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -124,9 +125,9 @@ class Questions:
         self._closed = False
 
     async def ask(self, key: str, about: ServedCall | RealResult | Refused) -> ServedAnswer:
-        """Ask, and wait for the answer."""
+        """Send a question and wait for the answer."""
         if self._closed:
-            return _GONE
+            return _WORKER_ENDED
         number = next(self._numbers)
         reply = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send(Question(number=number, key=key, about=about))
@@ -139,20 +140,20 @@ class Questions:
             del self._waiting[number]
 
     def answer(self, number: int, answer: ServedAnswer | None) -> None:
-        """Give the answer to who waits for it, if anybody still does."""
+        """Deliver an answer if the call still waits for it."""
         reply = self._waiting.get(number)
         if reply is not None and not reply.done():
             reply.set_result(answer)
 
     def close(self) -> None:
-        """There will be no more answers."""
+        """Answer all open questions with a refusal and send no more."""
         self._closed = True
         for number in self._waiting:
-            self.answer(number, _GONE)
+            self.answer(number, _WORKER_ENDED)
 
 
-class _Serving:
-    """One conversation of a worker, which answers calls."""
+class _RemoteServing:
+    """A worker's conversation, as the mock servers call it."""
 
     def __init__(self, who: Identity, questions: Questions) -> None:
         self._who = who
@@ -162,15 +163,15 @@ class _Serving:
         return await self._questions.ask(self._who.key, _sendable(call))
 
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
-        """Waits until the worker knows: the agent gets the result only then, and its reply may be quick."""
-        del status  # who records real tools does it in one process
+        """Return after the worker has the result. The agent gets it only then, and may reply at once."""
+        del status  # real tools are recorded only in runs with one process
         told = RealResult(number=number, result=result, failed=failed)
         if not can_be_sent(told):
             told = replace(told, result="(nested too deeply to be kept)")
         await self._questions.ask(self._who.key, told)
 
     async def refused(self, why: str) -> None:
-        """Waits until the worker knows, for the same reason."""
+        """Return after the worker knows, for the same reason as `answered`."""
         await self._questions.ask(self._who.key, Refused(why=why))
 
 
@@ -180,33 +181,33 @@ def _sendable(call: ServedCall) -> ServedCall:
     return replace(call, arguments=None, problem="the arguments are nested too deeply")
 
 
-_ENDED = ServedAnswer(how=How.REFUSED, message="the conversation has ended")
+_CONVERSATION_ENDED = ServedAnswer(how=How.REFUSED, message="the conversation has ended")
 
 
 @dataclass(slots=True)
-class _Hosted:
+class _Conversation:
     serving: Serving
     heard: anyio.Event = field(default_factory=anyio.Event)
-    """The run has answered: it may begin, or has to wait."""
+    """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     addresses: Addresses = Addresses()  # noqa: RUF009 - it is frozen
     traces: bool = False
     spans: asyncio.Future[TurnTraces] | None = None
-    """What spans tell of the turn that was asked for last."""
+    """The pending response for the spans of the last requested turn."""
 
 
 class HostedConversations:
-    """The conversations of this worker that are, or would be, under way."""
+    """The conversations of this worker that are running or waiting to begin."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._tasks: TaskGroup
-        self._hosted: dict[str, _Hosted] = {}
+        self._hosted: dict[str, _Conversation] = {}
         self._answering: dict[int, anyio.CancelScope] = {}
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
-        """Answer calls meanwhile: no conversation may be under way outside of the block."""
+        """Answer calls inside of the block. No conversation may run outside of it."""
         async with anyio.create_task_group() as self._tasks:
             yield
             self._tasks.cancel_scope.cancel()
@@ -216,7 +217,7 @@ class HostedConversations:
         self, who: Identity, serving: Serving, outside: Outside = nullcontext
     ) -> AsyncIterator[Stay]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        one = self._hosted[who.key] = _Hosted(serving)
+        one = self._hosted[who.key] = _Conversation(serving)
         stay = Stay(one.addresses)
         self._send(Enter(who))
         try:
@@ -227,7 +228,7 @@ class HostedConversations:
             stay.addresses = one.addresses
             stay.traces = self if one.traces else None
             yield stay
-        except BaseException:  # the run is stopped: nobody tells the agent
+        except BaseException:  # the run is being stopped, and nobody notifies the agent
             stay.failed = True
             raise
         finally:
@@ -235,14 +236,14 @@ class HostedConversations:
             self._send(Leave(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))
 
     async def spans_of(self, asked: AskedTurn) -> TurnTraces:
-        """What the spans of a turn tell (`tool_servers.port.TellsSpans`)."""
+        """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
         one = self._hosted[asked.key]
         one.spans = asyncio.get_running_loop().create_future()
         self._send(SpansWanted(asked))
         return await one.spans
 
     def receive(self, message: Wait | Begin | Question | Withdrawn | SpansTold) -> None:
-        """Handle a message of the run's own process."""
+        """Handle a message from the run's process."""
         match message:
             case Wait() if one := self._hosted.get(message.key):
                 one.heard.set()
@@ -259,19 +260,19 @@ class HostedConversations:
                 self._answering[message.number].cancel()
 
     async def _answer(self, question: Question, scope: anyio.CancelScope) -> None:
-        answer: ServedAnswer | None = _ENDED
+        answer: ServedAnswer | None = _CONVERSATION_ENDED
         try:
             with scope:
                 if one := self._hosted.get(question.key):
-                    answer = await _answered(one.serving, question)
-        except Exception as error:  # noqa: BLE001 - one call must not end the others, nor wait for ever
+                    answer = await _answer_question(one.serving, question)
+        except Exception as error:  # noqa: BLE001 - one failing call must not end the others or wait forever
             answer = ServedAnswer(how=How.FAILED, message=f"internal error: {type(error).__name__}: {error}")
         finally:
             del self._answering[question.number]
         self._send(Reply(number=question.number, answer=answer))
 
 
-async def _answered(serving: Serving, question: Question) -> ServedAnswer | None:
+async def _answer_question(serving: Serving, question: Question) -> ServedAnswer | None:
     if isinstance(question.about, RealResult):
         real = question.about
         await serving.answered(real.number, real.result, failed=real.failed)

@@ -1,7 +1,8 @@
-"""Workers in processes of this machine, forked with everything that was prepared.
+"""Run workers in forked processes on this machine.
 
-Scenarios hold functions, which cannot be sent to another process. A process of its own forks the workers, at
-any time: it was forked before the event loop began, and nothing runs in it that a fork could break.
+Scenarios contain functions, which cannot be sent to another process, so workers are forked with everything
+that was prepared. A separate process forks them at any time during the run. It is forked itself before the
+event loop starts, and runs nothing that a fork could break.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 10.0
-"""How long workers may take to end."""
+"""Seconds that workers may take to exit."""
 _NEWS = struct.Struct("=ciq")
-"""What the nursery tells of a worker: a letter, its number, and the id of its process or its exit status."""
+"""Report about a worker: a letter, the worker's number, and its process id or exit status."""
 _STARTED, _ENDED = b"s", b"e"
 _ORDER = struct.Struct("=i")
 
 PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that the run's own process handles: it tells the workers."""
+"""Signals that the run's own process handles and passes on to workers as messages."""
 
 MakeWorker = Callable[[int], Worker]
-"""Makes the worker of this number, from 0, in its own process."""
+"""Creates the worker with this number, from 0, in its own process."""
 
 
 @contextmanager
 def forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[Spread]:
-    """The engine whose workers are forked. Must be entered before the event loop begins.
+    """Create the engine with forked workers. Enter it before the event loop starts.
 
     Args:
-        earlier: whether the conversations are of an earlier run.
+        earlier: True if the conversations come from an earlier run.
     """
 
     def make(number: int) -> Worker:
@@ -63,11 +64,11 @@ def forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[S
 
 @contextmanager
 def forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
-    """A fleet of so many workers. Must be entered before the event loop begins; all have ended afterwards."""
+    """Provide `size` workers. Enter before the event loop starts; all workers have exited afterwards."""
     ours, theirs = socket.socketpair()
     context = multiprocessing.get_context("fork")
-    process = context.Process(target=_nurse, args=(make, theirs, ours), name="agentest workers")
-    # Until the process handles them itself, signals to the whole group wait.
+    process = context.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
+    # Signals to the process group wait until the new process handles them itself.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
         process.start()
@@ -77,17 +78,17 @@ def forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
     try:
         yield ForkedWorkers(ours, size)
     finally:
-        ours.close()  # it ends when all workers have
-        connection.wait([_end_of(process)], 2 * _GRACE_S)
+        ours.close()  # the process exits after all workers have exited
+        connection.wait([_exit_descriptor(process)], 2 * _GRACE_S)
         process.kill()
         process.join()
 
 
 class ForkedWorkers:
-    """Workers that are forked from one process, the nursery.
+    """Workers that are forked by one separate process, the nursery.
 
     Args:
-        nursery: the line to it.
+        nursery: the socket connected to it.
     """
 
     called = "worker process"
@@ -96,34 +97,34 @@ class ForkedWorkers:
         self._nursery = nursery
         self.size = self.needed = size
         self._workers: list[_ForkedWorker] = []
-        self._ordering = anyio.Lock()
-        self._heard = b""
+        self._order_lock = anyio.Lock()
+        self._report_bytes = b""
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> _ForkedWorker:
-        """Have another worker forked. Raises UsageError when that cannot be."""
+        """Fork another worker and connect to it. Raises UsageError if that fails."""
         if not self._workers:
             self._nursery.setblocking(False)
-            asyncio.get_running_loop().add_reader(self._nursery, self._hear)
+            asyncio.get_running_loop().add_reader(self._nursery, self._read_reports)
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            raise _no_more(error) from None
-        with theirs:  # closed here, the link ends with the worker, and not with us alone
+            raise _fork_error(error) from None
+        with theirs:  # closed here so that the link ends with the worker, not with this process
             worker = _ForkedWorker(await Link.over(ours, on_message, on_disconnect))
             number = len(self._workers)
             self._workers.append(worker)
             try:
-                await self._order(number, theirs)
+                await self._order_worker(number, theirs)
             except BaseException as error:
                 await worker.close()
                 if isinstance(error, OSError):
-                    raise _no_more(error) from None
+                    raise _fork_error(error) from None
                 raise
         return worker
 
-    async def _order(self, number: int, end: socket.socket) -> None:
-        """Have a worker forked, when there is room for the order: forking takes longer than ordering."""
-        async with self._ordering:
+    async def _order_worker(self, number: int, end: socket.socket) -> None:
+        """Request a worker once the socket accepts the order, because forking takes longer than ordering."""
+        async with self._order_lock:
             while True:
                 try:
                     socket.send_fds(self._nursery, [_ORDER.pack(number)], [end.fileno()])
@@ -132,23 +133,22 @@ class ForkedWorkers:
                 else:
                     return
 
-    def _hear(self) -> None:
-        """Read what the nursery tells."""
+    def _read_reports(self) -> None:
         try:
             data = self._nursery.recv(4096)
         except BlockingIOError:
             return
-        except ConnectionError:  # it was killed before it had read an order
+        except ConnectionError:  # the nursery was killed before it read an order
             data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self._nursery)
             for worker in self._workers:
                 worker.end(None)
             return
-        self._heard += data
-        while len(self._heard) >= _NEWS.size:
-            what, number, value = _NEWS.unpack_from(self._heard)
-            self._heard = self._heard[_NEWS.size :]
+        self._report_bytes += data
+        while len(self._report_bytes) >= _NEWS.size:
+            what, number, value = _NEWS.unpack_from(self._report_bytes)
+            self._report_bytes = self._report_bytes[_NEWS.size :]
             if what == _STARTED:
                 self._workers[number].begin(value)
             else:
@@ -156,12 +156,12 @@ class ForkedWorkers:
 
 
 class _ForkedWorker:
-    """The run's end of the line to one worker process."""
+    """The run's end of the channel to one worker process."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._pid: int | None = None
-        self._unwanted = False
+        self._is_kill_requested = False
         self._status: int | None = None
         self._ended = anyio.Event()
 
@@ -172,23 +172,25 @@ class _ForkedWorker:
         await self._link.close()
 
     def kill(self) -> None:
-        self._unwanted = True  # its process may not be known yet
+        self._is_kill_requested = True  # its process may not be known yet
         if self._pid is not None and not self._ended.is_set():
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     def begin(self, pid: int) -> None:
-        """It is this process."""
+        """Set the id of the worker's process."""
         self._pid = pid
-        if self._unwanted:
+        if self._is_kill_requested:
             self.kill()
 
     def end(self, status: int | None) -> None:
-        """It has ended, with this status if that is known; a negative one is the signal that killed it."""
+        """Record the exit status, if known. A negative status is the number of the signal that killed the
+        process.
+        """
         if not self._ended.is_set():
             self._status = status
             self._ended.set()
-            self._link.end_reading()  # a process that it has forked may still have its end
+            self._link.end_reading()  # a child process of the worker may still have the other end open
 
     async def death(self) -> str:
         with anyio.move_on_after(_GRACE_S):
@@ -196,7 +198,7 @@ class _ForkedWorker:
         if self._status is None:
             return "ended"
         if self._status < 0:
-            return f"was killed by {_name_of(-self._status)}"
+            return f"was killed by {_signal_name(-self._status)}"
         return f"ended with status {self._status}"
 
 
@@ -209,49 +211,48 @@ async def _until_writable(line: socket.socket) -> None:
         loop.remove_writer(line)
 
 
-def _no_more(error: OSError) -> UsageError:
-    if isinstance(error, ConnectionError):  # its workers have ended with it
+def _fork_error(error: OSError) -> UsageError:
+    if isinstance(error, ConnectionError):  # the workers have exited with it
         return UsageError("the process that starts workers was killed, by somebody or for lack of memory")
     return UsageError(f"no process can be forked any more: {error}")
 
 
-def _name_of(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # those for real time have none
+    except ValueError:  # real-time signals have no name
         return f"signal {number}"
 
 
-def _nurse(make: MakeWorker, line: socket.socket, others: socket.socket) -> None:
-    """The life of the nursery: fork workers as they are asked for, until the line is closed and all have
-    ended."""
+def _run_nursery(make: MakeWorker, line: socket.socket, others: socket.socket) -> None:
+    """Fork workers on request until the socket is closed and all workers have exited."""
     others.close()
-    _be_a_process_of_the_run()
+    _follow_parent()
     context = multiprocessing.get_context("fork")
     workers: dict[int, ForkProcess] = {}
     ends: dict[int, int] = {}
-    """What tells of a worker's end → its number."""
+    """File descriptor that becomes readable when a worker exits → the worker's number."""
     open_line: list[socket.socket] = [line]
     while open_line or workers:
         for ready in connection.wait([*open_line, *ends], None if open_line else _GRACE_S) or (None,):
-            if ready is None:  # it was told to end, and did not
+            if ready is None:  # it was asked to exit and did not
                 for process in workers.values():
                     process.kill()
             elif ready is line:
-                open_line = _forked_as_ordered(context, make, line, workers)
-                ends |= {_end_of(workers[each]): each for each in workers.keys() - ends.values()}
+                open_line = _fork_worker(context, make, line, workers)
+                ends |= {_exit_descriptor(workers[each]): each for each in workers.keys() - ends.values()}
             else:
                 number = ends.pop(ready)  # type: ignore[arg-type]
                 process = workers.pop(number)
                 process.join()
                 _close_end(ready)
-                _tell(line, _ENDED, number, process.exitcode or 0)
+                _send_report(line, _ENDED, number, process.exitcode or 0)
 
 
-def _end_of(process: Any) -> int:
-    """What is ready to be read when the process has ended.
+def _exit_descriptor(process: Any) -> int:
+    """Return a file descriptor that becomes readable when the process has exited.
 
-    Where the system has none of its own, a pipe, which is open as long as any process that it has forked.
+    On systems without process file descriptors it is a pipe, which stays open as long as any of its children.
     """
     return os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else process.sentinel
 
@@ -261,18 +262,18 @@ def _close_end(end: Any) -> None:
         os.close(end)
 
 
-def _tell(line: socket.socket, what: bytes, number: int, value: int) -> None:
-    with suppress(OSError):  # nobody is there any more who would read it
+def _send_report(line: socket.socket, what: bytes, number: int, value: int) -> None:
+    with suppress(OSError):  # the reader is gone
         line.send(_NEWS.pack(what, number, value))
 
 
-def _forked_as_ordered(
+def _fork_worker(
     context: Any, make: MakeWorker, line: socket.socket, workers: dict[int, ForkProcess]
 ) -> list[socket.socket]:
-    """Fork the next worker; back comes the line, if it is still open."""
+    """Fork the next worker. Return the socket if it is still open."""
     try:
         order, ends, _, _ = socket.recv_fds(line, _ORDER.size, 1)
-    except ConnectionError:  # it was closed before all was read that we have told
+    except ConnectionError:  # closed before everything that we sent was read
         return []
     if not order:
         return []
@@ -280,29 +281,29 @@ def _forked_as_ordered(
     end = socket.socket(fileno=ends[0])
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
-        process = context.Process(target=_live, args=(make, number, end, line), name="agentest worker")
+        process = context.Process(target=_run_worker, args=(make, number, end, line), name="agentest worker")
         process.start()
-    except OSError:  # the system allows no more; the closed link tells the run
-        _tell(line, _ENDED, number, ExitCode.ERRORED)
+    except OSError:  # the system allows no more processes; the closed link tells the run
+        _send_report(line, _ENDED, number, ExitCode.ERRORED)
         return [line]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         end.close()
     workers[number] = process
-    _tell(line, _STARTED, number, process.pid)
+    _send_report(line, _STARTED, number, process.pid)
     return [line]
 
 
-def _live(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
-    """The life of a worker, from the fork on."""
-    line.close()  # open, it would hide that the run has ended
-    _be_a_process_of_the_run()
-    threading.Thread(target=_end_with_parent, name="agentest parent", daemon=True).start()
+def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
+    """Run a worker in the forked process."""
+    line.close()  # left open, it would hide that the run has ended
+    _follow_parent()
+    threading.Thread(target=_watch_parent, name="agentest parent", daemon=True).start()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Lines of several processes must not mix, as their parts do with PYTHONUNBUFFERED.
+            # Lines of several processes must not mix, as parts of lines do with PYTHONUNBUFFERED.
             stream.reconfigure(line_buffering=True, write_through=False)
-    gc.freeze()  # looking through what was there before the fork would only copy it
+    gc.freeze()  # collecting objects from before the fork would only copy their memory
     anyio.run(_work, make, number, end)
 
 
@@ -313,34 +314,36 @@ async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
     await link.close()
 
 
-def _be_a_process_of_the_run() -> None:
-    """Leave the signals to the run's own process, and end with the process that has forked us."""
-    # A handler, as what is ignored would be ignored by the programs that we start, too.
+def _follow_parent() -> None:
+    """Leave signals to the run's own process, and exit with the process that forked this one."""
+    # Use a handler, because programs that we start would inherit an ignored signal.
     for number in PARENT_SIGNALS:
-        signal.signal(number, _leave_to_parent)
+        signal.signal(number, _ignore_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
-    _die_with_parent()
+    _request_death_signal()
 
 
-def _leave_to_parent(number: int, frame: object) -> None:
-    """Ignore a signal to the whole group, like Ctrl-C: the parent decides what to do."""
+def _ignore_signal(number: int, frame: object) -> None:
+    """Ignore a signal to the process group, such as Ctrl-C: the parent decides what to do."""
 
 
-def _die_with_parent() -> None:
-    """Have the system kill us when the parent has ended: no thread of ours runs while C code has the lock of
-    the interpreter."""
+def _request_death_signal() -> None:
+    """Have the system kill this process when its parent exits.
+
+    No thread of ours runs while C code holds the interpreter lock.
+    """
     if not sys.platform.startswith("linux"):
         return
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = parent_process()
-    if parent and os.getppid() != parent.pid:  # it ended before we asked
+    if parent and os.getppid() != parent.pid:  # it exited before the request
         os._exit(ExitCode.ERRORED)
 
 
-def _end_with_parent() -> None:
-    """End when the parent ends, even while something blocks the event loop."""
+def _watch_parent() -> None:
+    """Exit when the parent exits, even while something blocks the event loop."""
     parent = parent_process()
     if parent:
         parent.join()

@@ -1,4 +1,4 @@
-"""What a worker does, in whatever process: it holds conversations, and tells the run of them."""
+"""A worker, in any kind of process: it runs conversations and reports their progress to the run."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ ToWorker = Hold | PlaceGiven | EndUnit | StopRun | Close | ToHost | FromDesk | L
 
 
 class ToRun(Protocol):
-    """A worker's end of the line to the run's own process."""
+    """A worker's end of the channel to the run's process."""
 
     def send(self, message: object) -> None:
-        """Send a message, after all that were sent before."""
+        """Send a message. Messages arrive in the order in which they were sent."""
         ...
 
 
 class Worker:
-    """Holds conversations as it is told to, until there are no more.
+    """Runs conversations on request until there are no more.
 
         worker = Worker(prepared)
-        line = …                    # which gives every message to `worker.receive`
+        line = …                    # delivers every message to `worker.receive`
         await worker.run(line)
 
     Args:
-        number: from 1, of all workers that there have been.
-        earlier: whether the conversations are of an earlier run, and come with what is to be done.
+        number: number of this worker, from 1, counting replacements.
+        earlier: True if the conversations come from an earlier run and are part of the requests.
     """
 
     def __init__(self, prepared: Prepared, *, number: int = 1, earlier: bool = False) -> None:
@@ -106,18 +106,18 @@ class Worker:
         self._holder: HeldHere
 
     async def run(self, line: ToRun) -> None:
-        """The whole of a worker's work. What goes wrong is told to the run's own process."""
+        """Do all of the worker's work. Errors are reported to the run's process."""
         self._line = line
         try:
             await self._work()
             line.send(Closed())
         except UsageError as error:
             line.send(CannotStart(str(error)))
-        except Exception as error:  # noqa: BLE001 - the process's boundary: the run must learn of it
+        except Exception as error:  # noqa: BLE001 - the process's boundary: the run has to be notified
             line.send(Failed(self._prepared.loaded.redact(described(error))))
 
     def receive(self, message: ToWorker) -> None:
-        """Handle a message of the run's own process."""
+        """Handle a message from the run's process."""
         match message:
             case Hold():
                 self._send_orders.send_nowait(message)
@@ -139,14 +139,14 @@ class Worker:
     async def _work(self) -> None:
         session = self._session()
         problem: UsageError | None = None
-        async with anyio.create_task_group() as looking_after:  # servers, until they have ended
+        async with anyio.create_task_group() as looking_after:  # supervises servers until they have exited
             try:
                 async with AsyncExitStack() as stack:
                     self._holder = await self._open(session, stack, looking_after)
                     await stack.enter_async_context(self._hosted.answering())
                     self._line.send(Ready())
                     await self._until_closed()
-            except UsageError as error:  # kept: a task group would wrap it
+            except UsageError as error:  # stored because a task group would wrap it
                 problem = error
             looking_after.cancel_scope.cancel()
         if problem:
@@ -159,7 +159,7 @@ class Worker:
             tasks.cancel_scope.cancel()
 
     async def _hold_all(self) -> None:
-        """Hold conversations as they are ordered, until the run is stopped."""
+        """Run conversations as they are requested, until the run is stopped."""
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 async for order in self._orders:
@@ -179,12 +179,14 @@ class Worker:
         return settings_of(self._prepared.loaded.config, self._prepared.request.options)
 
     def _emit(self, event: Event) -> None:
-        assert isinstance(event, Noted)  # all other events are the order's
+        assert isinstance(event, Noted)  # all other events come from the run's process
         self._line.send(event)
 
     async def _open(self, session: Session, stack: AsyncExitStack, tasks: TaskGroup) -> HeldHere:
-        """Connect to agents and models; the run's own process has checked recordings, and started what is not
-        to be started by each worker."""
+        """Connect to agents and models.
+
+        The run's process has checked recordings and started the servers that workers share.
+        """
         ledger = SendingLedger(self._line.send)
         tape = self._tape = self._pages(session)
         models, _ = await open_models(session, tape, stack, self._gates, ledger)
@@ -223,19 +225,19 @@ class Worker:
         self._line.send(self._told(order, unit, finished))
 
     def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
-        """The conversation as the run needs it; one whose values cannot be shown as text came to nothing."""
+        """Encode the result. A conversation whose values cannot be shown as text counts as failed to run."""
         try:
-            return self._done(order, unit, finished)
-        except Exception as error:  # noqa: BLE001 - classes of the user raise what they like
+            return self._encode_result(order, unit, finished)
+        except Exception as error:  # noqa: BLE001 - user classes may raise anything
             which = finished.result.conversation.conversation_id
             problem = f"conversation {which} cannot be written: {described(error)}"
             nothing = came_to_nothing(unit, order.number, self._prepared.loaded.redact(problem))
-            return self._done(order, unit, replace(finished, result=nothing))
+            return self._encode_result(order, unit, replace(finished, result=nothing))
 
-    def _done(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
-        """The conversation, encoded in this process."""
+    def _encode_result(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+        """Encode the result in this process."""
         result = finished.result
-        # A case's scores are shown with its messages.
+        # The scores of an evaluation case are shown with its messages.
         whole = self._prepared.request.verbose or unit.scenario.case is not None
         return ConversationDone(
             order.hold,
@@ -249,7 +251,7 @@ class Worker:
 
 
 class _Ongoing:
-    """A conversation of this worker, whose place is the order's in the run's own process."""
+    """A conversation of this worker. The run's process manages its slot."""
 
     def __init__(self, hold: int, line: ToRun) -> None:
         self._hold = hold
@@ -273,4 +275,4 @@ class _Ongoing:
             await self.may_go_on.wait()
 
     async def again(self) -> None:
-        """Nobody asks a worker: what is held again is a new order."""
+        """Never called: another attempt is a new order."""

@@ -1,7 +1,7 @@
-"""Agents that each worker starts beside itself: opened there, and what they tell is told to the run.
+"""Start agents in each worker, and forward their output, spans and refused calls to the run.
 
-A worker may be on another machine, so what stands beside such an agent (mock servers, receivers of traces) is
-the worker's own, too; all other agents have theirs in the run's own process.
+A worker may be on another machine, so the mock servers and trace receivers of such an agent run in the worker
+as well. All other agents use those of the run's process.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from agentest.workers.channel import (
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a worker's conversations need besides models."""
+    """Resources other than models that a worker's conversations need."""
 
     prepared: Prepared
     """The run with the ports of all agents, as this worker reaches them."""
     client: Client
     conversations: Conversations
-    """Those under way, to which servers beside agents give calls: servers of this worker, or of the run."""
+    """Running conversations that receive calls from mock servers, in this worker or in the run's process."""
 
 
 async def open_beside(
     session: Session, worker: int, stack: AsyncExitStack, tasks: TaskGroup, send: Send, hosted: Conversations
 ) -> Opened:
-    """Start the agents that each worker starts, with what stands beside them. The stack ends them.
+    """Start the agents that each worker starts, with their mock servers and receivers. The stack stops them.
 
     Args:
-        worker: which one this is, from 1.
-        hosted: the conversations to which the run's own process gives calls.
+        worker: number of this worker, from 1.
+        hosted: conversations whose calls come from the run's process.
 
     Raises UsageError.
     """
@@ -83,7 +83,9 @@ async def open_beside(
 
 
 class ByAgent:
-    """The conversations under way: some agents have servers of their own, all others those of the run."""
+    """Running conversations, split by agents with servers in this worker and agents with servers in the run's
+    process.
+    """
 
     def __init__(self, agents: Collection[str], own: Conversations, others: Conversations) -> None:
         self._agents = frozenset(agents)
@@ -93,13 +95,13 @@ class ByAgent:
     def under_way(
         self, who: Identity, serving: Serving, outside: Outside = nullcontext
     ) -> AbstractAsyncContextManager[Stay]:
-        """Wait until the conversation may begin; its calls are answered until the block ends."""
+        """Wait until the conversation may begin, and answer its calls until the block ends."""
         conversations = self._own if who.agent in self._agents else self._others
         return conversations.under_way(who, serving, outside)
 
 
 def keep_told(origin: Origin) -> Callable[[OfOwnAgent], None]:
-    """In the run's own process: what keeps what agents tell that workers have started."""
+    """In the run's process: create a handler that stores what agents started by workers report."""
 
     def keep(message: OfOwnAgent) -> None:
         match message:

@@ -1,4 +1,4 @@
-"""The workers of a run, as its own process knows them."""
+"""The workers of a run as its own process sees them: who is alive, and which conversation runs where."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class UnderWay:
-    """Receives how conversations go.
+    """Handle progress messages of running conversations.
 
     Args:
-        tasks: where those wait that have left their places.
+        tasks: task group for conversations that have freed their slots and wait.
     """
 
     def __init__(self, roster: Roster, tasks: TaskGroup) -> None:
@@ -44,7 +44,7 @@ class UnderWay:
         self._tasks = tasks
 
     def receive(self, member: Member, message: OfConversation) -> None:
-        """Handle a message of this worker. One of a conversation that the run has given up says nothing."""
+        """Handle a message from this worker, unless the run has given up the conversation."""
         if one := member.holdings.get(message.hold):
             self._handle(member, message, one)
 
@@ -58,9 +58,9 @@ class UnderWay:
                 one.ongoing.on_held()
             case ConversationIsHeld():
                 self._roster.lose(one.place)
-                self._tasks.start_soon(_leave_later, one)
+                self._tasks.start_soon(_free_own_slot_later, one)
             case PlaceLeft():
-                one.place = Place.left()  # now: that it is wanted may be told in the same moment
+                one.place = Place.left()  # synchronously: the request for a new slot may arrive immediately
                 self._tasks.start_soon(self._wait_outside, member, message.hold, one, one.place)
             case PlaceWanted():
                 self._roster.want_place(member, message.hold, one.place)
@@ -73,8 +73,8 @@ class UnderWay:
         self._roster.has_place(member, hold, place)
 
 
-async def _leave_later(one: Holding) -> None:
-    """It went on in another's place, and leaves its own when it has got it: others count on that."""
+async def _free_own_slot_later(one: Holding) -> None:
+    """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
     await one.place.had.wait()
     one.ongoing.on_held()
 
@@ -84,57 +84,57 @@ OnDisconnect = Callable[[], None]
 
 
 class Connection(Protocol):
-    """The run's end of the line to one worker."""
+    """The run's end of the channel to one worker."""
 
     def send(self, message: object) -> None:
-        """Send a message: at once, and after all that were sent before. It is lost where nobody is there."""
+        """Send a message without waiting, after all earlier ones. It is lost if the worker is gone."""
         ...
 
     async def close(self) -> None:
-        """Close the line when the other end has read everything."""
+        """Close the channel after the other end has read everything."""
         ...
 
     def kill(self) -> None:
-        """End the worker at once."""
+        """Kill the worker immediately."""
         ...
 
     async def death(self) -> str:
-        """How a worker ended whose line is closed; follows after "the worker": `was killed by SIGKILL`."""
+        """Return how a disconnected worker ended, to follow "the worker": `was killed by SIGKILL`."""
         ...
 
 
 class Fleet(Protocol):
-    """Where workers come from."""
+    """A source of workers."""
 
     @property
     def size(self) -> int:
-        """How many workers there are to be."""
+        """Number of workers to run."""
         ...
 
     @property
     def needed(self) -> int:
-        """How many of them must be ready before the run begins."""
+        """Number of workers that must be ready before the run begins."""
         ...
 
     @property
     def called(self) -> str:
-        """What a worker is called: `worker process`."""
+        """The name of a worker in messages: `worker process`."""
         ...
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Connection:
-        """One more worker: the first ones, and then those in place of others that have died.
+        """Connect another worker, at the start or to replace one that has died. Raises UsageError.
+
+        Neither callback is called before this returns.
 
         Args:
-            on_message: receives every message of the worker, in order.
-            on_disconnect: is called once, when the worker has ended and all its messages have arrived; not
+            on_message: receives every message from the worker, in order.
+            on_disconnect: called once when the worker has ended and all its messages have arrived; not called
                 after `close`.
-
-        Neither is called before there is a connection. Raises UsageError.
         """
         ...
 
 
-def _set() -> anyio.Event:
+def _new_set_event() -> anyio.Event:
     event = anyio.Event()
     event.set()
     return event
@@ -142,56 +142,58 @@ def _set() -> anyio.Event:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The place of a conversation among all, which it may leave while it waits for others."""
+    """The concurrency slot of a conversation, which may be free while the conversation waits for others."""
 
-    wanted: anyio.Event = field(default_factory=_set)
-    had: anyio.Event = field(default_factory=_set)
+    wanted: anyio.Event = field(default_factory=_new_set_event)
+    had: anyio.Event = field(default_factory=_new_set_event)
     given: bool = True
-    """Whether its worker has been told that it may go on."""
+    """True if the worker knows that the conversation may continue."""
 
     @classmethod
     def left(cls) -> Place:
-        """One that has just been left."""
+        """Create a slot that has just been freed."""
         return cls(anyio.Event(), anyio.Event(), given=False)
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A conversation that a worker is at."""
+    """A conversation that runs on a worker."""
 
     ongoing: Ongoing
     done: asyncio.Future[ConversationDone]
     is_last: bool = False
-    """Whether it is not held again if its worker dies."""
+    """True if the conversation is not attempted again when its worker dies."""
     place: Place = field(default_factory=Place)
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A worker as the run sees it."""
+    """A worker as the run's process sees it."""
 
     number: int
-    """From 1."""
+    """Number from 1."""
     connection: Connection = field(init=False)
     ready: bool = False
     idle: bool = False
-    """Whether what a stop has ended is over."""
+    """True if the worker has wound down after a stop."""
     ended: bool = False
-    """Whether it has sent its last message: that it goes is no surprise."""
+    """True if the worker has sent its last message, so that its exit is expected."""
     gone: anyio.Event = field(default_factory=anyio.Event)
     reserved: bool = False
-    """Whether it is to hold one conversation alone."""
+    """True if the worker is to run one conversation alone."""
     is_worse: bool = False
-    """Whether its own agent died: it gets what no other can hold, or it would fail all, being the fastest."""
+    """True if the worker's own agent died. It is the last choice: it fails conversations fastest and would
+    attract them.
+    """
     holdings: dict[int, Holding] = field(default_factory=dict)
     units: set[str] = field(default_factory=set)
-    """Scopes of units of which it has held conversations, until these have finished."""
+    """Scopes of unfinished units whose conversations have run on this worker."""
     leases: LeaseCounter | None = None
     guests: Guests | None = None
-    """Its conversations whose agents have servers beside them."""
+    """Conversations whose agents use mock servers of the run's process."""
 
     def lost(self, *, stopped: bool) -> str:
-        """What becomes of the conversations that it was at, after its death; empty: there are none."""
+        """Describe the fate of the conversations that ran on the dead worker; empty if there were none."""
         left = [one for one in self.holdings.values() if not one.done.done()]
         if not left:
             return ""
@@ -204,65 +206,68 @@ class Member:
 
 
 class Roster:
-    """The workers that are alive, and which of them holds what.
+    """The workers that are alive, and the conversations that each one runs.
 
-    A conversation that waits for a worker has its place among all, and makes no use of it. Meanwhile another
-    one has it that would go on: the worker that is waited for may be waiting for that.
+    A conversation that waits for a worker has a concurrency slot that it does not use yet. Another
+    conversation may borrow the slot to continue, because the busy worker may be waiting for exactly that.
     """
 
     def __init__(self) -> None:
         self.members: list[Member] = []
-        self._homes: dict[str, Member] = {}
-        """What is held one at a time → the worker that holds all of it."""
+        self._workers_by_group: dict[str, Member] = {}
+        """Group of conversations that run one at a time → the worker that runs all of them."""
         self._changed = anyio.Event()
-        """Set, and made anew, whenever workers come or go."""
-        self._one_is_alone = False
-        self._idle = 0
-        """How many conversations wait for a worker."""
-        self._missed: deque[tuple[Member, int, Place]] = deque()
+        """Set and replaced whenever the workers change."""
+        self._is_worker_reserved = False
+        self._waiting_count = 0
+        """Number of conversations that wait for a worker."""
+        self._slot_requests: deque[tuple[Member, int, Place]] = deque()
         self._lent: set[Place] = set()
-        """Those of conversations that go on in the place of one that waits for a worker."""
+        """Slots of conversations that continue in the slot of one that waits for a worker."""
 
     def change(self) -> None:
-        """Something is otherwise than before: whoever waits for it looks again."""
+        """Wake up everything that waits for a change."""
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so."""
+        """Wait until the condition is true."""
         while not is_so():
             await self._changed.wait()
 
     def remove(self, member: Member) -> None:
-        """A worker has ended."""
+        """Remove a worker that has ended."""
         if member in self.members:
             self.members.remove(member)
         self.move_away(member)
         self.change()
 
     def move_away(self, member: Member) -> None:
-        """What this worker was to hold all of is another's from now on."""
-        self._homes = {home: each for home, each in self._homes.items() if each is not member}
+        """Release the groups of conversations assigned to this worker."""
+        self._workers_by_group = {
+            home: each for home, each in self._workers_by_group.items() if each is not member
+        }
 
     def forget(self, home: str) -> None:
-        """No more of it is to be held."""
-        self._homes.pop(home, None)
+        """Forget a group of conversations that has finished."""
+        self._workers_by_group.pop(home, None)
 
     def want_place(self, member: Member, hold: int, place: Place) -> None:
-        """A conversation of this worker would go on, and has no place yet."""
+        """Request a slot for a conversation that wants to continue."""
         place.wanted.set()
-        self._missed.append((member, hold, place))
+        self._slot_requests.append((member, hold, place))
         self._lend()
 
     def has_place(self, member: Member, hold: int, place: Place) -> None:
-        """The conversation has a place of its own again."""
+        """Record that the conversation has its own slot again."""
         place.had.set()
         self._give_back(place)
-        self._go_on(member, hold, place)
+        self._let_continue(member, hold, place)
 
     def lose(self, place: Place) -> None:
-        """The conversation is lost, and goes on nowhere. It still waits for a place of its own, if it has
-        left it: there it is held again."""
+        """Record that the conversation is lost. It still waits for its own slot if it had freed it, for the
+        next attempt.
+        """
         place.wanted.set()
         place.given = True
         self._give_back(place)
@@ -273,36 +278,37 @@ class Roster:
             self.change()
 
     async def worker_for(self, home: str | None) -> Member:
-        """The worker that has least to do; where there is a home, the one that has held the others of it."""
-        member = self._able(home)
+        """Return the least busy worker, or the one that has run the other conversations of the same group."""
+        member = self._available_worker(home)
         if member is None:
             with self._waiting():
                 while member is None or not self._may_begin():
                     if member is None:
                         self._lend()
-                    await self._changed.wait()  # where there will be none, the run is stopped
-                    member = self._able(home)
+                    await self._changed.wait()  # if no worker will come, the run is stopped
+                    member = self._available_worker(home)
         if home is not None:
-            self._homes[home] = member
+            self._workers_by_group[home] = member
         return member
 
-    def _able(self, home: str | None) -> Member | None:
-        member = self._homes.get(home) if home is not None else None
+    def _available_worker(self, home: str | None) -> Member | None:
+        member = self._workers_by_group.get(home) if home is not None else None
         member = member or self._least_busy()
         return None if member is None or member.reserved or member.ended else member
 
     @asynccontextmanager
     async def worker_alone(self) -> AsyncIterator[Member]:
-        """A worker that has nothing else to do: who dies then has died of this conversation, and takes no
-        other one along."""
+        """Reserve a worker with nothing else to do. If it dies, this conversation is the cause and no other
+        is lost.
+        """
         member: Member | None = None
         mine = False
         try:
             with self._waiting():
-                while self._one_is_alone:
+                while self._is_worker_reserved:
                     self._lend()
                     await self._changed.wait()
-                self._one_is_alone = mine = True
+                self._is_worker_reserved = mine = True
                 while member is None or member.ended or member.holdings or not self._may_begin():
                     if member is None or member.ended:
                         member = self._least_busy()
@@ -317,30 +323,30 @@ class Roster:
             if member:
                 member.reserved = False
             if mine:
-                self._one_is_alone = False
+                self._is_worker_reserved = False
             self.change()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        self._idle += 1
+        self._waiting_count += 1
         self._lend()
         try:
             yield
         finally:
-            self._idle -= 1
+            self._waiting_count -= 1
 
     def _may_begin(self) -> bool:
-        """Whether the place of one that has waited is there."""
-        return len(self._lent) < self._idle
+        """Return True if fewer slots are lent than conversations wait."""
+        return len(self._lent) < self._waiting_count
 
     def _lend(self) -> None:
-        while self._missed and self._may_begin():
-            member, hold, place = self._missed.popleft()
+        while self._slot_requests and self._may_begin():
+            member, hold, place = self._slot_requests.popleft()
             if not place.given:
                 self._lent.add(place)
-                self._go_on(member, hold, place)
+                self._let_continue(member, hold, place)
 
-    def _go_on(self, member: Member, hold: int, place: Place) -> None:
+    def _let_continue(self, member: Member, hold: int, place: Place) -> None:
         if not place.given:
             place.given = True
             member.connection.send(PlaceGiven(hold))
@@ -357,17 +363,17 @@ _CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 
 
 def worker_count(prepared: Prepared, wanted: int | str) -> int:
-    """How many workers to start: no more than there are conversations and places for them."""
+    """Return how many workers to start: at most one per conversation and concurrency slot."""
     count = cores() if wanted == AUTO else int(wanted)
     left = sum(unit.conversations - len(unit.kept.conversations) for unit in prepared.plan.left)
     return max(1, min(count, left, prepared.concurrency))
 
 
 def cores(quota: Path = _CGROUP_CPU) -> int:
-    """How many cores this process may use, by its affinity and its container's quota."""
+    """Return how many cores this process may use, by its affinity and its container's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         allowed, period = quota.read_text().split()
         return max(1, min(count, int(allowed) // int(period)))
-    except (OSError, ValueError):  # no such file, or `max`
+    except (OSError, ValueError):  # no such file, or the content is `max`
         return count

@@ -1,1 +1,1 @@
-"""HTTP as agents and models need it: connections, guarded addresses, retries, server-sent events."""
+"""HTTP for agents and models: connections, address checks, retries, server-sent events."""

@@ -1,4 +1,4 @@
-"""Addresses that are never connected to: link-local ones and those of cloud metadata."""
+"""Refuse connections to link-local and cloud-metadata addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
 
 
-# Addresses at which clouds tell a machine its credentials, besides all link-local ones.
+# Addresses where clouds publish a machine's credentials, in addition to link-local ones.
 _METADATA = tuple(
     ipaddress.ip_network(net)
     for net in (
@@ -42,7 +42,7 @@ class RefusedAddress(Exception):
 
 
 class AddressGuard:
-    """Refuses link-local and cloud-metadata addresses; loopback and private ones are allowed."""
+    """Refuses link-local and cloud-metadata addresses. Loopback and private ones are allowed."""
 
     def __init__(self, allow_metadata: bool | None = None) -> None:
         self.allow_metadata = (
@@ -50,7 +50,7 @@ class AddressGuard:
         )
 
     def check(self, host: str, addresses: list[str]) -> None:
-        """Raise RefusedAddress if any of the host's addresses is one that is refused."""
+        """Raise RefusedAddress if any of the host's addresses is refused."""
         if self.allow_metadata:
             return
         for address in addresses:
@@ -58,21 +58,21 @@ class AddressGuard:
                 raise RefusedAddress(host, address)
 
     def check_literal(self, host: str) -> None:
-        """The same for a host that is an address itself, in any of the forms that inet_aton reads."""
+        """Check a host that is an address itself, in any form that inet_aton reads."""
         address = literal(host)
         if address:
             self.check(host, [address])
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the host of an address is whichever machine asks for it."""
+    """Return True if the URL's host is the machine that connects to it."""
     host = urlsplit(url).hostname or ""
     address = literal(host)
     if address is None:
         return host == "localhost" or host.endswith(".localhost")
     ip = ipaddress.ip_address(address)
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    # Whoever connects to no address in particular reaches this machine.
+    # Connecting to the unspecified address reaches this machine.
     return (mapped or ip).is_loopback or ip.is_unspecified
 
 

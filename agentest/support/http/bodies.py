@@ -1,4 +1,4 @@
-"""The bodies of answers over HTTP: unpacked and bounded while they are read."""
+"""Response bodies, decompressed and limited in size while they are read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import httpx
 from anyio.lowlevel import checkpoint
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
-"""Of an answer's body, as it comes and unpacked."""
+"""Maximum size of a response body, both as received and decompressed."""
 
 
 _BEGINNING_BYTES = 8192
 
 
 class BadBody(httpx.HTTPError):
-    """An answer's body that is not read to its end. The message goes on after the words "the answer"."""
+    """A response body could not be read to its end. The message continues the words "the answer"."""
 
 
 class BodyTooLarge(BadBody):
@@ -38,7 +38,7 @@ class _Pieces(Protocol):
 
 
 class RawAnswer(Protocol):
-    """An answer as it comes, packed and unbounded: what of aiohttp's is read here."""
+    """A response as received, compressed and unlimited: the part of aiohttp's interface used here."""
 
     @property
     def status(self) -> int: ...
@@ -56,16 +56,16 @@ class RawAnswer(Protocol):
     def content(self) -> _Pieces: ...
 
     def release(self) -> object:
-        """Let go of it, read to its end or not."""
+        """Release the connection, whether the body was read to its end or not."""
 
 
 class Body(httpx.AsyncByteStream):
-    """The body of an answer, unpacked as it comes. Raises BadBody; more than a piece is never held."""
+    """A response body, decompressed while it arrives. Raises BadBody. At most one piece is in memory."""
 
     def __init__(self, raw: RawAnswer) -> None:
         self._raw = raw
         self.beginning = b""
-        """What has been read of it, up to a few kilobytes."""
+        """The first few kilobytes that were read."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         packed = "content-encoding" in self._raw.headers
@@ -82,7 +82,7 @@ class Body(httpx.AsyncByteStream):
         return self._raw.content.iter_any()
 
     async def _unpacked(self) -> AsyncIterator[bytes]:
-        left = MAX_BODY_BYTES  # of what comes, too: it may unpack to nothing, for ever
+        left = MAX_BODY_BYTES  # limits received bytes as well, because they may decompress to nothing forever
         try:
             unpack = unpacker(", ".join(self._raw.headers.getall("content-encoding")))
             async for piece in self._as_it_comes():
@@ -91,18 +91,18 @@ class Body(httpx.AsyncByteStream):
                     raise BodyTooLarge
                 for part in unpack.feed(piece) if unpack else (piece,):
                     yield part
-                    await checkpoint()  # a few bytes may have been millions of events
+                    await checkpoint()  # a few bytes may have contained millions of events
             if unpack:
                 unpack.end()
         except PackedWrongly as error:
             raise BadBody(str(error)) from None
 
     async def aclose(self) -> None:
-        self._raw.release()  # closes the connection where the body was not read to its end
+        self._raw.release()  # closes the connection if the body was not read to its end
 
 
 def headers_of(raw: RawAnswer) -> list[tuple[bytes, bytes]]:
-    """An answer's headers without those that say how its body was packed: it comes unpacked."""
+    """Return the headers without those about compression, because the body is decompressed."""
     if "content-encoding" not in raw.headers:
         return list(raw.raw_headers)
     packing = (b"content-encoding", b"content-length")
@@ -111,23 +111,23 @@ def headers_of(raw: RawAnswer) -> list[tuple[bytes, bytes]]:
 
 CODINGS = ("gzip", "deflate")
 PIECE_BYTES = 65536
-"""No piece that comes out is longer."""
+"""Maximum size of a decompressed piece."""
 _MAX_MEMBERS = 10_000
-"""Of a gzip body: more of them hold nothing, and each takes time."""
-_SLICE_BYTES = 4096  # zlib copies what is left of its input with every piece, and with every member
+"""Maximum number of gzip members. More of them contain nothing, and each takes time."""
+_SLICE_BYTES = 4096  # zlib copies its remaining input with every piece and every member
 _GZIP, _ZLIB, _RAW = zlib.MAX_WBITS | 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
 class PackedWrongly(ValueError):
-    """The body cannot be unpacked; the message says why, as what follows the words "the answer"."""
+    """The body cannot be decompressed. The message continues the words "the answer"."""
 
 
 class UnknownCoding(PackedWrongly):
-    """The body is packed in a way that is not taken."""
+    """The body has a content encoding that is not supported."""
 
 
 class Unpacker:
-    """Unpacks one body. `coding` is one of CODINGS."""
+    """Decompresses one body. `coding` is one of CODINGS."""
 
     def __init__(self, coding: str) -> None:
         self._coding = coding
@@ -137,13 +137,13 @@ class Unpacker:
         self._began = False
 
     def feed(self, packed: bytes) -> Iterator[bytes]:
-        """What a further piece of the body unpacks to, in pieces. Raises PackedWrongly."""
+        """Decompress the next piece of the body, in pieces. Raises PackedWrongly."""
         self._began = self._began or bool(packed)
         for start in range(0, len(packed), _SLICE_BYTES):
             yield from self._unpacked(self._held + packed[start : start + _SLICE_BYTES])
 
     def end(self) -> None:
-        """Raise PackedWrongly where the body ended too early. One without a single byte is empty."""
+        """Raise PackedWrongly if the body ended too early. A body without any byte is empty."""
         if self._began and (self._stream is not None or self._held or not self._members):
             raise PackedWrongly(f"was cut: its {self._coding} data ended too early")
 
@@ -161,14 +161,14 @@ class Unpacker:
             if piece:
                 yield piece
             packed = self._stream.unconsumed_tail
-            # A full piece may not have been all, though all of the input is used up.
+            # A full piece may be incomplete even if all input is used up.
             more = bool(packed) or len(piece) == PIECE_BYTES
             if self._stream.eof:
                 packed, self._stream = self._stream.unused_data, None
                 more = bool(packed)
 
     def _rest_between(self, packed: bytes) -> bytes:
-        """What comes after a finished member without the zeros that may fill it up."""
+        """Return the bytes after a finished member, without zero padding."""
         return packed.lstrip(b"\0") if self._members else packed
 
     def _member(self, packed: bytes) -> zlib._Decompress:
@@ -177,7 +177,7 @@ class Unpacker:
             raise PackedWrongly(f"goes on after the end of its {self._coding} data")
         if self._coding == "gzip":
             return zlib.decompressobj(_GZIP)
-        # RFC 9110 means zlib's format; some servers send its inside alone.
+        # RFC 9110 means the zlib format; some servers send raw deflate.
         has_head = packed[0] & 0x0F == zlib.DEFLATED and int.from_bytes(packed[:2], "big") % 31 == 0
         return zlib.decompressobj(_ZLIB if has_head else _RAW)
 
@@ -190,7 +190,7 @@ class Unpacker:
 
 
 def unpacker(encoding: str) -> Unpacker | None:
-    """The unpacker of a content-encoding, None where nothing is packed. Raises PackedWrongly."""
+    """Return the decompressor for a content encoding; None if there is none. Raises PackedWrongly."""
     named = [coding.strip().lower().removeprefix("x-") for coding in encoding.split(",")]
     codings = [coding for coding in named if coding not in ("identity", "")]
     if not codings:

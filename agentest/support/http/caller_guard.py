@@ -1,8 +1,8 @@
-"""Which requests a server of ours takes: those of programs, and those of pages that may call it.
+"""Decide which requests our servers accept: those of programs, and those of permitted web pages.
 
-Any web page can have a browser send requests to a port of this machine, and the owner of a name can have it
-lead to this machine (DNS rebinding). A browser says truthfully in `Host`, `Origin` and `Sec-Fetch-Site` what
-it was asked for and by whom; programs send the first of them alone.
+Any web page can make a browser send requests to a port of this machine, and the owner of a domain can resolve
+it to this machine (DNS rebinding). Browsers report the target and the origin in `Host`, `Origin` and
+`Sec-Fetch-Site`; programs send only `Host`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Callers:
     """Who may call a server.
 
     Attributes:
-        hosts: the names by which the server may be called, besides those of loopback.
-        port: where it listens: it answers to pages of its own alone. None: pages of this machine, and of
-            `hosts`, may call it, whatever their port.
-        setting: the key of the configuration that allows more hosts; "" where there is none.
+        hosts: names by which the server may be called, in addition to those of loopback.
+        port: the server's port, to accept only pages of the server itself. None accepts pages of this machine
+            and of `hosts`, on any port.
+        setting: the configuration key that permits more hosts; "" if there is none.
     """
 
     hosts: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Callers:
     setting: str = ""
 
     def middleware(self, refused: Callable[[str], web.Response]) -> Middleware:
-        """What stands before every handler. `refused` makes the answer, with status 403."""
+        """Return the middleware that checks every request. `refused` creates the response with status 403."""
 
         @web.middleware
         async def checked(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -51,15 +51,15 @@ class Callers:
         return checked
 
     def problem(self, request: web.Request) -> str:
-        """Why a request is refused; "" where it is not."""
+        """Return why a request is refused; "" if it is not."""
         return self.host_problem(request) or self.origin_problem(request) or self.site_problem(request)
 
     def host_problem(self, request: web.Request) -> str:
-        """What is wrong with the host that a request names; "" where nothing is."""
+        """Return the problem with the host that a request names; "" if there is none."""
         named = request.headers.getall("Host", [])
         if len(named) != 1:
             return f"the request must have one header Host, and has {len(named)}"
-        # A whole URL in the first line counts before the header.
+        # An absolute URL in the request line takes precedence over the header.
         for host in (named[0], request.host):
             if not self._is_ours(host):
                 known = ", ".join((*LOOPBACK, *self.hosts))
@@ -68,7 +68,7 @@ class Callers:
         return ""
 
     def origin_problem(self, request: web.Request) -> str:
-        """What is wrong with the page that sends a request; "" where nothing is, or no page does."""
+        """Return the problem with the page that sends a request; "" if there is none, or no page."""
         origins = request.headers.getall("Origin", [])
         if not origins or (len(origins) == 1 and self.allows(origins[0])):
             return ""
@@ -76,9 +76,9 @@ class Callers:
         return f"requests of pages from {shown!r} are refused{self._way()}"
 
     def site_problem(self, request: web.Request) -> str:
-        """Why a request that a browser sends for a page of another site is refused; "" if it is not.
+        """Return why a browser's request for a page of another site is refused; "" if it is not.
 
-        A script of an allowed page may send one that asks for leave (CORS); links, forms and images may not.
+        Scripts of permitted pages may send requests with CORS preflight. Links, forms and images may not.
         """
         site = request.headers.get("Sec-Fetch-Site", "none")
         by_script = "Origin" in request.headers and request.headers.get("Sec-Fetch-Mode") == "cors"
@@ -87,7 +87,7 @@ class Callers:
         return f"requests of pages of another site are refused (Sec-Fetch-Site: {site[:_SHOWN_CHARS]})"
 
     def allows(self, origin: str) -> bool:
-        """Whether pages of an origin may call the server."""
+        """Return True if pages of an origin may call the server."""
         scheme, _, host = origin.lower().partition("://")
         return scheme in ("http", "https") and self._is_ours(host) and (self.port is None or scheme == "http")
 
@@ -102,5 +102,5 @@ class Callers:
 
 
 def json_refusal(problem: str) -> web.Response:
-    """A refusal as JSON."""
+    """Create a refusal in JSON."""
     return web.json_response({"error": problem}, status=403)

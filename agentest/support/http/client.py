@@ -1,8 +1,8 @@
-"""The one way to open an HTTP client, to agents and to models.
+"""The only HTTP client, for agents and models.
 
-httpx's interface over aiohttp's connections: httpx's own pool searches all its connections on every
-request, which costs more than the request where conversations are many. Time-outs are the callers' own
-(`anyio.fail_after`, from connect to the last byte), so the client has none.
+It has httpx's interface over aiohttp's connections, because httpx's own pool searches all its connections for
+every request, which costs more than the request if there are many conversations. Callers set timeouts
+(`anyio.fail_after`, from connecting to the last byte), so the client has none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REMEMBERED_URLS = 10_000
 
 
 _NEXT_ADDRESS_S = 0.25
-"""A host's next address is tried beside the first when that has not answered by then."""
+"""Seconds without a connection after which a host's next address is tried in parallel."""
 
 
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
@@ -45,7 +45,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class _GuardedResolver(AbstractResolver):
-    """Resolves names and checks what they resolve to: the addresses checked are those connected to."""
+    """Resolves names and checks the results, so that the checked addresses are those connected to."""
 
     def __init__(self, guard: AddressGuard, resolver: AbstractResolver) -> None:
         self._guard = guard
@@ -63,7 +63,7 @@ class _GuardedResolver(AbstractResolver):
 
 
 class _Sender:
-    """Sends requests over aiohttp's connections; errors are aiohttp's own."""
+    """Sends requests over aiohttp's connections. Errors are aiohttp's."""
 
     def __init__(
         self,
@@ -82,25 +82,25 @@ class _Sender:
     async def send(
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> aiohttp.ClientResponse:
-        """The answer's head; the body is still to come. Raises RefusedAddress, httpx.InvalidURL."""
+        """Send a request and return the response's head. Raises RefusedAddress or httpx.InvalidURL."""
         if url not in self._normal:
             if len(self._normal) >= _REMEMBERED_URLS:
-                self._normal.clear()  # addresses may hold what users say
+                self._normal.clear()  # addresses may contain user data
             self._normal[url] = self._checked(httpx.URL(url))
         normal, credentials = self._normal[url]
         return await self.session.request(
             method,
             normal,
-            headers=_with(credentials, headers),
-            data=_in_pieces(content),
+            headers=_with_credentials(credentials, headers),
+            data=_as_file(content),
             allow_redirects=False,
             proxy=self._proxy,
         )
 
     def _checked(self, url: httpx.URL) -> tuple[str, Headers]:
-        """The URL as it is requested, and the header with its credentials.
+        """Return the URL without credentials, and a header with them.
 
-        aiohttp is not shown a user in a URL: beside a header Authorization it refuses one.
+        aiohttp refuses a user in a URL if there is an Authorization header.
         """
         if self._guard:  # names are checked when they are resolved
             self._guard.check_literal(url.host)
@@ -114,7 +114,9 @@ class _Sender:
         normal, credentials = self._checked(httpx.URL(url))
         if self._sockets is None:
             self._sockets = websocket_session(self.session.connector)
-        return await connected(self._sockets, normal, list(_with(credentials, headers)), tuple(protocols))
+        return await connected(
+            self._sockets, normal, list(_with_credentials(credentials, headers)), tuple(protocols)
+        )
 
     async def close(self) -> None:
         if self._sockets is not None:
@@ -122,7 +124,7 @@ class _Sender:
         await self.session.close()
 
     async def connect(self, host: str, port: int) -> None:
-        """Connect and hang up. The name is resolved once: what is checked is what is connected to."""
+        """Connect and disconnect. The name is resolved once, so the checked address is connected to."""
         addresses = await self._addresses(host, port)
         (await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
 
@@ -136,15 +138,15 @@ class _Sender:
         return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
 
 
-def _with(credentials: Headers, headers: Headers) -> Headers:
-    """Headers with the credentials of the URL, unless they have an Authorization of their own."""
+def _with_credentials(credentials: Headers, headers: Headers) -> Headers:
+    """Add the URL's credentials to the headers, unless they contain an Authorization header."""
     if not credentials or any(name.lower() == "authorization" for name, _ in headers):
         return headers
     return (*headers, *credentials)
 
 
-def _in_pieces(content: bytes | None) -> bytes | BytesIO | None:
-    """A large body as a file: aiohttp would copy it whole into the connection's buffer, and warn of that."""
+def _as_file(content: bytes | None) -> bytes | BytesIO | None:
+    """Wrap a large body in a file, because aiohttp would copy it into the connection's buffer and warn."""
     return BytesIO(content) if content and len(content) > _LARGE_BYTES else content
 
 
@@ -156,7 +158,7 @@ def _info(result: ResolveResult) -> AddrInfoType:
 
 
 class _Transport(httpx.AsyncBaseTransport):
-    """aiohttp's connections under httpx's interface."""
+    """aiohttp's connections behind httpx's interface."""
 
     def __init__(self, sender: _Sender) -> None:
         self._sender = sender
@@ -171,25 +173,25 @@ class _Transport(httpx.AsyncBaseTransport):
 
 
 class DirectResponse(httpx.Response):
-    """The answer to a request that was sent without an httpx.Request."""
+    """The response to a request that was sent without an httpx.Request."""
 
     first_token_ms: float | None = None
-    """When the first piece of the reply's text came, in milliseconds; None: that was not noted."""
+    """Milliseconds until the first piece of the reply's text; None if it was not measured."""
 
     def __init__(self, raw: RawAnswer) -> None:
         self._body = Body(raw)
         super().__init__(raw.status, headers=headers_of(raw), stream=self._body)
         self._raw = raw
         self.waited: Callable[[], float] | None = None
-        """Seconds since the request was begun."""
+        """Returns the seconds since the start of the request."""
 
     @property
     def beginning(self) -> bytes:
-        """What has been read of the body, up to a few kilobytes."""
+        """The first few kilobytes of the body that were read."""
         return self._body.beginning
 
     def note_first_token(self) -> None:
-        """Note that a piece of the reply's text has come; only the first counts."""
+        """Record that a piece of the reply's text has arrived. Only the first call counts."""
         if self.first_token_ms is None and self.waited is not None:
             self.first_token_ms = self.waited() * 1000
 
@@ -199,29 +201,29 @@ class DirectResponse(httpx.Response):
 
     @property
     def held_up(self) -> float:
-        """Seconds for which who answered has held up our own event loop: an application in this process."""
+        """Seconds for which the responder, an application in this process, has blocked our event loop."""
         return float(getattr(self._raw, "held_up", 0.0))
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes, unpacked. Raises BadBody, CONNECTION_ERRORS."""
-        return aiter(self._body)  # what httpx does with each piece would cost more than the piece
+        """Iterate over the decompressed body as it arrives. Raises BadBody or CONNECTION_ERRORS."""
+        return aiter(self._body)  # httpx's processing would cost more than the piece itself
 
 
 class Sender(Protocol):
-    """What requests are sent by: connections, or an application in this process."""
+    """Sends requests: over connections, or to an application in this process."""
 
     async def send_direct(
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> DirectResponse:
-        """Send a request. The body is to be read, and the response to be closed."""
+        """Send a request. The caller reads the body and closes the response."""
         ...
 
 
 class Client(httpx.AsyncClient):
-    """httpx's client, and a short way past it for those who need none of its services."""
+    """httpx's client with a shortcut for callers that need none of its features."""
 
     def __init__(self, sender: _Sender) -> None:
-        # `verify=False` spares a TLS context: the session has its own.
+        # `verify=False` avoids creating a TLS context, because the session has its own.
         super().__init__(transport=_Transport(sender), timeout=None, verify=False)
         self._sender = sender
 
@@ -230,16 +232,16 @@ class Client(httpx.AsyncClient):
     ) -> DirectResponse:
         """Send without redirects, cookies, authentication and logging, which cost more than the rest.
 
-        The body is to be read, and the response to be closed. Raises CONNECTION_ERRORS, RefusedAddress.
+        The caller reads the body and closes the response. Raises CONNECTION_ERRORS or RefusedAddress.
         """
         return DirectResponse(await self._sender.send(method, url, headers, content))
 
     async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
-        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS, RefusedAddress."""
+        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS or RefusedAddress."""
         return await self._sender.websocket(url, headers, protocols)
 
     async def check_listening(self, host: str, port: int) -> None:
-        """Connect and hang up. Raises RefusedAddress, or CONNECTION_ERRORS where nobody listens."""
+        """Connect and disconnect. Raises RefusedAddress, or CONNECTION_ERRORS if nothing listens."""
         await self._sender.connect(host, port)
 
 
@@ -248,16 +250,16 @@ def open_client(
     resolver: AbstractResolver | None = None,
     proxy: str | None = None,
 ) -> Client:
-    """A client without a limit on connections, without time-outs and without redirects.
+    """Open a client without connection limit, timeouts and redirects, in the running event loop.
 
-    With a guard it never connects to an address that the guard refuses, and uses no proxy: the proxy would
-    do the resolving. `resolver` (default: the system's) resolves the names. `proxy`
-    (see `proxy_for`) serves an unguarded one. Must be opened inside the running event loop.
+    With a guard it never connects to an address that the guard refuses, and uses no proxy, because the proxy
+    would resolve names. `resolver` (default: the system's) resolves the names. `proxy` (see `proxy_for`)
+    applies only without a guard.
     """
     names = resolver or aiohttp.ThreadedResolver()
     names = _GuardedResolver(guard, names) if guard else names
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=names)
-    # Not `trust_env`: with it, aiohttp reads ~/.netrc in a thread for every single request.
+    # With `trust_env`, aiohttp would read ~/.netrc in a thread for every request.
     session = aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -269,7 +271,7 @@ def open_client(
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for a URL (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY)."""
+    """Return the environment's proxy for a URL (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY)."""
     parts = urlsplit(url)
     if proxy_bypass(parts.hostname or ""):
         return None

@@ -1,8 +1,8 @@
-"""Connections: how many there may be, and for how long one may say nothing.
+"""Limit the number and idle time of a server's connections.
 
-Anybody on the machine can connect. A connection on which nothing was asked that may be asked is a stranger's:
-it is hung up on after a while, and at once where another one needs its place. So nobody whom a server refuses
-keeps others from it.
+Any program on the machine can connect. A connection without an accepted request belongs to a stranger. It is
+closed after a while, and immediately if another connection needs its place, so strangers cannot lock out
+accepted callers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from aiohttp.typedefs import Middleware
 
 from agentest.support.http.caller_guard import Handler
 
-_MOST = 200
+_MAX_CONNECTIONS = 200
 _HEAD_S = 20.0
 _IN_LINE = 100
 
 
 def listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0: any that is free. Raises OSError."""
+    """Open a listening socket. Port 0 chooses any free one. Raises OSError."""
     sock = socket.socket(family)
     try:
-        if os.name == "posix":  # elsewhere it would let others listen at the same port
+        if os.name == "posix":  # on Windows it would let others listen on the same port
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family is socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -41,7 +41,7 @@ def listening(family: socket.AddressFamily, host: str, port: int) -> socket.sock
 
 
 class _Refused(asyncio.Protocol):
-    """For who comes when there are too many."""
+    """The protocol for connections above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -50,15 +50,15 @@ class _Refused(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """The connections of a server. `head_s`: how long a stranger's stays."""
+    """The connections of a server. `head_s` is the time limit for strangers."""
 
-    most: int = _MOST
+    most: int = _MAX_CONNECTIONS
     head_s: float = _HEAD_S
     _strangers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = field(default_factory=dict)
-    """Of whom no request was let in yet, the first one first, and what will end that."""
+    """Connections without an accepted request, oldest first, with the timers that close them."""
 
     def middleware(self) -> Middleware:
-        """Takes note of whose request was let in: it stands behind the guard."""
+        """Record whose request was accepted. It runs after the guard."""
 
         @web.middleware
         async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -76,7 +76,7 @@ class Connections:
         assert server is not None
 
         def protocol() -> asyncio.Protocol:
-            if len(server.connections) >= self.most and not self._room_made():
+            if len(server.connections) >= self.most and not self._make_room():
                 return _Refused()
             made = server()
             self._strangers[made] = loop.call_later(self.head_s, self._end, made)
@@ -89,8 +89,8 @@ class Connections:
             for each in servers:
                 each.close()
 
-    def _room_made(self) -> bool:
-        """Whether there was a stranger to hang up on."""
+    def _make_room(self) -> bool:
+        """Close a stranger's connection. Return False if there was none."""
         for each in list(self._strangers):
             connected = getattr(each, "transport", None) is not None
             self._strangers[each].cancel()

@@ -1,7 +1,7 @@
-"""The bodies of requests to servers of ours: counted and unpacked piece by piece, and given up in time.
+"""Read request bodies in our servers, with limits on size and time while they are decompressed.
 
-aiohttp unpacks a body by itself, in pieces of megabytes and while nobody reads it; servers that read their
-bodies here are opened with `auto_decompress=False`.
+aiohttp decompresses a body in pieces of megabytes, even while nothing reads it, so servers that use this
+module are opened with `auto_decompress=False`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from anyio.lowlevel import checkpoint
 from agentest.support.http.bodies import CODINGS, PackedWrongly, UnknownCoding, unpacker
 
 BODY_S = 30.0
-"""How long a body may take to come."""
+"""Seconds that a body may take to arrive."""
 
 
 class BodyRefused(ValueError):
-    """A body that is not taken: the message goes on after the words "the body", `status` is for the sender.
+    """A body was refused. The message continues the words "the body"; `status` is the response status.
 
-    What has not been read of it is not read: the connection is to be closed.
+    The rest of the body is not read, so the connection has to be closed.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -30,14 +30,14 @@ class BodyRefused(ValueError):
 
 
 async def read_body(request: web.Request, most: int, body_s: float = BODY_S) -> bytes:
-    """The whole body, unpacked. Raises BodyRefused once more than `most` bytes came, or came out."""
+    """Return the decompressed body. Raises BodyRefused after `most` bytes, received or decompressed."""
     pieces: list[bytes] = []
     await _receive(request, most, body_s, pieces.append)
     return b"".join(pieces)
 
 
 async def skip_body(request: web.Request, most: int, body_s: float = BODY_S) -> None:
-    """Read a body to its end and forget it. Raises BodyRefused as `read_body` does."""
+    """Read a body to its end and discard it. Raises BodyRefused as `read_body` does."""
     await _receive(request, most, body_s, lambda _: None)
 
 
@@ -50,7 +50,7 @@ async def _receive(request: web.Request, most: int, body_s: float, take: Callabl
                 if left < 0:
                     raise _too_large(most)
                 take(piece)
-                await checkpoint()  # a few bytes that came may be millions
+                await checkpoint()  # a few received bytes may decompress to millions
     except TimeoutError:
         raise BodyRefused(f"has not come within {body_s:g} s", 408) from None
     except UnknownCoding:
@@ -66,7 +66,7 @@ async def _receive(request: web.Request, most: int, body_s: float, take: Callabl
 
 async def _unpacked(request: web.Request, most: int) -> AsyncIterator[bytes]:
     unpack = unpacker(", ".join(request.headers.getall("Content-Encoding", [])))
-    left = most  # of what comes, too: it may unpack to nothing, for ever
+    left = most  # limits received bytes as well, because they may decompress to nothing forever
     async for piece in request.content.iter_any():
         left -= len(piece)
         if left < 0:

@@ -1,4 +1,4 @@
-"""When a request may be sent again, and what went wrong with a connection, in words."""
+"""Decide when a request may be repeated, and describe connection errors."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _LONGEST_PAUSE_S = 8.0
 
 
 CONNECTION_ERRORS = (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, UnicodeError)
-"""What a request may raise when the address or the connection, not the content of the answer, is at fault."""
+"""Errors of a request that are caused by the address or the connection, not by the response's content."""
 
 
 def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:
-    """Seconds to wait before attempt `attempt` + 1: what the server asked for, else exponential with jitter.
+    """Return the seconds to wait before the next attempt: the server's request, else exponential with jitter.
 
     Args:
-        attempt: number of the attempt that failed, from 1.
-        retry_after: seconds that the server asked for; at most 30 are granted.
+        attempt: number of the failed attempt, from 1.
+        retry_after: seconds that the server requested, limited to 30.
     """
     if retry_after is not None:
         return min(max(retry_after, 0.0), MAX_RETRY_AFTER_S)
@@ -44,7 +44,7 @@ def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a `Retry-After` header (seconds or a date), or None without a readable one."""
+    """Parse a `Retry-After` header (seconds or a date); None if there is no readable one."""
     value = headers.get("retry-after")
     if value is None:
         return None
@@ -59,9 +59,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def was_refused(error: BaseException) -> bool:
-    """Whether a connection was refused, or ended before the first byte of an answer.
+    """Return True if a connection was refused, or ended before the first byte of a response.
 
-    Names that do not resolve and TLS that fails are neither: asking again would not help.
+    False for names that do not resolve and for TLS failures, because a retry would not help.
     """
     chain = list(_causes(error))
     if any(isinstance(e, aiohttp.ClientConnectorDNSError | aiohttp.ClientSSLError) for e in chain):
@@ -69,17 +69,17 @@ def was_refused(error: BaseException) -> bool:
     if any(isinstance(e, aiohttp.ClientConnectorError) for e in chain):
         return True
     if isinstance(chain[-1], aiohttp.ServerDisconnectedError):
-        return isinstance(chain[-1].message, str)  # otherwise it is the half of a head that had come
+        return isinstance(chain[-1].message, str)  # else it is the received part of a head
     return isinstance(chain[-1], ConnectionError)
 
 
 def own_shortage(error: BaseException) -> OSError | None:
-    """What this machine lacks for a connection, where that is why there is none."""
+    """Return the error if this machine lacks a resource for a connection; None otherwise."""
     return shortage_in(_causes(error))
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong with a connection, in a few words."""
+    """Describe a connection error in a few words."""
     chain = list(_causes(error))
     cause = chain[-1]
     if isinstance(cause, BadBody):
@@ -105,7 +105,7 @@ def describe(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it wraps: httpx's wraps aiohttp's, which wraps the operating system's."""
+    """Yield an error and its causes: httpx's wraps aiohttp's, which wraps the operating system's."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -118,16 +118,16 @@ _SHORTAGES = frozenset(
 
 
 def shortage_in(errors: Iterable[BaseException]) -> OSError | None:
-    """The error that says so, if one does."""
+    """Return the first error that reports a lack of resources; None if there is none."""
     said = (error for error in errors if isinstance(error, OSError) and error.errno in _SHORTAGES)
     return next(said, None)
 
 
 def shortage_told(problem: str, error: OSError) -> str:
-    """What could not be done, why, and what to do.
+    """Return a message with the failure, the lacking resource and what to do.
 
     Args:
-        problem: the begin of the sentence, as "the command 'bot' cannot be started".
+        problem: start of the sentence, such as "the command 'bot' cannot be started".
     """
     return (
         f"{problem}: this machine has no more to give ({error.strerror}); lower `concurrency`, or allow more "

@@ -1,4 +1,4 @@
-"""Server-sent events, read as the WHATWG specification says: any line ending, comments, multi-line data."""
+"""Parse server-sent events as the WHATWG specifies: any line ending, comments, multi-line data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 from typing import NamedTuple
 
 AT_ONCE = 100
-"""Events after which others have their turn: a piece may hold thousands, and reading each takes its time."""
+"""Number of events after which other tasks run, because a piece may contain thousands."""
 
 
 class Event(NamedTuple):
@@ -19,7 +19,7 @@ class Event(NamedTuple):
 
 
 class EventParser:
-    """Turns pieces of a byte stream, cut anywhere, into its events."""
+    """Parses a byte stream, split anywhere, into events."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -30,7 +30,7 @@ class EventParser:
         self._started = False
 
     def feed(self, piece: bytes) -> list[Event]:
-        """The events that this piece completes, in order. One without `data` is none."""
+        """Return the events that this piece completes, in order. Events without `data` are ignored."""
         events: list[Event] = []
         for line in self._lines(self._decoder.decode(piece)):
             if line == "":
@@ -46,7 +46,7 @@ class EventParser:
         return events
 
     def rest(self) -> list[Event]:
-        """A last event that the stream's end, instead of an empty line, completes."""
+        """Return the last event, completed by the stream's end instead of an empty line."""
         return self.feed(b"\n\n") if self._line or self._data else []
 
     def _lines(self, text: str) -> list[str]:
@@ -55,13 +55,13 @@ class EventParser:
         if not self._started:
             self._started = True
             text = text.removeprefix("\ufeff")
-        # A CR ends the line at once; an LF right after it, perhaps in the next piece, belongs to it.
+        # A CR ends the line immediately; a following LF, perhaps in the next piece, belongs to it.
         split_pair = self._after_cr and text.startswith("\n")
         self._after_cr = text.endswith("\r")
         text = text[1:] if split_pair else text
         first, *others = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         if first:
-            self._line.append(first)  # kept in pieces: a long line in small ones would be copied for each
+            self._line.append(first)  # kept in pieces, because a long line would be copied for each small one
         if not others:
             return []
         lines = ["".join(self._line), *others[:-1]]
@@ -70,7 +70,7 @@ class EventParser:
 
 
 async def events(pieces: AsyncIterable[bytes]) -> AsyncIterator[Event]:
-    """Every event of a stream, in order."""
+    """Yield every event of a stream, in order."""
     parser = EventParser()
     async for piece in pieces:
         for number, event in enumerate(parser.feed(piece)):

@@ -1,4 +1,4 @@
-"""WebSockets: texts in both directions, within the bounds of bodies and past the same address guard."""
+"""WebSockets for text, with the size limits of bodies and the same address guard."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import anyio
 
 from agentest.support.http.bodies import MAX_BODY_BYTES
 
-_MOST_WAITING = 1000
-_MOST_WAITING_CHARS = MAX_BODY_BYTES
-"""Of messages that are kept until somebody asks for them; behind them the other side has to wait."""
+_MAX_WAITING = 1000
+_MAX_WAITING_CHARS = MAX_BODY_BYTES
+"""Maximum size of received messages that wait to be read. Beyond it, the other side has to wait."""
 _CLOSE_S = 2.0
 
 RawSocket = aiohttp.ClientWebSocketResponse
 
 
 class SocketClosed(Exception):
-    """The connection is over. The message goes on after "the connection": "was closed (code 1011)"."""
+    """The connection has ended. The message follows "the connection": "was closed (code 1011)"."""
 
 
 class NotText(Exception):
-    """A message came that is no text in UTF-8."""
+    """A received message is not UTF-8 text."""
 
 
 class WebSocket:
-    """One connection. What comes is read at once and kept in order, so that nothing is late for a pong."""
+    """One connection. It reads and queues messages immediately, so that pings are answered in time."""
 
     def __init__(self, raw: RawSocket) -> None:
         self._raw = raw
-        self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MOST_WAITING)
+        self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MAX_WAITING)
         self._waiting_chars = 0
         self._room = asyncio.Event()
         self._reading = asyncio.ensure_future(self._read())
@@ -44,15 +44,15 @@ class WebSocket:
             raise self._over() from None
 
     async def next(self) -> str:
-        """The next text. Raises SocketClosed, NotText."""
+        """Return the next text. Raises SocketClosed or NotText."""
         message = await self._messages.get()
         if isinstance(message, Exception):
-            self._messages.put_nowait(message)  # there is nothing behind it
+            self._messages.put_nowait(message)  # nothing follows it
             raise message
         return self._taken(message)
 
     def waiting(self) -> list[str]:
-        """The texts that have come and that nobody has asked for."""
+        """Return the received texts that have not been read."""
         texts: list[str] = []
         while not self._messages.empty():
             message = self._messages.get_nowait()
@@ -68,7 +68,7 @@ class WebSocket:
         return text
 
     async def _keep(self, text: str) -> None:
-        while self._waiting_chars > _MOST_WAITING_CHARS:
+        while self._waiting_chars > _MAX_WAITING_CHARS:
             self._room.clear()
             await self._room.wait()
         self._waiting_chars += len(text)
@@ -101,7 +101,7 @@ class WebSocket:
         return SocketClosed(f"was closed by the server (code {code}{', ' * bool(name)}{name})")
 
     async def close(self) -> None:
-        """Say goodbye, in seconds at most. Raises nothing."""
+        """Close the connection within seconds. Raises nothing."""
         with anyio.CancelScope(shield=True):
             self._reading.cancel()
             with suppress(asyncio.CancelledError):
@@ -111,7 +111,7 @@ class WebSocket:
 
 
 class RedirectRefused(aiohttp.ClientError):
-    """A handshake was answered with a redirect, which would go past the address guard."""
+    """A handshake was answered with a redirect, which would bypass the address guard."""
 
 
 async def _refuse_redirect(
@@ -122,7 +122,7 @@ async def _refuse_redirect(
 
 
 def websocket_session(connector: aiohttp.BaseConnector | None) -> aiohttp.ClientSession:
-    """A session for handshakes, over the connections of another one. It follows no redirect."""
+    """Open a session for handshakes over existing connections. It follows no redirects."""
     tracing = aiohttp.TraceConfig()
     tracing.on_request_redirect.append(_refuse_redirect)
     return aiohttp.ClientSession(
@@ -137,6 +137,6 @@ def websocket_session(connector: aiohttp.BaseConnector | None) -> aiohttp.Client
 async def connected(
     session: aiohttp.ClientSession, url: str, headers: list[tuple[str, str]], protocols: tuple[str, ...]
 ) -> WebSocket:
-    """A connection. Raises CONNECTION_ERRORS; WSServerHandshakeError for an answer that is no handshake."""
+    """Connect. Raises CONNECTION_ERRORS, or WSServerHandshakeError if the response is not a handshake."""
     raw = await session.ws_connect(url, headers=headers, protocols=protocols, max_msg_size=MAX_BODY_BYTES)
     return WebSocket(raw)

@@ -1,1 +1,1 @@
-"""Statistics that know nothing of agents: intervals, tests of two samples, tests that may stop early."""
+"""Statistics without knowledge of agents: intervals, tests of two samples, tests that may stop early."""

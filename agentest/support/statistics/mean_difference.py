@@ -1,9 +1,9 @@
-"""The difference of two averages whose values were drawn in groups, and whether chance explains it.
+"""The difference between two means of clustered values, with its interval and a significance test.
 
-Values are drawn together in *clusters* (the turns of a conversation), and clusters in *strata* (the
-conversations of a scenario), which are there on both sides. From six strata on the strata are what is drawn:
-a cluster bootstrap gives the interval, and swapping the sides of whole strata the test. With fewer, clusters
-are drawn within each stratum: Student's interval, and a test that permutes clusters where they are few.
+Values are drawn in *clusters* (the turns of a conversation), and clusters belong to *strata* (the
+conversations of a scenario), which exist on both sides. With six or more strata, the strata count as the
+sample: a cluster bootstrap gives the interval, and swapping the sides of whole strata the test. With fewer,
+clusters are the sample within each stratum: Student's interval, and a permutation test if clusters are few.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from random import Random
 from agentest.support.statistics.intervals import Z_95
 
 Cluster = tuple[float, int]
-"""The sum of its values, and how many they are."""
+"""Sum and number of its values."""
 
-_LEAST_STRATA = 6
-"""With fewer, no swap of whole strata is rare enough to tell anything: 2 of 32 are one in sixteen."""
-_MOST_BLOCKS = 128
-"""More strata are drawn in so many groups: what is measured stays the same, and the time is bounded."""
+_MIN_STRATA = 6
+"""With fewer strata, no swap is rare enough to be significant: 2 of 32 are one in sixteen."""
+_MAX_BLOCKS = 128
+"""More strata are combined into this many groups, which bounds the time and leaves the result unchanged."""
 _RESAMPLES = 2000
 _SEED = 20_260_101
 _MOST_PERMUTED = 12
-_PROMISING = 0.08
-"""Above it, Student's figure is near enough: nobody looks closer."""
+_MAX_P_TO_PERMUTE = 0.08
+"""Above this p-value, Student's approximation suffices and no permutation test is run."""
 _MOST_SWAPPED = 11
 _ROUNDING = 1e-9
 _ENOUGH, _ENOUGH_STRATA = 10**6, 40
-"""More ways to permute make no difference."""
+"""More permutations than this make no difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +46,12 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanDifference:
-    """How much larger the average over all values is afterwards.
+    """The increase of the mean over all values.
 
     Attributes:
-        low, high: the 95 % interval; None where the values do not tell how sure it is.
-        p: how likely such a difference is where nothing has changed: two-sided, not adjusted.
-        least: the least that `p` can be of so few clusters, whatever their values.
+        low, high: the 95% interval; None if the values do not determine it.
+        p: two-sided p-value, not adjusted for multiple tests.
+        least: the smallest `p` possible with so few clusters, whatever their values.
     """
 
     before: float
@@ -69,9 +69,9 @@ class MeanDifference:
 
 
 def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
-    """The difference over all strata that have values on both sides; None where there are none.
+    """Return the difference over all strata with values on both sides; None if there are none.
 
-    The same values give the same result, always.
+    The result is deterministic.
     """
     held = [stratum for stratum in strata if stratum.before and stratum.after]
     if not held:
@@ -79,7 +79,7 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
     sums = [(*_total(stratum.before), *_total(stratum.after)) for stratum in held]
     before, n_before, after, n_after = (sum(column) for column in zip(*sums, strict=True))
     averages = before / n_before, after / n_after
-    sure = _by_strata(sums) if len(held) >= _LEAST_STRATA else _by_clusters(held, sums, averages)
+    sure = _by_strata(sums) if len(held) >= _MIN_STRATA else _by_clusters(held, sums, averages)
     return MeanDifference(
         before=averages[0],
         after=averages[1],
@@ -88,7 +88,7 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
         low=sure.low,
         high=sure.high,
         p=sure.p,
-        least=_least_likely(held),
+        least=_min_p_value(held),
     )
 
 
@@ -114,12 +114,12 @@ def _difference(sums: _Sums) -> float:
 def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     columns = _blocks(sums)
     seen = _difference(_added(columns))
-    p = _swapped(columns, seen)
+    p = _swap_p_value(columns, seen)
     drawn = sorted(_resampled(columns))
     low, high = drawn[round(0.025 * _RESAMPLES)], drawn[round(0.975 * _RESAMPLES) - 1]
     if high - low <= _ROUNDING:
         return _Sure(None, None, p)
-    # A bootstrap of few draws is too narrow: it is widened as Student's interval is.
+    # A bootstrap of few draws is too narrow, so it is widened like Student's interval.
     blocks = len(columns[0])
     wider = quantile(blocks - 1) / Z_95 * sqrt(blocks / (blocks - 1))
     return _Sure(seen + (low - seen) * wider, seen + (high - seen) * wider, p)
@@ -129,8 +129,8 @@ _Columns = tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[flo
 
 
 def _blocks(sums: Sequence[_Sums]) -> _Columns:
-    """The sums of each block by columns."""
-    blocks = [sums[i::_MOST_BLOCKS] for i in range(min(len(sums), _MOST_BLOCKS))]
+    """Return the sums of each block as columns."""
+    blocks = [sums[i::_MAX_BLOCKS] for i in range(min(len(sums), _MAX_BLOCKS))]
     rows = [[sum(column) for column in zip(*block, strict=True)] for block in blocks]
     first, second, third, fourth = zip(*rows, strict=True)
     return first, second, third, fourth
@@ -149,8 +149,8 @@ def _resampled(columns: _Columns) -> Iterator[float]:
         yield after / n_after - before / n_before
 
 
-def _swapped(columns: _Columns, seen: float) -> float:
-    """How often the difference is as large where the sides of each stratum are put by chance."""
+def _swap_p_value(columns: _Columns, seen: float) -> float:
+    """Return the p-value from randomly swapped sides of strata."""
     before, n_before, after, n_after = _added(columns)
     common = (before + after) / (n_before + n_after)
     parts = [
@@ -165,36 +165,40 @@ def _swapped(columns: _Columns, seen: float) -> float:
         return sum(found) / len(found)
     random = Random(_SEED)
     whole = sum(telling)
-    larger = sum(abs(whole - 2 * _drawn(telling, random)) >= least for _ in range(_RESAMPLES - 1))
+    larger = sum(abs(whole - 2 * _random_subset_sum(telling, random)) >= least for _ in range(_RESAMPLES - 1))
     return (larger + 1) / _RESAMPLES
 
 
-def _drawn(parts: Sequence[float], random: Random) -> float:
-    """The sum of those that a coin chooses."""
+def _random_subset_sum(parts: Sequence[float], random: Random) -> float:
+    """Return the sum of a random subset of the parts."""
     bits = random.getrandbits(len(parts))
     return sum(part for i, part in enumerate(parts) if bits >> i & 1)
 
 
 def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tuple[float, float]) -> _Sure:
     seen = averages[1] - averages[0]
-    least = _least_likely(strata) if abs(seen) > _ROUNDING else 1.0
+    least = _min_p_value(strata) if abs(seen) > _ROUNDING else 1.0
     sides = ([s.before for s in strata], averages[0]), ([s.after for s in strata], averages[1])
-    errors = [each for clusters, average in sides for each in _errors(clusters, average)]
+    errors = [each for clusters, average in sides for each in _stratum_errors(clusters, average)]
     known = [error for error in errors if error is not None]
     square = sum(each for each, _ in known)
-    # A single cluster does not tell how much the next one differs, nor do clusters that are all the same.
+    # Neither a single cluster nor identical ones show how much clusters differ.
     if len(known) < len(errors) or square <= _ROUNDING**2:
-        return _Sure(None, None, least if len(strata) == 1 else max(least, _swapped(_blocks(sums), seen)))
+        return _Sure(
+            None, None, least if len(strata) == 1 else max(least, _swap_p_value(_blocks(sums), seen))
+        )
     freedom = square**2 / sum(each**2 / degrees for each, degrees in known)
     half = quantile(floor(freedom * 10) / 10) * sqrt(square)
     p = max(least, two_sided(seen / sqrt(square), freedom))
-    if p < _PROMISING and len(strata) == 1 and _few(strata[0]):
-        p = _permuted(strata[0], seen)
+    if p < _MAX_P_TO_PERMUTE and len(strata) == 1 and _few(strata[0]):
+        p = _permutation_p_value(strata[0], seen)
     return _Sure(seen - half, seen + half, p)
 
 
-def _errors(strata: Sequence[Sequence[Cluster]], average: float) -> Iterator[tuple[float, int] | None]:
-    """Of each stratum its share of the square of the average's error, and its degrees of freedom."""
+def _stratum_errors(
+    strata: Sequence[Sequence[Cluster]], average: float
+) -> Iterator[tuple[float, int] | None]:
+    """Yield each stratum's share of the mean's squared error, and its degrees of freedom."""
     values = sum(n for clusters in strata for _, n in clusters)
     for clusters in strata:
         if len(clusters) < 2:
@@ -206,8 +210,8 @@ def _errors(strata: Sequence[Sequence[Cluster]], average: float) -> Iterator[tup
         yield len(off) / (len(off) - 1) * squares / values**2, len(off) - 1
 
 
-def _least_likely(strata: Sequence[Stratum]) -> float:
-    """The least that a test by permutations could say of so few clusters."""
+def _min_p_value(strata: Sequence[Stratum]) -> float:
+    """Return the smallest p-value that a permutation test with so few clusters can give."""
     ways = prod(
         min(comb(len(s.before) + len(s.after), len(s.before)), _ENOUGH) for s in strata[:_ENOUGH_STRATA]
     )
@@ -218,8 +222,8 @@ def _few(stratum: Stratum) -> bool:
     return len(stratum.before) + len(stratum.after) <= _MOST_PERMUTED
 
 
-def _permuted(stratum: Stratum, seen: float) -> float:
-    """How often the difference is as large where chance says which clusters came before."""
+def _permutation_p_value(stratum: Stratum, seen: float) -> float:
+    """Return the p-value from permuted clusters within a stratum."""
     clusters = (*stratum.before, *stratum.after)
     total, n = _total(clusters)
     found = []
@@ -236,7 +240,7 @@ _CLOSE = 1e-14
 
 
 def two_sided(t: float, freedom: float) -> float:
-    """How likely a value at least as far from 0 as `t` is; `freedom` are its degrees, above 0."""
+    """Return the two-sided p-value of `t` for this number of degrees of freedom (above 0)."""
     if isinf(t):
         return 0.0
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
@@ -244,7 +248,7 @@ def two_sided(t: float, freedom: float) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(freedom: float, outside: float = 0.05) -> float:
-    """How far from 0 all but a share of `outside` of the values are, for so many degrees of freedom."""
+    """Return Student's two-sided quantile with a share of `outside` beyond it."""
     low, high = 0.0, 1.0
     while two_sided(high, freedom) > outside and high < 1e12:
         low, high = high, high * 4
@@ -255,17 +259,17 @@ def quantile(freedom: float, outside: float = 0.05) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function."""
+    """Return the regularized incomplete beta function."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1 - x))
     if x < (a + 1) / (a + b + 2):
-        return front * _fraction(a, b, x) / a
-    return 1 - front * _fraction(b, a, 1 - x) / b
+        return front * _continued_fraction(a, b, x) / a
+    return 1 - front * _continued_fraction(b, a, 1 - x) / b
 
 
-def _fraction(a: float, b: float, x: float) -> float:
-    """Its continued fraction, by Lentz's method."""
+def _continued_fraction(a: float, b: float, x: float) -> float:
+    """Evaluate its continued fraction with Lentz's method."""
     upper, lower = 1.0, _inverse(1 - (a + b) * x / (a + 1))
     value = lower
     for m in range(1, _STEPS):

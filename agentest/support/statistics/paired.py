@@ -1,7 +1,6 @@
-"""Before and after: whether shares differ by more than chance would have it, and by how much.
+"""Exact tests of two shares, and the interval of their difference.
 
-Nothing here knows what was counted. The tests are exact: a difference that is none is found in at most as
-many cases as they say, however few were counted.
+If there is no difference, the tests report one at most as often as their level, however small the sample.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from math import erfc, exp, lgamma, log, log1p, sqrt
 from agentest.support.statistics.intervals import wilson
 
 Share = tuple[int, int]
-"""How many, of how many."""
+"""Successes and draws."""
 
-_LIKELIHOODS = 200
-"""Into how many steps the share that both may have in common is divided."""
+_SEARCH_STEPS = 200
+"""Number of steps in the search over the common share."""
 _EXACT_UP_TO = 200
-"""With more on one side, the normal distribution is as good."""
+"""Above this size of one sample, the normal distribution is accurate enough."""
 _ROUNDING = 1e-9
 
 
 def mcnemar(worse: int, better: int) -> float:
-    """How likely pairs go one way at least so often if either way is as likely: exact and two-sided.
+    """Return the exact two-sided p-value of McNemar's test.
 
     Args:
-        worse, better: the pairs that changed, one way and the other; those that did not change say nothing.
+        worse, better: pairs that changed in each direction. Unchanged pairs carry no information.
     """
     changed = worse + better
     fewer, ways = 0, 1
@@ -38,24 +37,24 @@ def mcnemar(worse: int, better: int) -> float:
 
 
 def shares_differ(first: Share, second: Share) -> float:
-    """How likely two shares are at least so different if what they are drawn from is the same: two-sided.
+    """Return the two-sided p-value that two shares differ.
 
-    Barnard's exact test by the score statistic, which takes the worst case of what they have in common: where
-    few were drawn, Fisher's test would not find what is plain (3 of 3 and 0 of 3).
+    Barnard's exact test with the score statistic, which uses the worst case of the common share. With small
+    samples, Fisher's test would miss obvious differences (3 of 3 and 0 of 3).
     """
     (a, m), (b, n) = first, second
     if m == 0 or n == 0 or a * n == b * m:
         return 1.0
     if max(m, n) > _EXACT_UP_TO:
         return erfc(_score(a, m, b, n) / sqrt(2))
-    # What is as likely is worked out once.
+    # Each distinct case is computed once.
     return _barnard(*min((a, m, b, n), (m - a, m, n - b, n)))
 
 
 def newcombe(first: Share, second: Share) -> tuple[float, float]:
-    """The 95 % interval of the second share less the first, by Newcombe's method of Wilson's scores.
+    """Return the 95% interval of the second share minus the first, by Newcombe's method with Wilson scores.
 
-    Both are of something.
+    Both shares need at least one draw.
     """
     before, after = first[0] / first[1], second[0] / second[1]
     old, new = wilson(*first), wilson(*second)
@@ -67,7 +66,7 @@ def newcombe(first: Share, second: Share) -> tuple[float, float]:
 
 
 def holm(likelihoods: Sequence[float]) -> list[float]:
-    """The same, adjusted for how many there are: in at most 5 % of families one falsely stays below 0.05."""
+    """Adjust p-values by Holm's method: in at most 5% of families, one falsely stays below 0.05."""
     order = sorted(range(len(likelihoods)), key=likelihoods.__getitem__)
     raised = (likelihoods[i] * (len(order) - rank) for rank, i in enumerate(order))
     adjusted = [0.0] * len(order)
@@ -77,12 +76,12 @@ def holm(likelihoods: Sequence[float]) -> list[float]:
 
 
 def holm_of_testable(tests: Sequence[tuple[float, float]], level: float = 0.05) -> list[float]:
-    """Holm's adjustment, where some tests could not find anything, whatever was counted (Tarone's method).
+    """Adjust p-values by Holm's method, excluding tests that could not be significant (Tarone's method).
 
-    Those are no part of the family, so that they take nothing from the others; they are adjusted to 1.
+    Excluded tests do not weaken the others and are adjusted to 1.
 
     Args:
-        tests: of each, how likely what was found is, and the least that this could have been.
+        tests: the p-value of each test and the smallest possible one.
     """
     family = 1
     while sum(least * family <= level for _, least in tests) > family:
@@ -95,7 +94,7 @@ def holm_of_testable(tests: Sequence[tuple[float, float]], level: float = 0.05) 
 
 
 def _score(a: int, m: int, b: int, n: int) -> float:
-    """How far apart two shares are, in standard errors of their common share."""
+    """Return the difference of two shares in standard errors of their common share."""
     common = (a + b) / (m + n)
     error = sqrt(common * (1 - common) * (1 / m + 1 / n))
     return abs(a / m - b / n) / error if error else 0.0
@@ -104,21 +103,21 @@ def _score(a: int, m: int, b: int, n: int) -> float:
 @lru_cache(maxsize=4096)
 def _barnard(a: int, m: int, b: int, n: int) -> float:
     least = _score(a, m, b, n) - _ROUNDING
-    # Of each first count, the second counts that are nearer than seen: they lie together.
+    # For each first count, the second counts that are less extreme than observed; they are contiguous.
     nearer = [[y for y in range(n + 1) if _score(x, m, y, n) < least] for x in range(m + 1)]
     spans = [(each[0], each[-1] + 1) if each else (0, 0) for each in nearer]
-    return max(_likely(i / _LIKELIHOODS, m, n, spans) for i in range(1, _LIKELIHOODS))
+    return max(_probability_of_extreme(i / _SEARCH_STEPS, m, n, spans) for i in range(1, _SEARCH_STEPS))
 
 
-def _likely(share: float, m: int, n: int, nearer: Sequence[tuple[int, int]]) -> float:
-    """How likely counts are that are not nearer, where both are drawn with this share."""
-    upto = [0.0, *accumulate(_binomial(n, share))]
-    first = _binomial(m, share)
+def _probability_of_extreme(share: float, m: int, n: int, nearer: Sequence[tuple[int, int]]) -> float:
+    """Return the probability of counts that are not less extreme, if both are drawn with this share."""
+    upto = [0.0, *accumulate(_binomial_probabilities(n, share))]
+    first = _binomial_probabilities(m, share)
     return sum(p * (1 - (upto[high] - upto[low])) for p, (low, high) in zip(first, nearer, strict=True))
 
 
-def _binomial(n: int, share: float) -> list[float]:
-    """How likely each count of n draws is."""
+def _binomial_probabilities(n: int, share: float) -> list[float]:
+    """Return the probability of each count in n draws."""
     yes, no = log(share), log1p(-share)
     whole = lgamma(n + 1)
     return [exp(whole - lgamma(k + 1) - lgamma(n - k + 1) + k * yes + (n - k) * no) for k in range(n + 1)]

@@ -1,56 +1,60 @@
-"""What a number of draws can tell: which two rates give results that differ often enough to be noticed.
+"""Statistical power: which drop of a pass rate is detectable with a number of draws.
 
-Exact, by the binomial distribution. Two rates are told apart where too few draws pass for the higher one in
-at most 5 of 100 samples if it is true, and in at least 80 if the lower one is.
+Exact, from the binomial distribution. A drop is detectable if a threshold on passed draws reports it in at
+most 5 of 100 samples at the higher rate and in at least 80 of 100 at the lower rate.
 """
 
 from __future__ import annotations
 
 from math import exp, lgamma, log
 
-_WRONG = 0.05
-_NOTICED = 0.8
+_FALSE_ALARM_RATE = 0.05
+_DETECTION_RATE = 0.8
 _STEPS = 30
 
 
 def lower_rate_told(draws: int, rate: float) -> float | None:
-    """The highest rate that so many draws tell from a higher one (between 0 and 1).
+    """Return the highest rate that this many draws distinguish from a higher one (between 0 and 1).
 
-    None where they tell none: even if no draw passes, that may be chance.
+    None if there is none, because even zero passed draws may be chance.
     """
-    most = _most_refused(draws, rate)
+    most = _rejection_threshold(draws, rate)
     if most is None:
         return None
     low, high = 0.0, rate
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _at_most(most, draws, middle) >= _NOTICED else (low, middle)
+        low, high = (
+            (middle, high)
+            if _cumulative_probability(most, draws, middle) >= _DETECTION_RATE
+            else (low, middle)
+        )
     return low
 
 
 def draws_to_tell(lower: float, higher: float, most: int = 10_000) -> int | None:
-    """The fewest draws that tell two rates apart; None where it takes more than `most`."""
-    return next((n for n in range(1, most + 1) if _tells(n, lower, higher)), None)
+    """Return the fewest draws that distinguish two rates; None if more than `most` are needed."""
+    return next((n for n in range(1, most + 1) if _is_detectable(n, lower, higher)), None)
 
 
-def _tells(draws: int, lower: float, higher: float) -> bool:
-    most = _most_refused(draws, higher)
-    return most is not None and _at_most(most, draws, lower) >= _NOTICED
+def _is_detectable(draws: int, lower: float, higher: float) -> bool:
+    most = _rejection_threshold(draws, higher)
+    return most is not None and _cumulative_probability(most, draws, lower) >= _DETECTION_RATE
 
 
-def _most_refused(draws: int, rate: float) -> int | None:
-    """The most passed draws that are too few for the rate."""
+def _rejection_threshold(draws: int, rate: float) -> int | None:
+    """Return the largest number of passed draws that is too small for the rate."""
     total, most = 0.0, None
     for passed in range(draws + 1):
         total += _chance(passed, draws, rate)
-        if total > _WRONG:
+        if total > _FALSE_ALARM_RATE:
             return most
         most = passed
     return most
 
 
-def _at_most(most: int, draws: int, rate: float) -> float:
-    """How likely at most so many draws pass."""
+def _cumulative_probability(most: int, draws: int, rate: float) -> float:
+    """Return the probability that at most this many draws pass."""
     return sum(_chance(passed, draws, rate) for passed in range(most + 1))
 
 

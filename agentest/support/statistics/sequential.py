@@ -1,14 +1,13 @@
-"""Sequential tests: values come one by one, until it is decided whether a share or a mean is high enough.
+"""Sequential tests: values arrive one by one until it is decided if a share or a mean is high enough.
 
-Nothing here knows what the values are of. However often one looks, a decision that is `proven` is wrong at
-most as often as the test's error says, whatever the truth is:
+However often one looks, a decision that is `proven` is wrong at most as often as the test's error rate:
 
-- A share has exact boundaries: the probability of ever crossing one, where the share is just what is asked
-  for, is summed up over all paths (`boundaries`). At a look as much of the error is spent as belongs to the
-  time that has gone, and what a look cannot use, as counts are whole numbers, is left for the next.
-- A mean of values between two bounds is bet upon: wealth that is won by betting against "too low" grows
-  beyond 1/error with a probability of at most the error while that is true (Ville's inequality; Waudby-Smith
-  and Ramdas, 2024). Several bets of different size share it, so that the order of values does not matter.
+- A share has exact boundaries. The probability of ever crossing one, if the share equals the threshold, is
+  summed over all paths (`boundaries`). Each look spends a part of the error in proportion to the elapsed
+  share of values. Counts are whole numbers, so an unused remainder is left for the next look.
+- For a mean of bounded values, the test bets against "too low". While that is true, the wealth exceeds
+  1/error with a probability of at most the error (Ville's inequality; Waudby-Smith and Ramdas, 2024).
+  Several bets of different sizes share it, so that the order of values does not matter.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from typing import Literal, Protocol
 
 _TOLERANCE = 1e-9
 _BETS = (0.25, 0.5, 1.0)
-"""Sizes of bets, as parts of the highest that cannot lose more than there is."""
+"""Bet sizes as fractions of the largest bet that cannot lose everything."""
 
 Side = Literal["holds", "missed"]
 
 
 class Standing(Enum):
-    """What is known of one question."""
+    """The state of one question."""
 
     OPEN = "open"
     HOLDS = "holds"
     MISSED = "missed"
     WILL_HOLD = "will hold"
-    """Whatever the values that are left, all together will hold, and none of them can prove it."""
+    """Will hold whatever the remaining values are, but they cannot prove it."""
     WILL_BE_MISSED = "will be missed"
 
 
@@ -44,7 +43,7 @@ _BAD = (Standing.MISSED, Standing.WILL_BE_MISSED)
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What has come of the values so far."""
+    """The state of the test after the values so far."""
 
     values: int = 0
     hits: int = 0
@@ -54,32 +53,32 @@ class Path:
 
 
 class Question(Protocol):
-    """A question to values that come one by one. What it has decided once stays."""
+    """A question about values that arrive one by one. A decision never changes."""
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the highest value."""
+        """The lowest and the highest value."""
         ...
 
     def begin(self) -> Path:
-        """Before the first value."""
+        """Return the state before the first value."""
         ...
 
     def add(self, path: Path, value: float) -> Path:
-        """After one more value."""
+        """Return the state after one more value."""
         ...
 
     def soonest(self, path: Path, left: int, *, good: bool) -> int | None:
-        """After how many further values at the least it can be known that it holds, or that it is missed.
+        """Return the minimum number of further values after which it can be known to hold, or to be missed.
 
-        None: not within those that are left.
+        None if the remaining values cannot decide it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """How often a decision may be wrong: that something is missed, and that it holds."""
+    """Error rates of the two wrong decisions: missed and holds."""
 
     missed: float
     holds: float
@@ -87,13 +86,13 @@ class Errors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareTest:
-    """Whether ones among zeros and ones have a share of at least `least`."""
+    """Tests if the share of ones among zeros and ones is at least `least`."""
 
     least: float
     first: int
-    """The first look is after so many values."""
+    """Number of values before the first look."""
     last: int
-    """The most values."""
+    """Maximum number of values."""
     errors: Errors
 
     @property
@@ -127,12 +126,12 @@ class ShareTest:
             return Standing.MISSED
         needed = needed_hits(self.least, self.last)
         certain = hits >= needed or misses > self.last - needed
-        if not certain or self._may_be_proven(hits, misses):
+        if not certain or self._can_still_be_proven(hits, misses):
             return Standing.OPEN
         return Standing.WILL_HOLD if hits >= needed else Standing.WILL_BE_MISSED
 
-    def _may_be_proven(self, hits: int, misses: int) -> bool:
-        """Whether as many ones, or zeros, as can still come would cross a boundary."""
+    def _can_still_be_proven(self, hits: int, misses: int) -> bool:
+        """Return True if the remaining ones, or zeros, could cross a boundary."""
         values = hits + misses
         return any(
             hits + more >= self._boundary("holds", values + more)
@@ -146,21 +145,21 @@ class ShareTest:
 
 
 def needed_hits(least: float, values: int) -> int:
-    """How many of the values must be ones."""
+    """Return how many of the values must be ones."""
     return ceil(least * values - _TOLERANCE)
 
 
 @lru_cache(maxsize=256)
 def boundaries(least: float, first: int, last: int, error: float, side: Side) -> tuple[int, ...]:
-    """After how many ones (side `holds`) or zeros (`missed`) it is decided, for 1 to `last` values.
+    """Return the number of ones (side `holds`) or zeros (`missed`) that decide, after 1 to `last` values.
 
-    One more than there are values: it cannot be decided yet. Paths that cross the boundary of the other side
-    are counted as if they went on, so that the error is rather less than more.
+    A number above the number of values means that no decision is possible yet. Paths that cross the other
+    side's boundary are counted as if they continued, so the error is overestimated.
     """
     chance = least if side == "holds" else 1 - least
     paths, spent, found = {0: 1.0}, 0.0, []
     for values in range(1, last + 1):
-        paths = _one_more(paths, chance)
+        paths = _add_value(paths, chance)
         boundary = values + 1
         if values >= first:
             boundary, used = _boundary(paths, values, chance, error * sqrt(values / last) - spent)
@@ -170,8 +169,8 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
     return tuple(found)
 
 
-def _one_more(paths: Mapping[int, float], chance: float) -> dict[int, float]:
-    """The probability of each count after one more value."""
+def _add_value(paths: Mapping[int, float], chance: float) -> dict[int, float]:
+    """Return the probability of each count after one more value."""
     more: dict[int, float] = {}
     for count, share in paths.items():
         more[count] = more.get(count, 0.0) + share * (1 - chance)
@@ -180,11 +179,11 @@ def _one_more(paths: Mapping[int, float], chance: float) -> dict[int, float]:
 
 
 def _boundary(paths: Mapping[int, float], values: int, chance: float, room: float) -> tuple[int, float]:
-    """The least count whose tail has room, and the probability of that tail."""
+    """Return the smallest count whose tail fits in `room`, and the probability of that tail."""
     boundary, used = values + 1, 0.0
     for count in range(values, -1, -1):
         share = paths.get(count, 0.0)
-        # What is no more than is to be expected shows nothing, however seldom a path comes here.
+        # A count no larger than expected proves nothing, however rarely a path reaches it.
         if used + share > room or count <= chance * values + _TOLERANCE:
             break
         boundary, used = count, used + share
@@ -193,7 +192,7 @@ def _boundary(paths: Mapping[int, float], values: int, chance: float, room: floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanTest:
-    """Whether values between `low` and `high` have a mean of at least `least`."""
+    """Tests if values between `low` and `high` have a mean of at least `least`."""
 
     least: float
     low: float
@@ -238,7 +237,7 @@ class MeanTest:
     def _bet_down(self, bet: float, above: float) -> float:
         if self._goal < 1 - _TOLERANCE:
             return -bet * above / (1 - self._goal)
-        # All must have the highest value: one that has not proves that the mean is less.
+        # All must have the highest value, so a single lower one proves that the mean is lower.
         return float("inf") if above < -_TOLERANCE else 0.0
 
     def _standing(self, path: Path) -> Standing:
@@ -249,7 +248,9 @@ class MeanTest:
 
 @dataclass(frozen=True, slots=True)
 class Undecidable:
-    """A question to values without bounds: however many there are, the next may change everything."""
+    """A question about unbounded values, which no number of values decides because the next may change
+    everything.
+    """
 
     range: tuple[float, float] = (0.0, 0.0)
 
@@ -257,7 +258,7 @@ class Undecidable:
         return Path()
 
     def add(self, path: Path, value: float) -> Path:
-        del value  # it shows nothing
+        del value  # it carries no information
         return path
 
     def soonest(self, path: Path, left: int, *, good: bool) -> int | None:
@@ -267,21 +268,21 @@ class Undecidable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What several questions come to together."""
+    """The combined result of several questions."""
 
     standing: Standing
     fewest: int | None
-    """How many further values can decide it at the earliest; None: none that can still come can."""
+    """Minimum number of further values for a decision; None if the remaining ones cannot decide it."""
 
 
 def look(tests: Mapping[str, Question], values: Mapping[str, Sequence[float]], left: int) -> Look:
-    """What is known of several questions together: whether all of them hold, or one is missed.
+    """Combine several questions: whether all hold, or one is missed.
 
-    Nothing holds where nothing is asked.
+    Without questions, nothing holds.
 
     Args:
-        values: of each question, in their order; some may have none.
-        left: how many values of each can still come.
+        values: the values of each question, in order; may be empty.
+        left: number of values of each that can still arrive.
     """
     paths = {name: path_of(test, values.get(name, ())) for name, test in tests.items()}
     standings = [path.standing for path in paths.values()]
@@ -297,7 +298,7 @@ def look(tests: Mapping[str, Question], values: Mapping[str, Sequence[float]], l
 
 
 def path_of(question: Question, values: Sequence[float]) -> Path:
-    """What has come of the values."""
+    """Return the state of the test after these values."""
     path = question.begin()
     for value in values:
         path = question.add(path, value)

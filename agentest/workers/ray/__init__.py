@@ -1,1 +1,1 @@
-"""Workers on a Ray cluster."""
+"""Run workers on a Ray cluster."""

@@ -1,4 +1,4 @@
-"""Where a cluster is, and whether anybody answers there."""
+"""Find a Ray cluster, check that it is reachable, and watch the connection to it."""
 
 from __future__ import annotations
 
@@ -20,81 +20,83 @@ _AUTO = "auto"
 _PORT = 6379
 _CLIENT = "ray://"
 _CLIENT_PORT = 10001
-_ANSWERED_WITHIN_S = 5.0
+_CONNECT_LIMIT_S = 5.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ELSEWHERE = "192.0.2.1"
-"""An address that nobody has (RFC 5737)."""
+_UNUSED_ADDRESS = "192.0.2.1"
+"""An address that belongs to no host (RFC 5737)."""
 
 
 def cluster_address(named: str | None, environ: Mapping[str, str]) -> str | None:
-    """The cluster to join: the one that is named, else that of RAY_ADDRESS; None: one is started."""
+    """Return the address to join: the given one, else RAY_ADDRESS. None means that a cluster is started."""
     address = named or environ.get(VARIABLE, "").strip() or _LOCAL
     return None if address == _LOCAL else address
 
 
 def check_reachable(address: str) -> None:
-    """Raise UsageError where nobody answers: Ray itself would try for minutes."""
+    """Raise UsageError if the cluster does not respond. Ray itself would retry for minutes."""
     if address == _AUTO:
         return
     host, port = host_and_port(address)
     try:
-        socket.create_connection((host, port), timeout=_ANSWERED_WITHIN_S).close()
+        socket.create_connection((host, port), timeout=_CONNECT_LIMIT_S).close()
     except OSError as error:
         raise UsageError(
-            f"--ray-address {address}: nobody answers at {host}, port {port} ({_cause(error)}). "
+            f"--ray-address {address}: nobody answers at {host}, port {port} ({_describe_cause(error)}). "
             "Is the cluster running, and may this machine reach it? HOST:6379 is its head node, "
             "ray://HOST:10001 its server for clients"
         ) from None
 
 
 def is_on_loopback_alone(address: str, environ: Mapping[str, str], own: str | None = None) -> bool:
-    """Whether the cluster's head is on loopback and nowhere else, so that Ray must be told: it takes such an
-    address for that of this machine in its network, where most clusters answer, too.
+    """Return True if the cluster's head listens on loopback only.
+
+    Ray has to be told so, because it replaces a loopback address with this machine's network address, where
+    most clusters listen as well.
 
     Args:
-        own: that address; None: it is looked up.
+        own: this machine's network address; None looks it up.
     """
     if address == _AUTO:
-        address = _latest(environ)
+        address = _latest_cluster(environ)
     if not address or is_of_clients(address):
         return False
     host, port = host_and_port(address)
     if host not in _LOOPBACK:
         return False
-    own = own or _own_address()
+    own = own or _machine_address()
     try:
-        socket.create_connection((own, port), timeout=_ANSWERED_WITHIN_S).close()
+        socket.create_connection((own, port), timeout=_CONNECT_LIMIT_S).close()
     except OSError:
         return True
     return own in _LOOPBACK
 
 
-def _latest(environ: Mapping[str, str]) -> str:
-    """The cluster that Ray takes for `auto`: that of RAY_ADDRESS, else the latest of this machine."""
+def _latest_cluster(environ: Mapping[str, str]) -> str:
+    """Return the cluster that Ray uses for `auto`: RAY_ADDRESS, else the latest one on this machine."""
     if named := environ.get(VARIABLE, "").strip():
         return "" if named == _AUTO else named
-    with suppress(OSError):  # there is none, or it is another user's
+    with suppress(OSError):  # the file does not exist or belongs to another user
         return Path(environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster").read_text().strip()
     return ""
 
 
-def _own_address() -> str:
-    """That of this machine in its network."""
+def _machine_address() -> str:
+    """Return this machine's address in its network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            asked.connect((_ELSEWHERE, 1))  # nothing is sent
-        except OSError:  # it has no network
+            asked.connect((_UNUSED_ADDRESS, 1))  # nothing is sent
+        except OSError:  # no network
             return _LOOPBACK[0]
         return str(asked.getsockname()[0])
 
 
 def is_of_clients(address: str | None) -> TypeGuard[str]:
-    """Whether it is that of a server which has the cluster's calls made for clients."""
+    """Return True for the address of a Ray client server."""
     return address is not None and address.startswith(_CLIENT)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Where a cluster answers. Raises UsageError."""
+    """Return host and port of a cluster address. Raises UsageError."""
     client = is_of_clients(address)
     host, colon, port = address.removeprefix(_CLIENT).rstrip("/").rpartition(":")
     if not colon:
@@ -106,7 +108,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _cause(error: OSError) -> str:
+def _describe_cause(error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
 
 
@@ -114,9 +116,9 @@ TAKEN_FOR_DEAD = (
     "the Ray cluster takes this process for dead, as the node died that it was connected to (its raylet was "
     "killed, or did not answer)"
 )
-_EVERY_S = 4.0
+_CHECK_INTERVAL_S = 4.0
 _LOST_AFTER_S = 40.0
-"""A head node that is started again may take so long."""
+"""Restarting a head node may take this long."""
 
 
 @asynccontextmanager
@@ -125,14 +127,16 @@ async def watched_membership(
     is_node_dead: Callable[[], bool],
     on_lost: Callable[[str], object],
     *,
-    every_s: float = _EVERY_S,
+    every_s: float = _CHECK_INTERVAL_S,
     lost_after_s: float = _LOST_AFTER_S,
 ) -> AsyncIterator[None]:
-    """Watch meanwhile that this process belongs to the cluster; report to `on_lost` that it no longer does.
+    """Watch inside of the block that this process still belongs to the cluster, and call `on_lost` if it does
+    not.
 
     Args:
-        head: the address of the head node.
-        is_node_dead: whether the cluster has declared the node dead that we are connected to. It may block.
+        head: address of the head node.
+        is_node_dead: returns True if the cluster has declared the node dead that we are connected to. It may
+            block.
     """
     watches = (_watch_head(head, on_lost, every_s, lost_after_s), _watch_node(is_node_dead, on_lost, every_s))
     tasks = [asyncio.create_task(watch) for watch in watches]
@@ -161,18 +165,18 @@ async def _watch_head(
     answered = monotonic()
     while monotonic() - answered < lost_after_s:
         await asyncio.sleep(every_s)
-        if await _answers(host, port, every_s):
+        if await _is_responding(host, port, every_s):
             answered = monotonic()
     on_lost(
         f"the head node of the Ray cluster ({host}, port {port}) has not answered for {lost_after_s:.0f} s"
     )
 
 
-async def _answers(host: str, port: int, within_s: float) -> bool:
+async def _is_responding(host: str, port: int, within_s: float) -> bool:
     try:
         async with asyncio.timeout(within_s):
             _, writer = await asyncio.open_connection(host, port)
-    except OSError:  # of which TimeoutError is one
+    except OSError:  # includes TimeoutError
         return False
     writer.close()
     return True

@@ -1,7 +1,7 @@
-"""The line between the run's own process and one worker: each end receives what the other one sends.
+"""The channel between the run's process and one worker on a Ray cluster.
 
-Only the run's own process can call: it hands over its messages, and asks for those of the worker, who answers
-when there are some. Neither end waits where it sends.
+Only the run's process can make calls. It delivers its messages with one call and polls for the worker's
+messages with another, which returns when there are some. Sending never blocks on either end.
 """
 
 from __future__ import annotations
@@ -24,51 +24,52 @@ from agentest.workers.channel import packed_together
 _T = TypeVar("_T")
 
 ANSWERED_WITHIN_S = 20.0
-"""How long a worker that has nothing to say lets a question for messages wait."""
+"""Seconds that a worker without new messages may delay the response to a poll."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """With a worker that cannot be called."""
+    """Time limits for a worker that cannot be reached."""
 
     pause_s: float = 0.2
-    """Before it is called again."""
+    """Seconds before the next call."""
     out_of_reach_s: float = 60.0
-    """After which it is given up, whether calls fail or are never answered."""
+    """Seconds after which the worker is given up, whether calls fail or never return."""
 
 
 class OutOfReach(Exception):
-    """A call failed, and may be made again."""
+    """A call failed and may be repeated."""
 
 
 class HasDied(Exception):
-    """The worker is no more; the text says how it ended, after "the worker"."""
+    """The worker has ended. The text says how, as words that follow "the worker"."""
 
 
 class Callee(Protocol):
-    """The worker's end, as it is called. Methods raise OutOfReach and HasDied."""
+    """The worker's end as remote calls. Methods raise OutOfReach and HasDied."""
 
     async def receive(self, batch: Batch) -> None:
-        """Hand over messages."""
+        """Deliver messages."""
         ...
 
     async def take(self, acknowledged: int) -> Batch | None:
-        """Messages of the worker: the batch of this number; all before it have come. None: none yet."""
+        """Acknowledge all batches before this number and return the batch with it, or None for now."""
         ...
 
     def kill(self) -> None:
-        """End the worker at once."""
+        """Kill the worker immediately."""
         ...
 
 
 class Caller:
-    """The end of the run's own process.
+    """The end of the channel in the run's process.
 
     Args:
-        on_message: receives every message of the worker.
-        on_disconnect: is called once, when the worker has died, or has closed its end and all its messages
-            have arrived; not after `close`.
-        begun: set when the worker has begun, or cannot begin; no call is made before. None: it has begun.
+        on_message: receives every message from the worker.
+        on_disconnect: called once when the worker has died, or has closed its end and all its messages have
+            arrived; not called after `close`.
+        begun: set when the worker has started or cannot start; no call is made before. None if it has
+            started.
     """
 
     def __init__(
@@ -94,7 +95,9 @@ class Caller:
         self._tasks = [asyncio.create_task(self._run(work)) for work in (self._hand_over, self._ask)]
 
     def send(self, message: object) -> None:
-        """Send a message, with all others of this moment. It is lost if the worker has ended."""
+        """Send a message, batched with all others of this event loop iteration. It is lost if the worker has
+        ended.
+        """
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outgoing.append(message)
@@ -106,7 +109,7 @@ class Caller:
             self._something.set()
 
     async def close(self) -> None:
-        """Close this end when the worker has received everything, and end the worker."""
+        """Close this end after the worker has received everything, and end the worker."""
         self._closing = True
         self._flush()
         self._outbox.close()
@@ -118,22 +121,22 @@ class Caller:
             self._callee.kill()
 
     def kill(self) -> None:
-        """End the worker at once; its disconnecting follows."""
+        """Kill the worker immediately; it disconnects afterwards."""
         self._callee.kill()
         self._disconnect("was ended")
 
     async def death(self) -> str:
-        """How the worker ended, to be said after "the worker"."""
+        """Return how the worker ended, as words that follow "the worker"."""
         await self._over.wait()
         return self._death
 
     async def _run(self, work: Callable[[], Any]) -> None:
-        """One of the two directions, until the worker has ended."""
+        """Run one of the two directions until the worker has ended."""
         try:
             await work()
         except HasDied as error:
             self._disconnect(str(error))
-        except Exception as error:  # noqa: BLE001 - nobody awaits the task: the run must learn of it
+        except Exception as error:  # noqa: BLE001 - the task is not awaited, so the run has to be notified here
             self._callee.kill()
             self._disconnect(f"sent what cannot be handled: {type(error).__name__}: {error}")
 
@@ -162,7 +165,7 @@ class Caller:
                     self._on_message(message)
 
     async def _until_reached(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Return what a call returns, and call again while the worker is out of reach. Raises HasDied."""
+        """Repeat a call while the worker is out of reach, and return its result. Raises HasDied."""
         await self._begun.wait()
         clock, within_s = asyncio.get_running_loop().time, self._patience.out_of_reach_s
         deadline = clock() + within_s
@@ -175,7 +178,7 @@ class Caller:
             except OutOfReach as error:
                 problem = str(error)
             if clock() >= deadline:
-                self._callee.kill()  # it may still be there, and at work
+                self._callee.kill()  # it may still be running
                 raise HasDied(f"was out of reach for {within_s:.0f} s: {problem}")
             await anyio.sleep(self._patience.pause_s)
 
@@ -202,10 +205,10 @@ def _set_event() -> asyncio.Event:
 
 
 class Called:
-    """The worker's end: one thread has its event loop, others are in the calls of the run's own process.
+    """The worker's end. One thread runs its event loop; calls from the run's process arrive in others.
 
     Args:
-        on_broken: is told what went wrong where a message could not be handled.
+        on_broken: receives the error if a message could not be handled.
     """
 
     def __init__(self, on_broken: Callable[[Exception], None]) -> None:
@@ -214,7 +217,8 @@ class Called:
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        """Of the event loop's own thread: in that of a call, anyio could not tell that there is a loop."""
+        """Context of the event loop's thread. In a call's own context, anyio would not find the event loop.
+        """
         self._outgoing: list[object] = []
         self._outbox = Outbox()
         self._inbox = Inbox()
@@ -225,14 +229,14 @@ class Called:
     # In the event loop:
 
     def listen(self, on_message: Callable[[Any], None]) -> None:
-        """From now on, this receives every message, in the event loop; first those that have come before."""
+        """Deliver every message to `on_message` in the event loop, starting with those that have arrived."""
         early, self._early = self._early, []
         for message in early:
             on_message(message)
         self._on_message = on_message
 
     def send(self, message: object) -> None:
-        """Send a message, with all others of this moment."""
+        """Send a message, batched with all others of this event loop iteration."""
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(message)
@@ -247,7 +251,7 @@ class Called:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """Close this end when the other end has read everything."""
+        """Close this end after the other end has read everything."""
         self._flush()
         with self._changed:
             self._outbox.close()
@@ -269,21 +273,22 @@ class Called:
                     self._early.append(message)
                 else:
                     self._on_message(message)
-        except Exception as error:  # noqa: BLE001 - in a callback, nobody would learn of it
+        except Exception as error:  # noqa: BLE001 - an error in a callback would go unnoticed
             self._on_broken(error)
 
     # In threads of calls:
 
     def receive(self, batch: Batch) -> None:
-        """Take over messages of the run's own process."""
+        """Accept messages from the run's process."""
         with self._changed:
-            for body in self._inbox.accept(batch):  # within the lock: two calls must not change their order
+            for body in self._inbox.accept(batch):  # inside the lock, so that two calls keep their order
                 self._in_loop(partial(self._deliver, body))
 
     def take(self, acknowledged: int, wait_s: float = ANSWERED_WITHIN_S) -> Batch | None:
-        """The batch of this number, when there is something in it; all before it have been received.
+        """Return the batch with this number once it has content. All batches before it count as received.
 
-        None after a while, and when a later call asks the same: the answer to this one would be lost.
+        Returns None after `wait_s` seconds, or when a later call requests the same batch, because the
+        response to this call would be lost.
         """
         with self._changed:
             self._asked += 1
@@ -295,55 +300,55 @@ class Called:
             return self._outbox.batch() if self._asked == mine else None
 
     def _in_loop(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop has ended: there is nobody to tell
+        with suppress(RuntimeError):  # the loop has ended and nobody listens
             self._loop.call_soon_threadsafe(callback, context=self._context)
 
 
-_MOST_BYTES = 8_000_000
-"""Of a batch, unless a single message is larger: what is sent at once is in memory several times."""
+_MAX_BATCH_BYTES = 8_000_000
+"""Maximum size of a batch, unless a single message is larger. A batch is in memory several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages that go together."""
+    """Messages that are sent together."""
 
     number: int
-    """One more than that of the batch before it."""
+    """One more than the number of the batch before it."""
     bodies: tuple[bytes, ...]
     last: bool = False
-    """Whether nothing follows: the end that sent it is closed."""
+    """True if nothing follows because the sender has closed its end."""
 
 
 class Outbox:
-    """What one end has to send. It is not safe in several threads at once."""
+    """Messages that one end has to send. Not thread-safe."""
 
     def __init__(self) -> None:
         self._bodies: deque[bytes] = deque()
         self._sent: Batch | None = None
-        """What the other end has perhaps not received."""
+        """The batch that the other end may not have received yet."""
         self._number = 0
         self._closing = False
 
     def add(self, body: bytes) -> None:
-        """Send it after everything else."""
+        """Append a message."""
         self._bodies.append(body)
 
     def close(self) -> None:
-        """Nothing is added from now on."""
+        """Accept no more messages."""
         self._closing = True
 
     @property
     def done(self) -> bool:
-        """Whether it is closed, and the other end has everything."""
+        """True if the outbox is closed and the other end has received everything."""
         return self._closing and self._sent is None and not self._bodies
 
     def acknowledge(self, number: int) -> None:
-        """The other end has all batches before this number."""
+        """Record that the other end has all batches before this number."""
         if self._sent is not None and self._sent.number < number:
             self._sent = None
 
     def batch(self) -> Batch | None:
-        """What the other end is to be sent: the same again until it has it. None: there is nothing yet."""
+        """Return the batch to send, the same one until it is acknowledged, or None."""
         if self._sent is None and self._bodies:
             self._sent = Batch(self._number, self._taken())
             self._number += 1
@@ -354,21 +359,21 @@ class Outbox:
     def _taken(self) -> tuple[bytes, ...]:
         taken = [self._bodies.popleft()]
         size = len(taken[0])
-        while self._bodies and size + len(self._bodies[0]) <= _MOST_BYTES:
+        while self._bodies and size + len(self._bodies[0]) <= _MAX_BATCH_BYTES:
             size += len(self._bodies[0])
             taken.append(self._bodies.popleft())
         return tuple(taken)
 
 
 class Inbox:
-    """What one end has received."""
+    """Messages that one end has received."""
 
     def __init__(self) -> None:
         self.next = 0
-        """The number of the batch that comes next: all before it are here."""
+        """Number of the next batch. All earlier ones have arrived."""
 
     def accept(self, batch: Batch) -> tuple[bytes, ...]:
-        """What is new in a batch: nothing, where it has come before."""
+        """Return the messages of a batch, or none if the batch was received before."""
         if batch.number < self.next or batch.last:
             return ()
         if batch.number > self.next:

@@ -1,4 +1,4 @@
-"""The cluster on which workers run: started for the run and ended with it, or one that is joined."""
+"""Start a Ray cluster for the run or join an existing one, and check its nodes."""
 
 from __future__ import annotations
 
@@ -28,72 +28,72 @@ from agentest.workers.ray.address import check_reachable, is_of_clients, is_on_l
 from agentest.workers.ray.files import Files
 
 INSTALLED_BY = f"pip install 'agentest-sim[ray]=={__version__}'"
-_PROBED_WITHIN_S = 120.0
-_THERE_WITHIN_S = 600.0
-"""A machine that is only now started, with an image to be fetched, takes minutes."""
-_LOOKED_AT_EVERY_S = 1.0
-_OTHERS_FOLLOW_WITHIN_S = 5.0
-"""Nodes that are started together are there one after another."""
+_PROBE_LIMIT_S = 120.0
+_NODES_LIMIT_S = 600.0
+"""Starting a machine and fetching its image takes minutes."""
+_POLL_S = 1.0
+_SETTLE_S = 5.0
+"""Nodes that are started together appear one after another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine of the cluster, where workers can run."""
+    """A node of the cluster that can run workers."""
 
     id: str
     address: str
     host: str
     here: bool
-    """Whether it shares its loopback with this process."""
+    """True if the node shares its loopback interface with this process."""
 
     @property
     def shown(self) -> str:
-        """How it is named to the user."""
+        """The node's name for the user."""
         return self.address if self.host == self.address else f"{self.host} ({self.address})"
 
 
 Alive = Sequence[Mapping[str, Any]]
-"""Nodes, as Ray describes them."""
+"""Nodes as Ray describes them."""
 
 
 def with_room(ray: Any) -> Alive:
-    """The nodes that have a CPU for a worker, used or not."""
-    return [node for node in _told(ray.nodes) if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    """Return the nodes that have a CPU for a worker, whether free or in use."""
+    return [node for node in _query(ray.nodes) if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
 def is_dead(ray: Any, node: str) -> bool:
-    """Whether the cluster has declared a node dead. False where the cluster does not answer."""
+    """Return True if the cluster has declared a node dead, False if the cluster does not respond."""
     try:
-        return any(each["NodeID"] == node and not each["Alive"] for each in _told(ray.nodes))
-    except UsageError:  # that the head does not answer is found out elsewhere
+        return any(each["NodeID"] == node and not each["Alive"] for each in _query(ray.nodes))
+    except UsageError:  # the head node is watched separately
         return False
 
 
-def _told(ask: Callable[[], Any]) -> Any:
-    """What the cluster tells. Raises UsageError."""
+def _query(ask: Callable[[], Any]) -> Any:
+    """Return the cluster's response. Raises UsageError."""
     try:
         return ask()
-    except Exception as error:  # noqa: BLE001 - Ray raises errors of many kinds
+    except Exception as error:  # noqa: BLE001 - Ray raises many kinds of errors
         problem = f"--engine ray: the cluster does not tell what it has: {in_a_line(str(error))}"
         raise UsageError(problem) from None
 
 
 def cpus_of(alive: Alive) -> int:
-    """How many workers have room on these nodes, if nobody else uses them."""
+    """Return how many workers fit on these nodes if nothing else uses them."""
     return sum(int(node["Resources"]["CPU"]) for node in alive)
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a cluster has for workers at this moment."""
+    """CPUs that a cluster has for workers at this moment."""
 
     cpus: int
     nodes: int
     free: int
-    """CPUs that nobody uses."""
+    """CPUs that are not in use."""
 
     def why_waiting(self, workers: int) -> str:
-        """Why so many workers have not begun, as far as one can see."""
+        """Explain why this many workers have not started, as far as the cluster shows it."""
         what = count(workers, "worker")
         if self.free:
             return f"waiting for Ray to start {what}"
@@ -105,22 +105,23 @@ class Room:
 
 
 def room(ray: Any) -> Room:
-    """What the cluster has now. Raises UsageError."""
+    """Return the cluster's current capacity. Raises UsageError."""
     alive = with_room(ray)
-    return Room(cpus_of(alive), len(alive), int(_told(ray.available_resources).get("CPU", 0)))
+    return Room(cpus_of(alive), len(alive), int(_query(ray.available_resources).get("CPU", 0)))
 
 
 def awaited_nodes(
     ray: Any,
     say: Callable[[str], object] = tell,
-    within_s: float = _THERE_WITHIN_S,
-    every_s: float = _LOOKED_AT_EVERY_S,
-    others_within_s: float = _OTHERS_FOLLOW_WITHIN_S,
+    within_s: float = _NODES_LIMIT_S,
+    every_s: float = _POLL_S,
+    others_within_s: float = _SETTLE_S,
 ) -> Alive:
-    """The nodes that have room; where none has, who comes meanwhile. Raises UsageError if nobody comes.
+    """Return the nodes with CPUs for workers, waiting for them if there are none. Raises UsageError if none
+    appears.
 
-    A head node often has no CPU for others, and the machines beside it are still to come: by themselves, or
-    because somebody waits for a CPU.
+    A head node often has no CPU for workers, and other nodes start later, on their own or because a worker
+    waits for a CPU.
     """
     if alive := with_room(ray):
         return alive
@@ -129,7 +130,7 @@ def awaited_nodes(
         f"at most {within_s:.0f} s"
     )
     began = came = monotonic()
-    with terminable(), _asked_for(ray), reminded("waiting for a node of the Ray cluster with a CPU", say):
+    with terminable(), _cpu_requested(ray), reminded("waiting for a node of the Ray cluster with a CPU", say):
         while not alive or monotonic() - came < others_within_s:
             if not alive and monotonic() - began > within_s:
                 raise UsageError(
@@ -144,8 +145,8 @@ def awaited_nodes(
 
 
 @contextmanager
-def _asked_for(ray: Any) -> Iterator[None]:
-    """Somebody waits for a CPU meanwhile: an autoscaler adds nodes for nobody else."""
+def _cpu_requested(ray: Any) -> Iterator[None]:
+    """Request a CPU inside of the block, because an autoscaler adds nodes only on demand."""
     with _sent_by_value(ray):
         waits = ray.remote(num_cpus=1, max_retries=0)(probe.look).remote()
     try:
@@ -155,11 +156,11 @@ def _asked_for(ray: Any) -> Iterator[None]:
 
 
 def checked(alive: Alive, told: Mapping[str, Mapping[str, Any]], ours: Mapping[str, Any]) -> list[Node]:
-    """The nodes, each with what a worker needs. Raises UsageError.
+    """Return the nodes after checking that each has what a worker needs. Raises UsageError.
 
     Args:
-        told: what `probe.look` has told of each, by its id.
-        ours: what it tells here.
+        told: the result of `probe.look` on each node, by the node's id.
+        ours: the result of `probe.look` in this process.
     """
     nodes = [node_of(each, here=told[each["NodeID"]]["network"] == ours["network"]) for each in alive]
     lacking = [node.shown for node in nodes if told[node.id]["version"] is None]
@@ -182,12 +183,12 @@ def checked(alive: Alive, told: Mapping[str, Mapping[str, Any]], ours: Mapping[s
 
 
 def node_of(told: Mapping[str, Any], *, here: bool) -> Node:
-    """A node, as Ray describes it."""
+    """Return the node for a result of `probe.look`."""
     return Node(told["NodeID"], told["NodeManagerAddress"], told["NodeManagerHostname"], here)
 
 
 def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
-    """What `probe.look` tells of each node, by its id. Raises UsageError."""
+    """Return the result of `probe.look` for each node, by its id. Raises UsageError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     try:
@@ -199,15 +200,15 @@ def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
                 ).remote()
                 for node in alive
             }
-        told = ray.get(list(looks.values()), timeout=_PROBED_WITHIN_S)
-    except Exception as error:  # noqa: BLE001 - Ray raises errors of many kinds
+        told = ray.get(list(looks.values()), timeout=_PROBE_LIMIT_S)
+    except Exception as error:  # noqa: BLE001 - Ray raises many kinds of errors
         raise UsageError(f"--engine ray: a node cannot be asked: {in_a_line(str(error))}") from None
     return dict(zip(looks, told, strict=True))
 
 
 @contextmanager
 def _sent_by_value(ray: Any) -> Iterator[None]:
-    """A node may have no agentest from which it could import the function."""
+    """Send the probe by value, because a node may lack the agentest package."""
     ray.cloudpickle.register_pickle_by_value(probe)
     try:
         yield
@@ -225,25 +226,27 @@ def _has(names: Sequence[str]) -> str:
 
 
 OLDEST = (2, 40)
-_JOINED_WITHIN_S = 30.0
-"""And longer where many files are sent meanwhile:"""
-_SENT_IN_A_SECOND = 1_000_000
-_STARTED_OR_ENDED_WITHIN_S = 10.0
-"""After Ctrl-C."""
-_MOST_SENT = 512_000_000
-"""Of more, Ray says that it is too much."""
-_OURS = {
+_JOIN_LIMIT_S = 30.0
+"""Starting takes longer when many files are sent, so this is only the minimum."""
+_UPLOAD_BYTES_PER_S = 1_000_000
+_START_OR_STOP_LIMIT_S = 10.0
+"""Seconds after Ctrl-C."""
+_MAX_UPLOAD_BYTES = 512_000_000
+"""Ray refuses to send more bytes than this."""
+_RAY_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # What Ray prints of workers that died would stand among what we print; `--engine ray` says it itself.
+    # Ray's messages about dead workers would mix with our output, and `--engine ray` reports them itself.
     "RAY_DEDUP_LOGS_SKIP_REGEX": r"[\s\S]?",
-    # In a job of Ray's the job's own files would be in the way of the run's: they are the same, or more.
+    # In a Ray job, the job's own files would shadow those of the run. They are the same, or more.
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
-    # Ray ends a process whose head node is gone for so many seconds; a run then stops by itself (`head`).
+    # Ray ends a process this many seconds after losing its head node. The run then stops earlier (`address`).
     "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
 }
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""With it, a cluster that Ray starts listens on loopback alone, as it always does on macOS; and one that does
-is found."""
+"""Makes a cluster that Ray starts listen on loopback only, as it always does on macOS.
+
+A cluster that listens there is found as well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +257,14 @@ class Cluster:
     cpus: int
     local: bool
     head: str
-    """Where its head node answers."""
+    """Address of the head node."""
     is_node_dead: Callable[[], bool]
-    """Whether the cluster has declared the node dead that this process is connected to. It may block."""
+    """Returns True if the cluster has declared the node dead that this process is connected to. It may block.
+    """
 
 
 def check_installed(version_of: Callable[[str], str] = importlib.metadata.version) -> None:
-    """Raise UsageError where Ray is missing or too old."""
+    """Raise UsageError if Ray is missing or too old."""
     try:
         version = version_of("ray")
     except importlib.metadata.PackageNotFoundError:
@@ -276,37 +280,37 @@ def check_installed(version_of: Callable[[str], str] = importlib.metadata.versio
 
 @contextmanager
 def joined(address: str | None, files: Files, workers: int | None) -> Iterator[Cluster]:
-    """Be connected to a cluster: the one at this address, which stays as it is; None: one of our own.
+    """Connect to the cluster at this address, or start one if the address is None.
 
-    Must be entered before the event loop begins. Raises UsageError.
+    A joined cluster is left unchanged. Enter before the event loop starts. Raises UsageError.
 
     Args:
-        workers: how many are wished for; a cluster of our own has room for them.
+        workers: number of workers requested; a cluster that is started here has a CPU for each.
     """
     check_installed()
     if address is not None:
         check_reachable(address)
     alone = address is None or is_on_loopback_alone(address, os.environ)
     token = {"RAY_AUTH_TOKEN": own_token()} if address is None else {}
-    with _environment({**_OURS, **(_LOOPBACK if alone else {}), **token}):
-        ray = _imported()
+    with _environment({**_RAY_VARIABLES, **(_LOOPBACK if alone else {}), **token}):
+        ray = _import_ray()
         _silence(logging.getLogger("ray"))
-        with _started(ray, workers) if address is None else _connected(ray, address, files):
+        with _start_cluster(ray, workers) if address is None else _connected(ray, address, files):
             yield _looked_at(ray, address)
 
 
 @cache
 def own_token() -> str:
-    """The token of clusters that this process starts.
+    """Return the token for clusters that this process starts.
 
-    Without one in its environment, a newer Ray makes one and leaves it in `~/.ray/auth_token`, which changes
-    how the user's other programs join clusters. Ray keeps the first token of a process: there is one for all.
+    Without one in the environment, newer versions of Ray create `~/.ray/auth_token`, which changes how the
+    user's other programs join clusters. Ray uses the first token of a process, so all clusters share it.
     """
     return secrets.token_hex(32)
 
 
-def _imported() -> Any:
-    """Ray. Raises UsageError."""
+def _import_ray() -> Any:
+    """Import Ray. Raises UsageError."""
     try:
         import ray
     except ImportError as error:
@@ -315,10 +319,10 @@ def _imported() -> Any:
 
 
 @contextmanager
-def _started(ray: Any, workers: int | None) -> Iterator[None]:
+def _start_cluster(ray: Any, workers: int | None) -> Iterator[None]:
     given: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1)} if workers else {}
     begun = _Init(ray, {**given, "address": "local", "include_dashboard": False})
-    with begun.inside("starting Ray", ends_within_s=_STARTED_OR_ENDED_WITHIN_S) as problem:
+    with begun.inside("starting Ray", ends_within_s=_START_OR_STOP_LIMIT_S) as problem:
         if isinstance(problem, ImportError):
             raise UsageError(not_whole(problem))
         if problem is not None:
@@ -330,7 +334,7 @@ def _started(ray: Any, workers: int | None) -> Iterator[None]:
 def _connected(ray: Any, address: str, files: Files) -> Iterator[None]:
     runtime_env = {"working_dir": str(files.root), "excludes": list(files.excludes)}
     begun = _Init(ray, {"address": address, "runtime_env": runtime_env})
-    within_s = _JOINED_WITHIN_S + min(files.size, _MOST_SENT) / _SENT_IN_A_SECOND
+    within_s = _JOIN_LIMIT_S + min(files.size, _MAX_UPLOAD_BYTES) / _UPLOAD_BYTES_PER_S
     with begun.inside("joining the Ray cluster", within_s) as problem:
         if isinstance(problem, ImportError):
             raise UsageError(not_whole(problem))
@@ -340,10 +344,10 @@ def _connected(ray: Any, address: str, files: Files) -> Iterator[None]:
 
 
 class _Init:
-    """`ray.init` in a thread of its own: it takes minutes where it fails, and a signal in its midst may leave
-    it hanging.
+    """Call `ray.init` in a separate thread. It takes minutes to fail, and a signal during the call may hang
+    it.
 
-    The thread lasts until `ray.shutdown`: a local Ray ends with the thread that has started it.
+    The thread lives until `ray.shutdown`, because a local Ray ends with the thread that started it.
     """
 
     def __init__(self, ray: Any, options: Mapping[str, Any]) -> None:
@@ -357,14 +361,15 @@ class _Init:
     def inside(
         self, what: str, within_s: float | None = None, *, ends_within_s: float = 0.0
     ) -> Iterator[BaseException | None]:
-        """What has gone wrong, if anything; and `ray.shutdown` at the end.
+        """Yield the error of `ray.init`, if any, and call `ray.shutdown` at the end.
 
         Args:
-            what: "starting Ray".
-            ends_within_s: how long it may go on after Ctrl-C: half a Ray cannot be shut down.
+            what: description such as "starting Ray".
+            ends_within_s: how long it may continue after Ctrl-C, because Ray cannot be shut down half
+                started.
         """
         try:
-            with _errors_kept() as kept, reminded(what, kept.say), terminable():
+            with _capture_errors() as kept, reminded(what, kept.say), terminable():
                 threading.Thread(target=self._run, name="ray.init", daemon=True).start()
                 done = self._waited(within_s, ends_within_s, kept)
             self.printed = kept.text
@@ -373,7 +378,7 @@ class _Init:
             self._ray.shutdown()
             self._over.set()
 
-    def _waited(self, within_s: float | None, ends_within_s: float, kept: _Kept) -> bool:
+    def _waited(self, within_s: float | None, ends_within_s: float, kept: _CapturedErrors) -> bool:
         try:
             return self._done.wait(within_s)
         except KeyboardInterrupt:
@@ -392,13 +397,13 @@ class _Init:
     def _run(self) -> None:
         try:
             self._ray.init(**self._options)
-        except BaseException as error:  # noqa: BLE001 - handed to who waits; Ray raises SystemExit, too
+        except BaseException as error:  # noqa: BLE001 - passed to the waiting thread; Ray also raises SystemExit
             self._problem = error
         self._done.set()
         self._over.wait()
 
 
-class _Kept:
+class _CapturedErrors:
     text = ""
 
     def __init__(self, shown: IO[str]) -> None:
@@ -406,10 +411,10 @@ class _Kept:
 
 
 @contextmanager
-def _errors_kept() -> Iterator[_Kept]:
-    """Keep what Ray's own code writes to standard error, past Python."""
+def _capture_errors() -> Iterator[_CapturedErrors]:
+    """Capture what Ray's native code writes to standard error."""
     with tempfile.TemporaryFile() as file, open(os.dup(2), "w", errors="replace") as shown:
-        kept = _Kept(shown)
+        kept = _CapturedErrors(shown)
         os.dup2(file.fileno(), 2)
         try:
             yield kept
@@ -424,12 +429,12 @@ def _silence(logger: logging.Logger) -> None:
     logger.handlers.clear()
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    logger.setLevel(logging.ERROR)  # `ray.init` drops the handlers
+    logger.setLevel(logging.ERROR)  # `ray.init` removes the handlers
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables for Ray, but for those that the user has set."""
+    """Set environment variables for Ray, except those that the user has set."""
     ours = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(ours)
     try:
@@ -459,12 +464,12 @@ _OTHER_VERSION = re.compile(r"version mismatch", re.I)
 
 
 def not_whole(error: ImportError) -> str:
-    """What to say of a Ray that lacks something which it imports."""
+    """Return the message for a Ray installation that lacks a module it imports."""
     return f"--engine ray: Ray is not installed with all that it needs ({in_a_line(str(error))}): {WHOLE}"
 
 
 def not_joined(error: BaseException, files: Files) -> str:
-    """What to say of a cluster that cannot be joined."""
+    """Return the message for a cluster that cannot be joined."""
     said = list(_said(error))
     whole = "\n".join(said)
     if _OTHER_VERSION.search(whole):
@@ -488,19 +493,19 @@ def not_joined(error: BaseException, files: Files) -> str:
 
 
 def _said(error: BaseException | None) -> Iterator[str]:
-    """What an error says, and those that led to it: Ray often tells the cause there alone."""
+    """Yield the messages of an error and its causes. Ray often names the reason only in a cause."""
     while error is not None:
         yield str(error)
         error = error.__cause__ or error.__context__
 
 
 def in_a_line(text: str) -> str:
-    """What Ray says, in so few words that it can be shown."""
+    """Shorten a message from Ray to one line."""
     return " ".join(text.split())[:500]
 
 
 def _largest(files: Files) -> list[str]:
-    """The largest entries of the root, by what is below them; what is never sent is left out."""
+    """Return the root's largest entries by total size, without those that are never sent."""
     sizes: dict[str, int] = {}
     for folder, folders, names in os.walk(files.root):
         folders[:] = [name for name in folders if name not in files.excludes]

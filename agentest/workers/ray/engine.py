@@ -1,4 +1,4 @@
-"""The engine whose workers are on a Ray cluster."""
+"""The engine that runs conversations on a Ray cluster, and the environment variables it sends to workers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from agentest.workers.worker_pool import AUTO, worker_count
 def ray_engine(
     prepared: Prepared, recipe: Recipe, *, earlier: bool, environ: Mapping[str, str] = os.environ
 ) -> Iterator[RayEngine]:
-    """The engine of a run. Must be entered before the event loop begins. Raises UsageError.
+    """Create the engine of a run. Enter it before the event loop starts. Raises UsageError.
 
     Args:
-        earlier: whether the conversations are of an earlier run.
+        earlier: True if the conversations come from an earlier run.
     """
     options, root = prepared.request.options, prepared.request.root
     address = cluster_address(options.ray_address, environ)
@@ -58,7 +58,7 @@ def ray_engine(
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """Has conversations held by workers on a cluster."""
+    """Runs conversations on workers of a Ray cluster."""
 
     cluster: Cluster
     size: int
@@ -69,7 +69,7 @@ class RayEngine:
 
     @asynccontextmanager
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
-        """Wait until the first worker is ready (`scale.engine.Spread`). Raises UsageError."""
+        """Wait until the first worker is ready (see `workers.coordinator.Spread`). Raises UsageError."""
         fleet = RayFleet(self.size, self.life, self.variables, session.say)
         stop = stopping(session)
 
@@ -84,10 +84,10 @@ class RayEngine:
             yield run
 
 
-_NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
-_READ = re.compile(r"""(?:environ(?:\.get)?|getenv)\s*[\[(]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
-_ALWAYS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-_BEGINNINGS = {
+_PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
+_ENVIRON_ACCESS = re.compile(r"""(?:environ(?:\.get)?|getenv)\s*[\[(]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+_ALWAYS_SENT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PROVIDER_PREFIXES = {
     "bedrock": ("AWS_",),
     "sagemaker": ("AWS_",),
     "vertex_ai": ("VERTEX", "GOOGLE_"),
@@ -97,29 +97,31 @@ _BEGINNINGS = {
 
 
 def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the configuration names, `.env` sets, the models' providers read, and our own variables."""
+    """Return the variables named in the configuration, `.env` and project files, those of providers, and
+    ours.
+    """
     config = prepared.loaded.path
-    names = set(_named_in(config)) | set(dotenv_values(config.parent / ".env"))
+    names = set(_find_variables(config)) | set(dotenv_values(config.parent / ".env"))
     for file in {*prepared.files, *python_files(prepared.request.root)}:
-        names |= set(_named_in(file))
+        names |= set(_find_variables(file))
     specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
     providers = {spec.name.partition("/")[0] for spec in specs if spec}
     names |= {name for provider in providers for name in _variables_of(provider)}
-    beginnings = ("AGENTEST_", *(start for provider in providers for start in _beginnings(provider)))
+    beginnings = ("AGENTEST_", *(start for provider in providers for start in _variable_prefixes(provider)))
     return {
         name: value
         for name, value in environ.items()
-        if name in names or name.startswith(beginnings) or name.lower() in _ALWAYS
+        if name in names or name.startswith(beginnings) or name.lower() in _ALWAYS_SENT
     }
 
 
-def _named_in(file: Path) -> Iterable[str]:
-    """Variables that a file of the user's names, in a placeholder or where Python reads them."""
+def _find_variables(file: Path) -> Iterable[str]:
+    """Find variables in one of the user's files, in a placeholder or where Python reads them."""
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):  # whoever needs the file says so
+    except (OSError, UnicodeDecodeError):  # reported where the file is needed
         return ()
-    return (*_NAMED.findall(text), *_READ.findall(text))
+    return (*_PLACEHOLDER.findall(text), *_ENVIRON_ACCESS.findall(text))
 
 
 def _variables_of(provider: str) -> tuple[str, ...]:
@@ -127,5 +129,5 @@ def _variables_of(provider: str) -> tuple[str, ...]:
     return (*key_variables(provider), *(direct.base_variables if direct else ()))
 
 
-def _beginnings(provider: str) -> tuple[str, ...]:
-    return (f"{provider.upper()}_", *_BEGINNINGS.get(provider, ()))
+def _variable_prefixes(provider: str) -> tuple[str, ...]:
+    return (f"{provider.upper()}_", *_PROVIDER_PREFIXES.get(provider, ()))

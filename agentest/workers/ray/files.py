@@ -1,4 +1,4 @@
-"""The project's files, as they travel to the nodes."""
+"""Select the project files that are sent to the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError
 
-_NEVER = (
+_EXCLUDED = (
     ".git",
     ".venv",
     "venv",
@@ -23,47 +23,49 @@ _NEVER = (
     ".nox",
     ".env*",
 )
-"""The last one holds keys, which travel by themselves."""
+"""The last pattern matches files with keys, which are sent separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A folder, and what of it does not travel besides what .gitignore names."""
+    """The folder to send, with exclusions in addition to those in .gitignore."""
 
     root: Path
     excludes: tuple[str, ...] = ()
     size: int = 0
-    """Bytes; what .gitignore and .rayignore name is counted, too."""
+    """Bytes, including files that .gitignore and .rayignore exclude."""
 
 
 def files_of(prepared: Prepared) -> Files:
-    """The files of a run."""
+    """Return the files of a run."""
     root = prepared.request.root
-    # Not every version of Ray reads .rayignore itself. Ours come last: nothing there may undo them.
+    # Not every version of Ray reads .rayignore. Our patterns come last, so that nothing there overrides them.
     ignored = tuple(_lines(root / ".rayignore"))
     environments = tuple(path.parent.name for path in root.glob("*/pyvenv.cfg"))
     output = os.path.normpath(prepared.loaded.config.output_dir).strip("/")
-    size, loops = _looked_through(root)
-    return Files(root, (*ignored, *environments, *loops, f"/{output}", *_NEVER), size)
+    size, loops = _scan(root)
+    return Files(root, (*ignored, *environments, *loops, f"/{output}", *_EXCLUDED), size)
 
 
-def _looked_through(root: Path) -> tuple[int, list[str]]:
-    """The size of all files, and the links that lead back to a folder above them: Ray would follow them until
-    the system stops it, and send everything again each time."""
+def _scan(root: Path) -> tuple[int, list[str]]:
+    """Return the size of all files, and symbolic links that lead to a parent folder.
+
+    Ray would follow such links until the system stops it, and send everything again each time.
+    """
     size, loops = 0, []
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _NEVER]
+        folders[:] = [name for name in folders if name not in _EXCLUDED]
         for path in (Path(folder, name) for name in folders):
             if path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve()):
                 loops.append(f"/{path.relative_to(root).as_posix()}")
-        size += sum(_size(Path(folder, name)) for name in names)
+        size += sum(_file_size(Path(folder, name)) for name in names)
     return size, loops
 
 
 def python_files(root: Path) -> Iterator[Path]:
-    """Those of the project; an agent's own modules are among them, which only a worker imports."""
+    """Yield the project's Python files, including an agent's own modules, which only workers import."""
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _NEVER and not _is_environment(folder, name)]
+        folders[:] = [name for name in folders if name not in _EXCLUDED and not _is_environment(folder, name)]
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
 
 
@@ -71,10 +73,10 @@ def _is_environment(folder: str, name: str) -> bool:
     return Path(folder, name, "pyvenv.cfg").exists()
 
 
-def _size(file: Path) -> int:
+def _file_size(file: Path) -> int:
     try:
         return file.lstat().st_size
-    except FileNotFoundError:  # it is gone by now
+    except FileNotFoundError:  # deleted in the meantime
         return 0
 
 
@@ -86,7 +88,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def check_inside(root: Path, named: Iterable[Path]) -> None:
-    """Raise UsageError for a file outside of the folder that travels."""
+    """Raise UsageError for a file outside of the folder that is sent."""
     outside = [path for path in named if not path.resolve().is_relative_to(root.resolve())]
     if outside:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What a node has. The function is sent by value, as the node may have no agentest."""
+"""Inspect a node. The function is sent by value, because the node may lack the agentest package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def look() -> dict[str, Any]:
-    """What is on this node; plain values, as nothing of ours may be there to read others."""
+    """Describe this node in plain values, which the caller can read without our classes."""
     import os
     import platform
     import socket
@@ -20,7 +20,7 @@ def look() -> dict[str, Any]:
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             network = file.read().strip() + os.readlink("/proc/self/ns/net")  # noqa: PTH115 - the target is no path
-    except OSError:  # no Linux: whoever has the same name is taken for the same machine
+    except OSError:  # not Linux: machines with the same name count as the same machine
         network = socket.gethostname()
     return {
         "version": version,

@@ -1,8 +1,8 @@
-"""On a node: the process of one worker.
+"""The process of one worker on a node of the cluster.
 
-Its event loop runs in a thread of its own. Ray's threads take calls meanwhile, so that a metric that computes
-for long keeps neither messages nor Ray waiting. No exception of the run leaves a call: Ray would write it
-into files.
+The worker's event loop runs in its own thread, and Ray's threads accept calls meanwhile. A metric with a long
+computation therefore blocks neither messages nor Ray. Calls never raise exceptions of the run, because Ray
+would write them to files.
 """
 
 from __future__ import annotations
@@ -34,56 +34,56 @@ from agentest.workers.worker import Worker
 _OPEN_WITHIN_S = 60.0
 
 CALLS_AT_ONCE = 8
-"""One to receive, one to be asked; more where answers were lost."""
+"""One call to receive, one to poll, and more after lost responses."""
 
 
 class Life(Protocol):
-    """What a worker does from its first message to its last. It can be pickled."""
+    """The work of a worker, from its first message to its last. It can be pickled."""
 
     def __call__(self, line: Called, output: RedactedOutput) -> Awaitable[None]:
-        """Do it. Errors that the user can do something about are sent."""
+        """Do the work. Errors that the user can fix are sent as messages."""
         ...
 
 
 class Host:
-    """A worker on a node; an actor of Ray. All that is handed over is bytes: Ray shows no value of it."""
+    """A worker on a node, as a Ray actor. All arguments are bytes, so that Ray shows none of their values."""
 
     def __init__(self) -> None:
         self._line: Future[Called] = Future()
         self._begun = False
 
     def begin(self, variables: bytes, life: bytes) -> int:
-        """Begin, once; the process's id.
+        """Start the worker if it has not started yet. Returns the process id.
 
         Args:
-            variables: a packed dict, for the environment.
-            life: a packed `Life`.
+            variables: a pickled dict of environment variables.
+            life: a pickled `Life`.
         """
         if not self._begun:
             self._begun = True
             os.environ.update(pickle.loads(variables))
-            arguments = (_live, life, self._line)
+            arguments = (_run_worker, life, self._line)
             threading.Thread(target=anyio.run, args=arguments, name="agentest worker", daemon=True).start()
         return os.getpid()
 
     def receive(self, batch: Batch) -> None:
-        """Messages of the run's own process."""
+        """Accept messages from the run's process."""
         self._line.result(_OPEN_WITHIN_S).receive(batch)
 
     def take(self, acknowledged: int) -> Batch | None:
-        """Messages for the run's own process (`Called.take`)."""
+        """Return messages for the run's process (see `Called.take`)."""
         return self._line.result(_OPEN_WITHIN_S).take(acknowledged)
 
 
-async def _live(life: bytes, opened: Future[Called]) -> None:
-    """The worker's life. It is no method: with a coroutine, the actor would be one of Ray's event loop."""
+async def _run_worker(life: bytes, opened: Future[Called]) -> None:
+    """Run the worker. This is a function: a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
     line = Called(on_broken=lambda error: line.send(_failed(error, output)))
     opened.set_result(line)
     try:
         lived: Life = pickle.loads(life)
         await lived(line, output)
-    except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run must learn of it
+    except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run has to be notified
         line.send(_failed(error, output))
     await line.close()
 
@@ -92,34 +92,34 @@ def _failed(error: BaseException, output: RedactedOutput) -> Failed:
     return Failed(output.redact(described(error)))
 
 
-_SHOWN = 3
+_MAX_SHOWN_FILES = 3
 
 
 class Recipe(Protocol):
-    """How a run is prepared again in another process: scenarios hold functions, which cannot be sent."""
+    """How to prepare a run again in another process. Scenarios contain functions, which cannot be sent."""
 
     def prepared(self, root: Path) -> Prepared:
-        """The run, with the project's files in this folder. Raises UsageError."""
+        """Prepare the run with the project's files in this folder. Raises UsageError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A worker's life; it can be pickled, and holds no secret."""
+    """The work of a worker on a node. It can be pickled and contains no secrets."""
 
     recipe: Recipe
     root: Path | None
-    """Where the project's files are; None: in the folder in which the process was started."""
+    """Folder with the project's files; None for the folder in which the process was started."""
     files: Mapping[str, str]
-    """Scope of every unit that there must be → its file."""
+    """Scope of every expected unit → its file."""
     ports: Mapping[str, int]
-    """Of servers that are started once for all workers, by name."""
+    """Ports of servers that all workers share, by name."""
     earlier: bool
     number: int = 1
-    """From 1, of all workers that there have been."""
+    """Number of this worker, from 1, counting replacements."""
 
     async def __call__(self, line: Called, output: RedactedOutput) -> None:
-        """Live it."""
+        """Prepare the run and work until there are no more conversations."""
         try:
             prepared = self._prepared()
         except UsageError as error:
@@ -132,16 +132,17 @@ class Holding:
         await worker.run(line)
 
     def _prepared(self) -> Prepared:
-        """The run, with all of its units. Raises UsageError."""
+        """Prepare the run with all of its units. Raises UsageError."""
         if self.root:
             os.chdir(self.root)
         prepared = self.recipe.prepared(Path.cwd())
         there = {unit.scope for unit in prepared.plan.units}
         lacking = sorted({file for scope, file in self.files.items() if scope not in there})
         if lacking:
-            more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+            more = f" and {len(lacking) - _MAX_SHOWN_FILES} more" if len(lacking) > _MAX_SHOWN_FILES else ""
             raise UsageError(
-                f"scenarios of {', '.join(lacking[:_SHOWN])}{more} are missing. {_why_missing(lacking)}"
+                f"scenarios of {', '.join(lacking[:_MAX_SHOWN_FILES])}{more} are missing. "
+                f"{_why_missing(lacking)}"
             )
         return with_known_ports(prepared, self.ports)
 
@@ -158,46 +159,46 @@ def _why_missing(files: list[str]) -> str:
     )
 
 
-_MOST_BYTES = 65_536
-"""Of a line: what is longer is looked through in parts."""
-_SHORTEST_PART = 8
-"""Characters of a line that may be a part of a secret."""
+_MAX_LINE_BYTES = 65_536
+"""Longer lines are processed in parts."""
+_MIN_PART_CHARS = 8
+"""Minimum length of a line that may be part of a multi-line secret."""
 
 
 class RedactedOutput:
-    """Standard output and error of this process, and of all programs that it starts from now on.
+    """Redact standard output and error of this process and of all programs that it starts from now on.
 
-    A secret may come while it is printed: `redact` may be set again.
+    Secrets may become known later: `redact` can be replaced at any time.
 
     Args:
-        secrets: what must not be printed, as far as it is known at the start.
+        secrets: the secrets known at the start.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self.redact: Callable[[str], str] = Redactor(secrets)
-        # A key of several lines is printed a line at a time.
+        # A multi-line key is printed one line at a time.
         parts = [part for secret in secrets for part in secret.split("\n") if "\n" in secret]
-        self._redact_parts = Redactor(part for part in parts if len(part.strip()) >= _SHORTEST_PART)
+        self._redact_parts = Redactor(part for part in parts if len(part.strip()) >= _MIN_PART_CHARS)
         for number, stream in ((1, sys.stdout), (2, sys.stderr)):
             if isinstance(stream, TextIOWrapper):
                 stream.flush()
                 stream.reconfigure(line_buffering=True)
-            self._divert(number)
+            self._redirect(number)
 
-    def _divert(self, number: int) -> None:
+    def _redirect(self, number: int) -> None:
         kept = os.dup(number)
         reading, writing = os.pipe()
         os.dup2(writing, number)
         os.close(writing)
-        if number == 2:  # what is written as a process crashes no thread could pass on; it has no values
+        if number == 2:  # no thread can forward what is written during a crash; it contains no values
             faulthandler.enable(kept)
         thread = threading.Thread(
-            target=self._pass_on, args=(reading, kept), name=f"output {number}", daemon=True
+            target=self._forward, args=(reading, kept), name=f"output {number}", daemon=True
         )
         thread.start()
 
-    def _pass_on(self, reading: int, kept: int) -> None:
+    def _forward(self, reading: int, kept: int) -> None:
         with open(reading, "rb") as source:
-            while line := source.readline(_MOST_BYTES):
+            while line := source.readline(_MAX_LINE_BYTES):
                 text = self._redact_parts(self.redact(line.decode("utf-8", "replace")))
                 os.write(kept, text.encode("utf-8", "replace"))
