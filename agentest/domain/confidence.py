@@ -1,4 +1,4 @@
-"""How sure the numbers of scenarios and of a whole run are, as far as their conversations tell."""
+"""Compute averages, pass rates, pass^k and their confidence intervals, for scenarios and for whole runs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _YES_OR_NO: Range = (0.0, 1.0)
 
 
 def with_figures(result: ScenarioResult, conversations: Sequence[ConversationResult]) -> ScenarioResult:
-    """The result with intervals of its averages, its pass rate, pass^k, and whether it is flaky.
+    """Return the result with its intervals, pass rate, pass^k and flakiness.
 
-    Conversations with a case of an evaluation set neither pass nor fail by themselves: it has no pass rate.
+    A case of an evaluation set has no pass rate, because its single conversations neither pass nor fail.
     """
     rate = None if result.case else pass_rate(conversations)
     return replace(
@@ -49,9 +49,9 @@ def with_figures(result: ScenarioResult, conversations: Sequence[ConversationRes
 
 
 def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
-    """The share of conversations that passed; None where none passed or failed.
+    """Return the share of conversations that passed; None if none passed or failed.
 
-    Of those that are errored or invalid it is not known whether they would pass: they are not in `n`.
+    Errored and invalid conversations do not count toward `n`.
     """
     found = Counter(map(conversation_status, conversations))
     passed = found[Status.PASSED]
@@ -62,20 +62,22 @@ def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
 def intervals(
     conversations: Sequence[ConversationResult], averages: Mapping[str, float]
 ) -> dict[str, Figure]:
-    """Metric → its average with n (turns, or conversations) and interval.
+    """Return the average of each metric with its interval and n (turns, or conversations).
 
-    Conversations are drawn, not turns: the turns of one go together.
+    The intervals are clustered by conversation, because the turns of one conversation are not independent.
     """
-    clusters = _numbers(conversations)
+    clusters = _scores_by_conversation(conversations)
     return {
-        name: _average(name, value, clusters[name]) for name, value in averages.items() if name in clusters
+        name: _average_figure(name, value, clusters[name])
+        for name, value in averages.items()
+        if name in clusters
     }
 
 
 def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
-    """The share of all conversations that passed; None where none passed or failed.
+    """Return the share of all conversations that passed; None if none passed or failed.
 
-    The conversations of a scenario go together, those with several agents too.
+    The conversations of a scenario form one cluster, across all of its agents.
     """
     clusters: dict[tuple[str, str], tuple[int, int]] = {}
     for scenario in scenarios:
@@ -88,7 +90,10 @@ def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
 
 
 def run_pass_hat_k(scenarios: Iterable[ScenarioResult]) -> dict[int, float]:
-    """k → the mean of pass^k over all scenarios of more than one conversation, as far as each has it."""
+    """Return the mean of pass^k over all scenarios with more than one conversation, by k.
+
+    The largest k is one that every such scenario has.
+    """
     several = [s.pass_hat_k for s in scenarios if s.pass_rate and s.pass_rate.n > 1]
     most = min(map(len, several), default=0)
     return {k: mean(each[k] for each in several) for k in range(1, most + 1)}
@@ -98,8 +103,7 @@ def _passed(rate: Figure) -> int:
     return round(rate.value * rate.n)
 
 
-def _numbers(conversations: Sequence[ConversationResult]) -> dict[str, list[list[float]]]:
-    """Metric → its numbers, those of each conversation in a list of their own."""
+def _scores_by_conversation(conversations: Sequence[ConversationResult]) -> dict[str, list[list[float]]]:
     found: dict[str, list[list[float]]] = {}
     for result in conversations:
         mine: dict[str, list[float]] = {}
@@ -111,12 +115,12 @@ def _numbers(conversations: Sequence[ConversationResult]) -> dict[str, list[list
     return found
 
 
-def _average(name: str, value: float, clusters: Sequence[Sequence[float]]) -> Figure:
-    scale = scale_of(name) or (_YES_OR_NO if _says_yes_or_no(clusters) else None)
+def _average_figure(name: str, value: float, clusters: Sequence[Sequence[float]]) -> Figure:
+    scale = scale_of(name) or (_YES_OR_NO if _is_yes_or_no(clusters) else None)
     return _figure(value, sum(map(len, clusters)), clustered_mean(clusters, scale))
 
 
-def _says_yes_or_no(clusters: Sequence[Sequence[float]]) -> bool:
+def _is_yes_or_no(clusters: Sequence[Sequence[float]]) -> bool:
     return all(value in _YES_OR_NO for values in clusters for value in values)
 
 
@@ -128,7 +132,7 @@ KEPT_SLOWEST = 5
 
 
 def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
-    """The numbers that stay when the conversations have been let go."""
+    """Sum up conversations in numbers that remain after the conversations themselves are dropped."""
     held = [result.conversation for result in conversations]
     turns = [turn for conversation in held for turn in conversation.turns]
     started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in held if c.unfinished)]
@@ -145,7 +149,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
         told_turns=sum(turn.tells_calls for turn in turns),
         keeps_calls_back=any(c.keeps_calls_back for c in held),
-        held_without_calls=any(map(_held_without_calls, conversations)),
+        held_without_calls=any(map(_matched_without_calls, conversations)),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
@@ -153,7 +157,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
 
 
 def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evidence, int]]:
-    """The evidence that speaks against what was said; the worst first."""
+    """Count statements that are contradicted or unsupported, by metric; the worst evidence comes first."""
     found: dict[str, Counter[Evidence]] = {}
     for result in conversations:
         for name, score in result.metric_results:
@@ -162,7 +166,7 @@ def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evi
     return {name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in found.items()}
 
 
-def _held_without_calls(result: ConversationResult) -> bool:
+def _matched_without_calls(result: ConversationResult) -> bool:
     trajectories = (result.trajectory, *(turn.trajectory for turn in result.turns))
     return any(trajectory is not None and trajectory.without_calls for trajectory in trajectories)
 

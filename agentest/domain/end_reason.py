@@ -1,7 +1,7 @@
-"""How conversations end, and for which reasons the person who talks to an agent ends one.
+"""The reasons for which conversations end.
 
-`REASONS_TO_STOP` is the one list: the simulated user is told to stop by it, and whoever judges the simulated
-user judges by it. `PLAN_ENDS` is that of users who follow the plan of an evaluation set.
+`REASONS_TO_STOP` is the only list of reasons for simulated users: it is part of the user's prompt and of the
+prompt that judges the user. `PLAN_ENDS` has the reasons for users who follow the plan of an evaluation set.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from enum import StrEnum
 from types import MappingProxyType
 
 PATIENCE = 3
-"""How often a user takes the same answer that does not help before giving up."""
+"""How many unhelpful answers in a row a user accepts before giving up."""
 
 
 class Ending(StrEnum):
-    """How a conversation came to its end."""
+    """The reason for which a conversation ended."""
 
     SATISFIED = "satisfied"
-    """The user has what they wanted, or has nothing more to say and gives no other reason."""
+    """The user has reached their goal, or has nothing more to say and gives no other reason."""
     REFUSED = "refused"
     GAVE_UP = "gave up"
     HANDED_OVER = "handed over"
@@ -26,7 +26,7 @@ class Ending(StrEnum):
     CANNOT_PROVIDE = "cannot provide"
     MAX_TURNS = "max turns"
     SCRIPT = "script"
-    """All messages of the script have been said."""
+    """Every message of the script has been sent."""
     ERROR = "error"
 
 
@@ -65,7 +65,7 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
         ),
     }
 )
-"""Ending → when a user ends a conversation so, as the user is told; `{{patience}}` is a number."""
+"""Reason → the condition, as the user's prompt states it; `{{patience}}` stands for a number."""
 
 PLAN_ENDS: Mapping[Ending, str] = MappingProxyType(
     {
@@ -77,7 +77,7 @@ PLAN_ENDS: Mapping[Ending, str] = MappingProxyType(
         Ending.HANDED_OVER: "the assistant hands {{user}} over to a person",
     }
 )
-"""Ending → when a user who follows a plan ends a conversation so; `{{user}}` is how the user is spoken of."""
+"""Reason → the condition for a user who follows a plan; `{{user}}` stands for the name of the user's role."""
 
 
 IN_WORDS: Mapping[Ending, str] = MappingProxyType(
@@ -93,11 +93,11 @@ IN_WORDS: Mapping[Ending, str] = MappingProxyType(
         Ending.ERROR: "ended by an error",
     }
 )
-"""Ending → how reports and judges are told of it."""
+"""Reason → its phrase in reports and in judge prompts."""
 
 
 def ending_of_older(value: str) -> str:
-    """The value of today for one of results that were written before version 3."""
+    """Convert the end reason of results that were written before version 3."""
     return {"user_stopped": "satisfied", "script_finished": "script", "max_turns": "max turns"}.get(
         value, value
     )

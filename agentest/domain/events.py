@@ -1,4 +1,4 @@
-"""What happens during a run, and who may listen. The runner emits events; reporters consume them."""
+"""The events of a run and the protocol of reporters. The runner emits events; reporters consume them."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from agentest.domain.tool_visibility import Sight
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """Before the first conversation."""
+    """Emitted before the first conversation."""
 
     version: str
     agents: Mapping[str, str]
-    """Name → where the agent is."""
+    """Name → address of the agent."""
     scenarios: int
     conversations: int
     concurrency: int
-    """How many conversations may be under way at once."""
+    """The maximum number of conversations that run at the same time."""
     models: Mapping[str, str | None] = field(default_factory=dict)
-    """Role (user, judge) → model; None is offline."""
+    """Role (user, judge) → model; None if the role is offline."""
     comparison: bool = False
     started_at: str = ""
     """ISO 8601, UTC."""
     planned: tuple[tuple[str, str, int], ...] = ()
-    """Scenario, agent and how many conversations are to be held."""
+    """Scenario, agent and the number of planned conversations."""
     fingerprints: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Scenario and agent → what tells whether either has changed since."""
+    """Scenario and agent → a hash that changes if either of them changes."""
     used: Mapping[tuple[str, str], Mapping[str, ModelUsage]] = field(default_factory=dict)
-    """Scenario and agent → what an earlier run, which this one goes on with, has used for them, by role."""
+    """Scenario and agent → what the run that is being resumed has used for them, by role."""
     kept: Iterable[ConversationFinished] = ()
-    """The conversations of that run that are kept; `conversations` does not count them."""
+    """The stored conversations of the run that is being resumed; `conversations` does not count them."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
-    """How the agents' tool calls come to be known."""
+    """Agent → how its tool calls become visible."""
     servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Agent → the servers of ours by which that is, where they are why, as keys of the configuration."""
+    """Agent → the mock servers that make its calls visible, as keys of the configuration."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
-    """Metric → how far its judge has been right, where that was measured."""
+    """Metric → the measured agreement of its judge with people's labels, if there is one."""
     at_most: bool = False
-    """Whether fewer conversations may be enough, as with `repeat`."""
+    """True if fewer conversations may be enough, as with `repeat`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class ScenarioStarted:
 
 @dataclass(frozen=True, slots=True)
 class ConversationStarted:
-    """A conversation has its place, and is held from now on."""
+    """Emitted when a conversation leaves the queue and starts to run."""
 
     name: str
     agent: str
     number: int
-    """Which of the scenario's conversations it is."""
+    """The number of this conversation within its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,31 +80,31 @@ class TurnFinished:
 
 @dataclass(frozen=True, slots=True)
 class ConversationHeld:
-    """A conversation was held; those who judge it may still be at work."""
+    """Emitted when a conversation has ended. Judges may still be working on it."""
 
     name: str
     agent: str
     number: int
     used: ModelUsage = field(default_factory=ModelUsage)
-    """What its scenario has used of models so far."""
+    """What the scenario has used of models so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationFinished:
-    """A conversation was held and judged."""
+    """Emitted when a conversation has been executed and judged."""
 
     name: str
     agent: str
     result: ConversationResult | bytes
-    """Its JSON, as in results.json, where a worker has written it already."""
+    """The result, or its JSON as in results.json if a worker has serialized it already."""
     number: int = 1
-    """Which of the scenario's conversations it is."""
+    """The number of this conversation within its scenario."""
     case: CaseId | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     failed: bool = False
-    """Whether it fails by itself, whatever becomes of its scenario."""
+    """True if the conversation fails by itself, whatever the verdict on its scenario."""
     used: ModelUsage = field(default_factory=ModelUsage)
-    """What its scenario has used of models so far."""
+    """What the scenario has used of models so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +114,20 @@ class ScenarioFinished:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAmended:
-    """The whole run has shown more about a scenario that had finished: this result replaces its result."""
+    """Emitted when the whole run changes the result of a finished scenario.
+
+    This result replaces the old one.
+    """
 
     result: ScenarioResult
-    """Without conversations where the run does not keep them."""
+    """Has no conversations if the run does not retain them."""
     was: Status
-    """The status that the scenario had before."""
+    """The status of the scenario before the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the user should know at once, and not only when the run has ended: that a model is waited for."""
+    """A notice that must reach the user during the run, such as a wait for a model."""
 
     text: str
     """One line, without secrets."""
@@ -132,7 +135,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Some time has gone by, whatever happened in it: whoever says how far the run is says it now."""
+    """Emitted at intervals, even if nothing happened, so that reporters can show progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ Event = (
 
 
 class Reporter(Protocol):
-    """Reports on a run. Formats, never computes."""
+    """Reports on a run. A reporter formats values and never computes them."""
 
     name: str
 
@@ -168,7 +171,7 @@ Emit = Callable[[Event], object]
 
 @dataclass(frozen=True, slots=True)
 class WantedReport:
-    """A reporter by its name, and the file that it is to write to; None: it writes where it always does."""
+    """A requested reporter: its name and its output file; None for the reporter's default output."""
 
     name: str
     path: Path | None = None

@@ -1,4 +1,4 @@
-"""What a run may take in time and money, by what an earlier run took. What is unknown stays unknown."""
+"""Forecast the duration and the cost of a run from an earlier run. Unknown values stay unknown."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from agentest.support.text import about, count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """What one scenario took against one agent; seconds, over all of its conversations."""
+    """The resources that one scenario used against one agent, in total over its conversations."""
 
     conversations: int
     talking_s: float
-    """From the first message to the last, judges left out."""
+    """Seconds from the first message to the last, without judging."""
     judging_s: float
-    """What judges took after the last turn."""
+    """Seconds that judging took after the last turn."""
     cost: float | None
-    """USD; None: the price of a model is not known."""
+    """USD; None if the price of a model is not known."""
     calls: int = 0
-    """To models, in all roles."""
+    """Model calls in all roles."""
 
     def __add__(self, other: Took) -> Took:
         return Took(
@@ -36,55 +36,58 @@ class Took:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """An earlier run, as far as it tells what another may take."""
+    """An earlier run, as the basis of a forecast."""
 
     started_at: str
     """ISO 8601."""
     models: Mapping[str, str | None]
     took: Mapping[tuple[str, str], Took]
-    """By scenario and agent, where a conversation was held."""
+    """By scenario and agent. Only those that ran a conversation are included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A scenario against an agent that is to run."""
+    """A scenario that is going to run against an agent."""
 
     name: str
     agent: str
     conversations: int
     in_turn: bool = False
-    """Whether its conversations are held one after another."""
+    """True if its conversations run one after another."""
     line: str | None = None
-    """Units of one line are held one after another, too."""
+    """Units with the same line run one after another as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a run may take, by an earlier one."""
+    """The expected resources of a run, based on an earlier run."""
 
     seconds: float
     cost: float | None
-    """USD; None: not known."""
+    """USD; None if not known."""
     started_at: str
-    """When the earlier run was."""
+    """The start of the earlier run."""
     scenarios: int
     new: int
-    """Scenarios that the earlier run did not hold: taken as the average of the others."""
+    """The number of scenarios that the earlier run does not have.
+
+    They count with the average of the others.
+    """
     other_models: bool
-    """Whether the earlier run asked other models, so that its cost says nothing."""
+    """True if the earlier run used other models, so that its cost does not apply."""
     calls: int = 0
-    """To models."""
+    """Model calls."""
     conversations: int = 0
 
 
 def forecast(
     planned: Sequence[Planned], earlier: Earlier, concurrency: int, models: Mapping[str, str | None]
 ) -> Forecast | None:
-    """What the planned may take; None where the earlier run held no conversation.
+    """Forecast the planned run; None if the earlier run has no conversations.
 
     Args:
-        concurrency: conversations under way at once.
-        models: role → model of the run to come; None is offline.
+        concurrency: the number of conversations that run at the same time.
+        models: role → model of the planned run; None if the role is offline.
     """
     if not earlier.took or not planned:
         return None
@@ -118,7 +121,7 @@ def _cost(planned: Sequence[Planned], took: Iterable[Took]) -> float | None:
 
 
 def _seconds(planned: Sequence[Planned], took: Iterable[Took], concurrency: int) -> float:
-    """When the last conversation is judged, if each takes a place as soon as one is free."""
+    """Simulate the schedule and return when the last conversation is judged, in seconds."""
     places = [0.0] * max(1, concurrency)
     heapify(places)
     lines: dict[str, float] = {}
@@ -129,13 +132,13 @@ def _seconds(planned: Sequence[Planned], took: Iterable[Took], concurrency: int)
             begins = lines.get(each.line, 0.0)
             ends = lines[each.line] = begins + talk * each.conversations
         else:
-            ends = _placed(places, talk, each)
+            ends = _schedule(places, talk, each)
         last_judged = max(last_judged, ends + judged)
     return last_judged
 
 
-def _placed(places: list[float], talk_s: float, each: Planned) -> float:
-    """When the conversations of a unit have been held, in the places that are free first."""
+def _schedule(places: list[float], talk_s: float, each: Planned) -> float:
+    """Assign the conversations of a unit to the earliest free slots and return when the last one ends."""
     lengths = [talk_s * each.conversations] if each.in_turn else [talk_s] * each.conversations
     ends = 0.0
     for length in lengths:
@@ -146,10 +149,10 @@ def _placed(places: list[float], talk_s: float, each: Planned) -> float:
 
 
 def forecast_words(found: Forecast, now: datetime) -> str:
-    """A forecast in one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03".
+    """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03".
 
     Args:
-        now: with its time zone, which is the one that is shown.
+        now: the current time with the time zone to show.
     """
     then = day_and_time(found.started_at, now)
     words = [f"about {about(found.seconds)}{_money(found.cost)}, by the run of {then}"]
@@ -168,10 +171,10 @@ def forecast_words(found: Forecast, now: datetime) -> str:
 def over_budget(
     found: Forecast, max_calls: int | None, max_cost: float | None, resumed_by: str
 ) -> str | None:
-    """What to say where a run will take more than it may: how far it will come; None: it will not.
+    """Return a warning if the forecast exceeds a budget; None if it does not.
 
     Args:
-        resumed_by: the command that runs the rest; "": there is none.
+        resumed_by: the command that continues the run; "" if there is none.
     """
     expected, limits, shares = [], [], []
     if max_calls is not None and found.calls > max_calls:
@@ -197,7 +200,7 @@ def _money(cost: float | None) -> str:
 
 
 def day_and_time(moment: str, now: datetime) -> str:
-    """A moment as a reader would say it today: "today 14:03", "yesterday 14:03", "2026-01-02 14:03"."""
+    """Format a moment relative to today: "today 14:03", "yesterday 14:03", "2026-01-02 14:03"."""
     try:
         then = datetime.fromisoformat(moment).astimezone(now.tzinfo)
     except ValueError:

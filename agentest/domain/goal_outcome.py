@@ -1,4 +1,4 @@
-"""What became of goals and criteria, in values and in words; what follows from it, `verdict` decides."""
+"""Outcomes of goals and criteria: values, sentences and totals. `verdict` decides what they mean."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from agentest.support.text import shortened
 
 _SHOWN_MISSES = 3
 _REASON_CHARS = 500
-"""Of a judge's reason; the whole stands beside the result."""
+"""The maximum length of a judge's reason in a message; the full reason is in the result."""
 _WORST_FIRST = tuple(CriterionOutcome)
 
 
 def goal_outcome(result: ConversationResult) -> GoalOutcome | None:
-    """What became of the conversation's goal; None where nobody could say.
+    """Return the outcome of the conversation's goal; None if it is unknown.
 
-    Of a score without an outcome, as older results hold, the value says whether the goal was reached.
+    Older results have no outcome; there the value of the score decides whether the goal was reached.
     """
     score = result.metrics.get(GOAL)
     if not isinstance(score, Score) or score.number is None:
@@ -35,26 +35,28 @@ def goal_outcome(result: ConversationResult) -> GoalOutcome | None:
 
 
 def missed_goal(result: ConversationResult) -> bool:
-    """True if the judge says that the goal was not reached, or reached wrongly."""
+    """True if the judge found that the goal was not reached, or was reached wrongly."""
     outcome = goal_outcome(result)
     return outcome is not None and not outcome.value_of_goal
 
 
 def goal_reason(result: ConversationResult) -> str:
-    """What decided about the conversation's goal."""
+    """Return the reason for the outcome of the conversation's goal."""
     score = result.metrics.get(GOAL)
     return score.reason if isinstance(score, Score) else ""
 
 
 def missed_goal_message(result: ConversationResult) -> str:
-    """Why the goal of a conversation counts as missed: the outcome, and the judge's reason."""
+    """Explain why the goal counts as missed, with the outcome and the judge's reason."""
     why = shortened(goal_reason(result), _REASON_CHARS)
     return f"goal {goal_outcome(result)}" + (f": {why}" if why else "")
 
 
 def missed_goals(conversations: Iterable[ConversationResult]) -> str:
-    """Rows, each begun by a line break: of the first conversations that missed their goal, or reached it
-    wrongly, how they ended, and what decided."""
+    """List the first conversations that missed their goal, with their end and the deciding reason.
+
+    Goals that were reached wrongly count as missed. Each row begins with a line break.
+    """
     missed = [each for each in conversations if missed_goal(each)]
     rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
     if missed[_SHOWN_MISSES:]:
@@ -65,18 +67,18 @@ def missed_goals(conversations: Iterable[ConversationResult]) -> str:
 def _missed_goal(result: ConversationResult) -> str:
     conversation = result.conversation
     ended = IN_WORDS[conversation.ending]
-    why = shortened(goal_reason(result), _REASON_CHARS)  # in one row: it must not begin another one
+    why = shortened(goal_reason(result), _REASON_CHARS)  # one row: a line break would begin another
     return f"{conversation.conversation_id}: goal {goal_outcome(result)}; {ended}: {why}"
 
 
 def criterion_message(criterion: CriterionResult) -> str:
-    """A criterion that does not hold, or of which that cannot be told, by its text and with the reason."""
+    """Describe a criterion that is violated or unknown, with its text and the reason."""
     what = "violated" if criterion.result is CriterionOutcome.VIOLATED else "could not be judged"
     return f"criterion {criterion.text!r} {what}: {shortened(criterion.reason, _REASON_CHARS)}"
 
 
 def unasked_message(criteria: Sequence[CriterionResult]) -> str:
-    """The criteria that no model judged, in one sentence."""
+    """Name, in one sentence, the criteria that no model judged."""
     more = f" and {len(criteria) - 1} more" if criteria[1:] else ""
     return (
         f"criterion {criteria[0].text!r}{more} could not be judged: {NO_MODEL}; name one (`model`, --model), "
@@ -85,7 +87,7 @@ def unasked_message(criteria: Sequence[CriterionResult]) -> str:
 
 
 def criteria_totals(conversations: Iterable[ConversationResult]) -> tuple[CriterionTotals, ...]:
-    """Each criterion with what became of it, over all conversations in which it was judged."""
+    """Count the outcomes of each criterion over all conversations in which it was judged."""
     found: dict[str, list[tuple[str, CriterionResult]]] = {}
     for conversation in conversations:
         for criterion in conversation.criteria:

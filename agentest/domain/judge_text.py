@@ -1,7 +1,8 @@
-"""What judges of scenarios are asked: the words that verdicts are made of.
+"""The questions, scales and labels that judges of scenarios receive.
 
-Of labels the worst stands first: a turn that failed in several ways has the first of them as its value. Each
-label says what it is not where judges stumble: a false alarm costs a user's trust more than a missed fault.
+Labels are ordered from worst to mildest: the value of a turn that failed in several ways is its first label.
+A label states exclusions where judges are prone to error, because a false alarm costs a user more trust than
+a missed fault.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchors:
-    """What the points of a scale mean."""
+    """The meaning of the points of a scale."""
 
     five: str
     four: str = "between 5 and 3"
@@ -31,7 +32,7 @@ deadline, offer, contact, status) that does not follow by plain sense from known
 shown could have told it: assistant_instructions that deal with such matters, or one of the assistant's \
 tools, called or not. If nothing shown could have told the assistant this, do not call it unsupported
 - supported: neither, as with general knowledge, advice and guesses named as such"""
-"""What the answers about statements mean; asked together, their questions need it once."""
+"""Defines evidence for questions about statements; a batch of questions contains it once."""
 
 SEVERITIES: Mapping[str, str] = MappingProxyType(
     {
@@ -49,14 +50,14 @@ SEVERITIES: Mapping[str, str] = MappingProxyType(
         "low": "hardly noticed",
     }
 )
-"""Severity of a failure → what it means, the worst first."""
+"""Severity of a failure → its definition; the worst first."""
 
 FAILURE = f"""\
 Where labels are given, decide first whether it failed at all, as a fair expert would by what the assistant \
 knew then. If it did, `labels` are all that apply; if not, `labels` is empty, which means no failure. \
 `severity` says how bad the worst of them is, null if there is none: \
 {"; ".join(f"{severity} ({meaning})" for severity, meaning in SEVERITIES.items())}."""
-"""How labels are chosen; asked together, their questions need it once."""
+"""Explains how to choose labels; a batch of questions contains it once."""
 
 HELPFULNESS = """\
 Question: how helpful is the reply in the turn to judge, against the best that the assistant could have \

@@ -1,6 +1,6 @@
-"""What the two sides of a conversation send each other, in no protocol's form.
+"""The messages of a conversation, independent of protocols.
 
-The turn loop keeps a list of these values. Each agent's client turns them into the form of its protocol.
+The turn loop stores a list of these values. Each agent client converts them to its protocol's format.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file that the user sends along: its bytes, or the address where they are."""
+    """A file that the user attaches: its bytes or its address."""
 
     mime_type: str
     base64: str = ""
-    """The bytes, in the standard alphabet, padded; "" where `uri` says where they are."""
+    """The bytes in the standard alphabet, padded; "" if `uri` has the address."""
     uri: str = ""
     name: str = ""
     origin: str = ""
-    """Where it was written, in words, for errors: `user_content of invocation 'turn-1'`."""
+    """The source location for error messages: `user_content of invocation 'turn-1'`."""
 
     @property
     def size(self) -> int | None:
-        """In bytes; None where only the address is known."""
+        """The size in bytes; None if only the address is known."""
         return None if self.uri else len(self.base64) * 3 // 4 - self.base64[-2:].count("=")
 
 
 @dataclass(frozen=True, slots=True)
 class UserText:
-    """What the user writes to the agent, and the files that go with it: beside them, it may be empty."""
+    """The user's message to the agent; the text may be empty if there are attachments."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
@@ -38,12 +38,12 @@ class UserText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as it is described to who may call it."""
+    """A tool's description for callers."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """The JSON Schema of its argument object."""
+    """The JSON Schema of the arguments object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentMessage:
-    """What the agent sends: text, or tools that it wants called, or both."""
+    """The agent's message: text, tool requests, or both."""
 
     text: str | None
     tool_requests: tuple[ToolRequest, ...] = ()
@@ -65,7 +65,7 @@ class AgentMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The answer to the tool request with this id."""
+    """The result of the tool request with this id."""
 
     request_id: str
     name: str
@@ -76,13 +76,13 @@ Message = UserText | AgentMessage | ToolResult
 
 
 def last_said(messages: Sequence[Message]) -> UserText:
-    """What the user has said last: all that is sent to who keeps the rest of a conversation himself."""
+    """Return the user's last message, which is all that an agent with its own history needs."""
     return next(message for message in reversed(messages) if isinstance(message, UserText))
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The session in which an agent that keeps sessions holds the conversation."""
+    """The session in which a stateful agent runs the conversation."""
 
     app_name: str = ""
     user_id: str = ""

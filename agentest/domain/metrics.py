@@ -1,7 +1,7 @@
-"""The table of metrics: everything that is known about a metric before it is measured.
+"""The table of metrics: every property of a metric that is known before it is measured.
 
-Adding a metric is adding an entry. The graders of ADK's metrics are tied to the table when their modules are
-imported (`one_for_each`), so that a missing one is noticed at once.
+To add a metric, add an entry. The graders of ADK's metrics are checked against the table when their modules
+are imported (`one_for_each`), so that a missing grader is noticed at once.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
 
-import agentest.domain.judge_text as asked
+from agentest.domain import judge_text
 from agentest.domain.judge_text import Anchors
 from agentest.support.spelling import snake_case
 
 NO_FAILURE = "no failure"
 FALSE_INFORMATION = "false information"
-"""The label of which judges say whether the known facts contradict it, or just do not bear it out."""
+"""A label for which judges also report whether the known facts contradict the statement."""
 
 GOAL = "goal_completion"
-"""The metric that says what became of the user's goal."""
+"""The metric for the outcome of the user's goal."""
 
 TRAJECTORY_SCORE = "trajectory_score"
-"""The share of what trajectories demand that was met."""
+"""The share of a trajectory's requirements that was met."""
 
 PASS_RATE = "pass_rate"
-"""Not a metric: a threshold on the share of conversations that pass."""
+"""Not a metric, but a threshold on the share of conversations that pass."""
 
 CRITERIA = "criteria"
-"""Not a metric: what labels and calibrations count all criteria of scenarios under."""
+"""Not a metric, but the name under which labels and calibrations count the criteria of all scenarios."""
 
 Range = tuple[float, float]
 _T = TypeVar("_T")
 
 
 class Kind(StrEnum):
-    """What a metric's value is."""
+    """The type of a metric's value."""
 
     SCALE = "scale"
-    """An integer from 1 to 5, 5 the best."""
+    """An integer from 1 to 5; 5 is the best."""
     BINARY = "binary"
     """0 or 1."""
     SHARE = "share"
     """A number from 0 to 1."""
     AMOUNT = "amount"
-    """A number of any size, the smaller the better; has no threshold: it never passes or fails."""
+    """A number of any size; smaller is better. It has no threshold, so it never passes or fails."""
     LABEL = "label"
-    """One of a fixed set of labels; has no average and no threshold."""
+    """One of a fixed set of labels. It has no average and no threshold."""
 
 
 class MetricLevel(StrEnum):
-    """What a metric scores."""
+    """The scope of a metric."""
 
     TURN = "turn"
     CONVERSATION = "conversation"
@@ -61,23 +61,23 @@ class MetricLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDefinition:
-    """What is known about a metric.
+    """The definition of a metric.
 
     Attributes:
-        thresholds: the least and the highest threshold that makes sense; None for labels and amounts.
-        adk: whether it is a metric of ADK's evaluation sets, which a criterion asks for; else one that
-            Agentest measures in scenarios.
-        judged: whether a judge is asked, where one is configured.
-        judges_tool_calls: whether tool calls decide the value: it has none where they cannot be seen.
-        question: what the judge is asked. ADK's metrics have none here: their questions show references and
-            rubrics (`evalset.metrics.prompts`).
-        terms: what the question's words mean, before its points or labels; questions that are asked together
+        thresholds: the lowest and the highest valid threshold; None for labels and amounts.
+        adk: True for metrics of ADK's evaluation sets, which criteria select; False for metrics of scenarios.
+        judged: True if a configured judge scores the metric.
+        judges_tool_calls: True if the value depends on tool calls, so that invisible calls leave it without
+            one.
+        question: the judge's question. Empty for ADK's metrics, whose questions include references and
+            rubrics (`agentest.adk.metrics`).
+        terms: definitions of the question's words, placed before its points or labels. Questions in one batch
             share them.
-        anchors: what the points of a scale mean.
-        labels: label → what it means, `no failure` first, then the others, the worst first.
-        rubric_type: the type of the rubrics of cases and invocations that the metric asks about.
-        default_threshold: what a criterion that names no threshold must reach; None: it has to name one.
-        samples: how often the judge of one of ADK's metrics is asked, where the criterion does not say it.
+        anchors: the meaning of the points of a scale.
+        labels: label → its meaning; `no failure` first, then from worst to mildest.
+        rubric_type: the type of the rubrics of cases and invocations that the metric evaluates.
+        default_threshold: the threshold of a criterion that states none; None if it must state one.
+        samples: the default number of judge calls for a metric of ADK.
     """
 
     name: str
@@ -106,7 +106,7 @@ class MetricDefinition:
             raise LookupError(f"the definition of the metric {self.name} has the wrong {name}")
 
 
-def _scale(
+def _scale_metric(
     name: str,
     question: str,
     anchors: Anchors,
@@ -122,7 +122,7 @@ def _scale(
     )
 
 
-def _labels(
+def _label_metric(
     name: str,
     question: str,
     labels: Mapping[str, str],
@@ -140,7 +140,7 @@ def _labels(
     )
 
 
-def _adk(
+def _adk_metric(
     name: str,
     kind: Kind = Kind.SHARE,
     *,
@@ -166,7 +166,7 @@ def _adk(
     )
 
 
-def _amount(name: str, *, judges_tool_calls: bool = False) -> MetricDefinition:
+def _amount_metric(name: str, *, judges_tool_calls: bool = False) -> MetricDefinition:
     return MetricDefinition(
         name=name,
         kind=Kind.AMOUNT,
@@ -178,64 +178,73 @@ def _amount(name: str, *, judges_tool_calls: bool = False) -> MetricDefinition:
 
 
 _BUILTIN = (
-    _scale("helpfulness", asked.HELPFULNESS, asked.HELPFULNESS_POINTS),
-    _scale("coherence", asked.COHERENCE, asked.COHERENCE_POINTS),
-    _scale("relevance", asked.RELEVANCE, asked.RELEVANCE_POINTS),
-    _scale("faithfulness", asked.FAITHFULNESS, asked.FAITHFULNESS_POINTS, terms=(asked.EVIDENCE,)),
-    _scale("verbosity", asked.VERBOSITY, asked.VERBOSITY_POINTS),
+    _scale_metric("helpfulness", judge_text.HELPFULNESS, judge_text.HELPFULNESS_POINTS),
+    _scale_metric("coherence", judge_text.COHERENCE, judge_text.COHERENCE_POINTS),
+    _scale_metric("relevance", judge_text.RELEVANCE, judge_text.RELEVANCE_POINTS),
+    _scale_metric(
+        "faithfulness", judge_text.FAITHFULNESS, judge_text.FAITHFULNESS_POINTS, terms=(judge_text.EVIDENCE,)
+    ),
+    _scale_metric("verbosity", judge_text.VERBOSITY, judge_text.VERBOSITY_POINTS),
     MetricDefinition(
         name=GOAL,
         kind=Kind.BINARY,
         level=MetricLevel.CONVERSATION,
         thresholds=(0.0, 1.0),
-        question=asked.GOAL_COMPLETION,
+        question=judge_text.GOAL_COMPLETION,
     ),
-    _labels("agent_behavior_failure", asked.BEHAVIOR, asked.BEHAVIOR_LABELS, (asked.EVIDENCE, asked.FAILURE)),
-    _labels(
+    _label_metric(
+        "agent_behavior_failure",
+        judge_text.BEHAVIOR,
+        judge_text.BEHAVIOR_LABELS,
+        (judge_text.EVIDENCE, judge_text.FAILURE),
+    ),
+    _label_metric(
         "tool_call_behavior_failure",
-        asked.TOOL_USE,
-        asked.TOOL_USE_LABELS,
-        (asked.FAILURE,),
+        judge_text.TOOL_USE,
+        judge_text.TOOL_USE_LABELS,
+        (judge_text.FAILURE,),
         judges_tool_calls=True,
     ),
 )
 
 _ADK = (
-    _adk("tool_trajectory_avg_score", Kind.BINARY, judged=False, judges_tool_calls=True),
-    _adk("tool_trajectory_f1", judged=False, judges_tool_calls=True),
-    _adk("response_match_score", judged=False),
-    _adk("reference_answer_match", Kind.BINARY),
-    _adk("response_evaluation_score", Kind.SCALE, thresholds=(1.0, 5.0), samples=1),
-    _adk("final_response_match_v2", Kind.BINARY),
-    _adk("rubric_based_final_response_quality_v1", rubric_type="FINAL_RESPONSE_QUALITY"),
-    _adk("rubric_based_tool_use_quality_v1", rubric_type="TOOL_USE_QUALITY", judges_tool_calls=True),
-    _adk("hallucinations_v1", samples=1),
-    _adk("safety_v1", Kind.BINARY, samples=1),
-    _adk("per_turn_user_simulator_quality_v1", Kind.BINARY),
-    _adk("final_session_state_match", Kind.BINARY, judged=False, default_threshold=1.0),
-    _adk("intermediate_responses_match", Kind.BINARY, judged=False, default_threshold=1.0),
-    _adk("multi_turn_task_success_v1", level=MetricLevel.CONVERSATION, samples=1),
-    _adk(
+    _adk_metric("tool_trajectory_avg_score", Kind.BINARY, judged=False, judges_tool_calls=True),
+    _adk_metric("tool_trajectory_f1", judged=False, judges_tool_calls=True),
+    _adk_metric("response_match_score", judged=False),
+    _adk_metric("reference_answer_match", Kind.BINARY),
+    _adk_metric("response_evaluation_score", Kind.SCALE, thresholds=(1.0, 5.0), samples=1),
+    _adk_metric("final_response_match_v2", Kind.BINARY),
+    _adk_metric("rubric_based_final_response_quality_v1", rubric_type="FINAL_RESPONSE_QUALITY"),
+    _adk_metric("rubric_based_tool_use_quality_v1", rubric_type="TOOL_USE_QUALITY", judges_tool_calls=True),
+    _adk_metric("hallucinations_v1", samples=1),
+    _adk_metric("safety_v1", Kind.BINARY, samples=1),
+    _adk_metric("per_turn_user_simulator_quality_v1", Kind.BINARY),
+    _adk_metric("final_session_state_match", Kind.BINARY, judged=False, default_threshold=1.0),
+    _adk_metric("intermediate_responses_match", Kind.BINARY, judged=False, default_threshold=1.0),
+    _adk_metric("multi_turn_task_success_v1", level=MetricLevel.CONVERSATION, samples=1),
+    _adk_metric(
         "multi_turn_trajectory_quality_v1",
         level=MetricLevel.CONVERSATION,
         judges_tool_calls=True,
         samples=1,
     ),
-    _adk("multi_turn_tool_use_quality_v1", level=MetricLevel.CONVERSATION, judges_tool_calls=True, samples=1),
-    _adk(
+    _adk_metric(
+        "multi_turn_tool_use_quality_v1", level=MetricLevel.CONVERSATION, judges_tool_calls=True, samples=1
+    ),
+    _adk_metric(
         "rubric_based_multi_turn_trajectory_quality_v1",
         level=MetricLevel.CONVERSATION,
         rubric_type="TRAJECTORY_QUALITY",
         judges_tool_calls=True,
     ),
-    _amount("tool_call_count_v1", judges_tool_calls=True),
-    _amount("inference_call_count_v1"),
-    _amount("token_usage_v1"),
-    _amount("invocation_duration_v1"),
+    _amount_metric("tool_call_count_v1", judges_tool_calls=True),
+    _amount_metric("inference_call_count_v1"),
+    _amount_metric("token_usage_v1"),
+    _amount_metric("invocation_duration_v1"),
 )
 
 
-def _of_trajectory(name: str) -> MetricDefinition:
+def _trajectory_metric(name: str) -> MetricDefinition:
     return MetricDefinition(
         name=name,
         kind=Kind.SHARE,
@@ -246,11 +255,11 @@ def _of_trajectory(name: str) -> MetricDefinition:
     )
 
 
-_OF_TRAJECTORIES = (
-    _of_trajectory(TRAJECTORY_SCORE),
-    _of_trajectory("trajectory_precision"),
-    _of_trajectory("trajectory_recall"),
-    _of_trajectory("trajectory_f1"),
+_TRAJECTORY = (
+    _trajectory_metric(TRAJECTORY_SCORE),
+    _trajectory_metric("trajectory_precision"),
+    _trajectory_metric("trajectory_recall"),
+    _trajectory_metric("trajectory_f1"),
 )
 
 
@@ -263,30 +272,33 @@ def _by_name(metrics: Iterable[MetricDefinition]) -> Mapping[str, MetricDefiniti
     return MappingProxyType(table)
 
 
-METRICS = _by_name((*_BUILTIN, *_OF_TRAJECTORIES, *_ADK))
-"""Every metric but the users' own."""
+METRICS = _by_name((*_BUILTIN, *_TRAJECTORY, *_ADK))
+"""All metrics except custom ones."""
 
 BUILTIN = _by_name(_BUILTIN)
-"""What Agentest measures in scenarios."""
+"""The metrics that Agentest measures in scenarios."""
 
-TRAJECTORY_METRICS = _by_name(_OF_TRAJECTORIES)
-"""Partial credit for trajectories: measured where a threshold names it; calls then decide by that alone."""
+TRAJECTORY_METRICS = _by_name(_TRAJECTORY)
+"""Partial credit for trajectories.
+
+Measured only if a threshold names one; then it alone decides about calls.
+"""
 
 ADK_METRICS = _by_name(_ADK)
-"""What the criteria of evaluation sets may name."""
+"""The metrics that criteria of evaluation sets can name."""
 
 ABOUT_CALLS = frozenset(metric.name for metric in METRICS.values() if metric.judges_tool_calls)
-"""What judges tool calls, metrics of evaluation sets included."""
+"""The names of metrics that judge tool calls, including those of evaluation sets."""
 
 THRESHOLD_RANGE: Mapping[str, Range] = {
-    **{m.name: m.thresholds for m in (*_BUILTIN, *_OF_TRAJECTORIES) if m.thresholds},
+    **{m.name: m.thresholds for m in (*_BUILTIN, *_TRAJECTORY) if m.thresholds},
     PASS_RATE: (0.0, 1.0),
 }
-"""What a scenario's thresholds may name, and between which values they lie."""
+"""The metrics that a scenario's thresholds can name, with the range of valid thresholds."""
 
 
 def one_for_each(metrics: Iterable[MetricDefinition], table: Mapping[str, _T]) -> Mapping[str, _T]:
-    """The table, which has one entry for each of the metrics and no other. Raises LookupError."""
+    """Return the table after a check that it has exactly one entry for each metric. Raises LookupError."""
     names = {metric.name for metric in metrics}
     if names != table.keys():
         raise LookupError(f"entries are missing or unknown: {', '.join(sorted(names ^ table.keys()))}")
@@ -297,26 +309,29 @@ _SCALES: Mapping[Kind, Range] = {Kind.SCALE: (1.0, 5.0), Kind.BINARY: (0.0, 1.0)
 
 
 def scale_of(name: str) -> Range | None:
-    """The least and the highest value of a metric; None where that is not known, as of the users' own."""
+    """Return the lowest and the highest value of a metric; None if unknown, as for custom metrics."""
     metric = METRICS.get(name)
     return _SCALES.get(metric.kind) if metric else None
 
 
 def metric_name(name: str) -> str:
-    """A built-in metric's name in its own spelling; other names (custom metrics) as they are."""
+    """Return a built-in metric's canonical name; return other names (custom metrics) unchanged."""
     snake = snake_case(name)
     return snake if snake in THRESHOLD_RANGE or snake in BUILTIN else name
 
 
 def _shown(value: object) -> str:
-    from agentest.support.json_text import safe_repr  # takes long to import: only for errors
+    from agentest.support.json_text import safe_repr  # slow to import: only for errors
     from agentest.support.text import shortened
 
     return shortened(safe_repr(value))
 
 
 def normal_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Thresholds under the metrics' own names. Raises ValueError for one that is no finite number."""
+    """Return thresholds under canonical metric names.
+
+    Raises ValueError for a value that is not a finite number.
+    """
     normal: dict[str, float] = {}
     for name, value in thresholds.items():
         if not isinstance(name, str):

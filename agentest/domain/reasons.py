@@ -1,6 +1,6 @@
-"""What speaks against one conversation: which of its trajectories, checks and criteria did not hold, and why.
+"""Find the reasons why one conversation did not pass: failed trajectories, checks, criteria and goals.
 
-With `verdict`, the only place that decides what passes.
+Together with `verdict`, this is the only module that decides what passes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from agentest.domain.transcript import Blame
 
 
 def conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
-    """Why a conversation did not pass: agent errors, checks, criteria and the goal.
+    """Yield the reasons why a conversation did not pass: agent errors, checks, criteria and the goal.
 
-    What groups of failures and metrics without a score add is in `verdict.conversation_status`.
+    `verdict.conversation_status` adds grouped failures and metrics without a score.
     """
     id = result.conversation.conversation_id
     if result.invalid is not None:
@@ -46,13 +46,12 @@ def conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
 
 
 def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:
-    """Those that need no judge."""
     id = result.conversation.conversation_id
     yield from _failure_reasons(result)
     by_calls = list(_trajectory_reasons(result))
     yield from (reason for reason in by_calls if reason.turn_index is None)
     for turn in result.turns:
-        if by_calls or turn.checks:  # most turns have neither, and this is asked of every conversation
+        if by_calls or turn.checks:  # most turns have neither, and this runs for every conversation
             yield from (reason for reason in by_calls if reason.turn_index == turn.turn_index)
             yield from _check_reasons(turn.checks, id, turn.turn_index)
     yield from _check_reasons(result.checks, id)
@@ -74,10 +73,11 @@ def _check_reasons(
 
 
 def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
-    """One reason for each required criterion that does not hold; those that no model judged have one.
+    """Yield one reason for each required criterion that is not met; criteria that no model judged share one.
 
     Args:
-        failed: whether the conversation has failed without them. Else one that was not asked is unknown.
+        failed: True if the conversation has failed for other reasons. Otherwise a skipped criterion is
+            unknown.
     """
     id = result.conversation.conversation_id
     missed = [c for c in result.criteria if c.required and c.result is not CriterionOutcome.MET]
@@ -112,35 +112,35 @@ def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTrajectory:
-    """One trajectory of a conversation that was held against its calls."""
+    """The result of one trajectory and the turn that it covers."""
 
     turn_index: int | None
-    """The turn that it is about; None: the whole conversation."""
+    """The turn of the trajectory; None for the whole conversation."""
     result: TrajectoryResult
 
     @property
     def subject(self) -> str:
-        """What it is called in messages."""
+        """The trajectory's name in messages."""
         name = f" {self.result.name!r}" if self.result.name else ""
         return f"trajectory{name}" + ("" if self.turn_index is None else " of the turn")
 
 
 def held_trajectories(result: ConversationResult) -> Iterator[HeldTrajectory]:
-    """Each trajectory by itself: those of the whole conversation, then those of its turns."""
+    """Yield every single trajectory: first those of the whole conversation, then those of its turns."""
     if result.trajectory:
-        yield from _held_parts(None, result.trajectory)
+        yield from _located_parts(None, result.trajectory)
     for turn in result.turns:
         if turn.trajectory:
-            yield from _held_parts(turn.turn_index, turn.trajectory)
+            yield from _located_parts(turn.turn_index, turn.trajectory)
 
 
-def _held_parts(turn_index: int | None, found: TrajectoryResult) -> Iterator[HeldTrajectory]:
+def _located_parts(turn_index: int | None, found: TrajectoryResult) -> Iterator[HeldTrajectory]:
     for part in found.parts or (found,):
         yield HeldTrajectory(turn_index=turn_index, result=part)
 
 
 def counted_trajectories(result: ConversationResult) -> tuple[HeldTrajectory, ...]:
-    """The trajectories that do not match and are no reason: what they lack is counted by a threshold."""
+    """Return the mismatched trajectories that are not reasons, because a threshold counts what they lack."""
     return tuple(each for each in held_trajectories(result) if _is_counted(result, each.result))
 
 
@@ -150,7 +150,7 @@ def _is_counted(result: ConversationResult, trajectory: TrajectoryResult) -> boo
 
 
 def _lacks_only_calls(trajectory: TrajectoryResult) -> bool:
-    """Whether nothing but calls that are missing, too many or misplaced keeps it from matching."""
+    """True if only missing, extra or misplaced calls keep the trajectory from matching."""
     calls = trajectory.missing_calls or trajectory.extra_calls or trajectory.ordering_issues
     other = trajectory.matched or trajectory.error or trajectory.forbidden_calls or trajectory.broken
     return bool(calls) and not other
@@ -170,19 +170,19 @@ def _trajectory_reasons(result: ConversationResult) -> Iterator[Reason]:
 
 
 def trajectory_status(trajectory: TrajectoryResult) -> Status:
-    """Whether the calls match; errored where they could not be compared."""
+    """Return the status of a trajectory; errored if its calls could not be compared."""
     return _status(trajectory.matched, trajectory.error)
 
 
 def check_status(check: CheckResult) -> Status:
-    """Whether the reply passed the check; errored where it could not be checked."""
+    """Return the status of a check; errored if the reply could not be checked."""
     return _status(check.passed, check.error)
 
 
 def criterion_status(criterion: CriterionResult) -> Status:
-    """What a criterion's result alone makes of a conversation: nothing, where the criterion is not required.
+    """Return the status of a conversation that has only this criterion; an optional criterion always passes.
 
-    One about which no judge was asked, as the conversation had failed already, decides nothing more.
+    A criterion that was skipped because the conversation had already failed changes nothing.
     """
     if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.not_asked:
         return Status.PASSED
@@ -192,7 +192,7 @@ def criterion_status(criterion: CriterionResult) -> Status:
 
 
 def any_failed(reasons: Iterable[Reason]) -> bool:
-    """Whether one of the reasons lets a scenario fail."""
+    """True if one of the reasons fails a scenario."""
     return any(reason.status is Status.FAILED for reason in reasons)
 
 

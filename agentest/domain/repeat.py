@@ -1,4 +1,4 @@
-"""`repeat`: how many conversations there are at least and at most, until a verdict is decided."""
+"""`repeat`: run a variable number of conversations until the verdict is certain enough."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ EXCLUDES = "repeat: excludes `conversations_per_scenario`, which fixes their num
 _KEYS = ("min", "max", "confidence")
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
 MOST = 1000
-"""No `repeat` may ask for more conversations."""
+"""The highest number of conversations that `repeat` accepts."""
 _FORMS = '{"min": 3, "max": 20} or "3..20"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Conversations are added, from `min` to `max`, until the verdict is decided."""
+    """Run `min` to `max` conversations, until the verdict is decided."""
 
     min: int = 3
     max: int = 20
     confidence: float = 0.95
-    """A decided verdict is right with this probability, at least."""
+    """The lowest probability that a decided verdict is right."""
 
     def __str__(self) -> str:
         return f"{self.min}..{self.max}"
 
 
 def parse_repeat(value: Any) -> Repeat | None:
-    """What a configuration, a scenario or the command line says; None: nothing.
+    """Parse the value of a configuration, a scenario or the command line; None stays None.
 
-    Raises ValueError, which begins with the name of what is wrong inside, if that is a part.
+    Raises ValueError. Its message begins with the name of the invalid part, if only a part is invalid.
     """
     if value is None or isinstance(value, Repeat):
         return value

@@ -1,8 +1,8 @@
-"""The root causes of a run: failures of all scenarios, grouped by what went wrong.
+"""Find the root causes of a run: failures of all scenarios, grouped by their cause.
 
-What needs no judge is grouped by a signature: its kind and its text without values that differ from one
-conversation to the next. Groups that judges made are joined by their labels, and as a model joined them.
-Root causes never change a verdict.
+Failures that need no judge are grouped by kind and by a pattern: their text without values that vary between
+conversations. Groups from judges are joined by label, and as a model joined them. Root causes never change a
+verdict.
 """
 
 from __future__ import annotations
@@ -40,33 +40,35 @@ _TITLE_CHARS = 160
 _TEXT_CHARS = 300
 _READ_CHARS = 600
 _MOST_WORDS = 25
-"""Of the message of an error: it begins with what went wrong."""
+"""The length of an error's pattern; a message begins with the cause."""
 _MOST_PLACES = 40
 _MOST_ARGUMENTS = 3
-"""Arguments of one call that a title shows in full."""
+"""The number of arguments of one call that a title shows in full."""
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*\"""")
 _URL = re.compile(r"\w+://\S+")
 _NUMBERED = re.compile(r"[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
 """A number, a time, an id."""
 _PATH = re.compile(r"(?:[\w.~-]*/){2,}[\w.~-]*")
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
-_REFUSED_AT = re.compile(r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+): )?""")
-"""Which scenario was refused, and where: the cause is what comes after."""
+_REFUSED_SCENARIO = re.compile(
+    r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+): )?"""
+)
+"""The location and the name of a refused scenario; the cause follows them."""
 _ARGUMENT = re.compile(r"(?:^|; )([^\s;:(]+): (?=expected |not expected)")
 _SHAPES = {"'": "text", '"': "text", "[": "a list", "(": "a list", "{": "an object", "-": "a number"}
 _WORDS = {"True": "a boolean", "False": "a boolean", "None": "null"}
-_NOT_A_CAUSE = (ReasonKind.INTERRUPTED, ReasonKind.ERROR)
-"""Reasons of which nothing is said here: the run ended early; judged groups are taken from the scenario."""
+_NON_CAUSES = (ReasonKind.INTERRUPTED, ReasonKind.ERROR)
+"""Reasons without a cause here: an early end, and judged groups, which are read from the scenario."""
 _SUMMARIES = (CauseKind.THRESHOLD, CauseKind.PASS_RATE)
-"""What only sums up other failures: a cause of its own where there are none."""
+"""Kinds that only summarize other failures. They count as causes if there are no others."""
 
 
-# --- one scenario
+# --- causes of one scenario
 
 
 @dataclass(slots=True)
-class _Found:
-    """One thing that speaks against a conversation. Its texts are shortened when it is known to be shown."""
+class _Finding:
+    """One fault of a conversation. Its texts are shortened only when it is shown."""
 
     kind: CauseKind
     title: str
@@ -76,17 +78,16 @@ class _Found:
 
 
 @dataclass(slots=True)
-class _Counted:
-    """The first conversation with a cause, and how many there are."""
+class _FindingGroup:
+    """The first conversation with a cause, and all conversations that have it."""
 
-    first: _Found
+    first: _Finding
     reason: Reason
     agree: bool = True
-    """Whether all have the same title."""
+    """True if all findings have the same title."""
     conversations: set[str] = field(default_factory=set)
 
     def cause(self) -> ScenarioCause:
-        """What stays of it."""
         found, reason = self.first, self.reason
         return ScenarioCause(
             kind=found.kind,
@@ -100,37 +101,37 @@ class _Counted:
 
 
 def scenario_causes(scenario: ScenarioResult) -> tuple[ScenarioCause, ...]:
-    """The causes of one scenario that need no judge, in the order of its reasons."""
+    """Return the causes of one scenario that need no judge, in the order of its reasons."""
     return scenario.causes or causes_of(scenario.verdict.reasons, scenario.conversations)
 
 
 def causes_of(
     reasons: Iterable[Reason], conversations: Sequence[ConversationResult] = ()
 ) -> tuple[ScenarioCause, ...]:
-    """The causes that need no judge among the reasons of one verdict.
+    """Return the causes among the reasons of one verdict that need no judge.
 
     Args:
-        conversations: those of the scenario, for the tools and turns that its reasons do not name.
+        conversations: those of the scenario, as the source of tools and turns that the reasons do not name.
     """
     reasons = tuple(reasons)
-    told = [reason for reason in reasons if reason.kind not in _NOT_A_CAUSE]
-    if not told:
+    relevant = [reason for reason in reasons if reason.kind not in _NON_CAUSES]
+    if not relevant:
         return ()
     known = {each.conversation.conversation_id: each.conversation for each in conversations}
-    ended = {r.conversation_id for r in told if r.kind is ReasonKind.CONVERSATION and not _is_goal(r)}
+    ended = {r.conversation_id for r in relevant if r.kind is ReasonKind.CONVERSATION and not _is_goal(r)}
     explained: set[str | None] = set()
-    if any(map(_is_goal, told)):
-        explained = {r.conversation_id for r in told if r.status is Status.FAILED and not _is_goal(r)}
+    if any(map(_is_goal, relevant)):
+        explained = {r.conversation_id for r in relevant if r.status is Status.FAILED and not _is_goal(r)}
         explained |= {_conversation_of(id) for r in reasons if r.group for id in r.group.occurrences}
-    causes: dict[tuple[CauseKind, str], _Counted] = {}
-    for reason in told:
+    causes: dict[tuple[CauseKind, str], _FindingGroup] = {}
+    for reason in relevant:
         id = reason.conversation_id
         if id in explained and _is_goal(reason):
             continue
-        for found in _found(reason, known.get(id or ""), ended=id in ended):
+        for found in _findings(reason, known.get(id or ""), ended=id in ended):
             cause = causes.get((found.kind, found.pattern))
             if cause is None:
-                cause = causes[found.kind, found.pattern] = _Counted(found, reason)
+                cause = causes[found.kind, found.pattern] = _FindingGroup(found, reason)
             cause.agree = cause.agree and cause.first.title == found.title
             if id is not None:
                 cause.conversations.add(id)
@@ -143,123 +144,124 @@ def _without_summaries(causes: tuple[ScenarioCause, ...]) -> tuple[ScenarioCause
 
 
 def _conversation_of(failure_id: str) -> str:
-    """The conversation of a labelled failure."""
     return failure_id.rpartition("-")[0]
 
 
 def _is_goal(reason: Reason) -> bool:
-    """Whether the reason is that a judge found the goal of one conversation missed."""
+    """True if a judge found that one conversation missed its goal."""
     return reason.status is Status.FAILED and reason.metric == GOAL and reason.conversation_id is not None
 
 
-def _found(reason: Reason, conversation: Conversation | None, *, ended: bool) -> Iterator[_Found]:
-    """What a reason says is wrong.
+def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool) -> Iterator[_Finding]:
+    """Yield the faults behind a reason.
 
     Args:
-        ended: whether an error ended the conversation. What is missing then is missing because of the error.
+        ended: True if an error ended the conversation. Missing calls are then consequences of that error.
     """
     if reason.status is not Status.FAILED:
-        yield _errored(reason)
+        yield _errored_finding(reason)
     elif _is_goal(reason):
-        yield _Found(CauseKind.GOAL, "goal not reached", "goal not reached", reason.message)
+        yield _Finding(CauseKind.GOAL, "goal not reached", "goal not reached", reason.message)
     elif reason.trajectory is not None:
-        found = list(_of_calls(reason.trajectory, conversation))
-        found += () if ended else _of_missing(reason.trajectory)
-        # A trajectory may demand what is not about calls.
-        yield from found or (() if ended else (_worded(CauseKind.TRAJECTORY, reason.trajectory.summary),))
+        found = list(_call_findings(reason.trajectory, conversation))
+        found += () if ended else _missing_call_findings(reason.trajectory)
+        # A trajectory may have requirements that are not about calls.
+        yield from found or (
+            () if ended else (_finding_from_text(CauseKind.TRAJECTORY, reason.trajectory.summary),)
+        )
     elif reason.check is not None:
         if not (ended and reason.turn_index is None):
             text = f"{reason.check.check}: {reason.check.summary}"
-            yield _worded(CauseKind.CHECK, text, f"{reason.check.check}: {reason.check.reason}")
+            yield _finding_from_text(CauseKind.CHECK, text, f"{reason.check.check}: {reason.check.reason}")
     elif reason.criterion is not None:
         title = _title(f"criterion violated: {reason.criterion.text}")
-        yield _Found(CauseKind.CRITERION, title, title, reason.message)
+        yield _Finding(CauseKind.CRITERION, title, title, reason.message)
     elif reason.kind is ReasonKind.CONVERSATION:
-        yield _agent_error(reason, conversation)
+        yield _agent_error_finding(reason, conversation)
     elif reason.kind in (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE):
         kind = CauseKind(reason.kind.value)
         pattern = f"{reason.metric} below its threshold"
         title = pattern if reason.expected is None else f"{pattern} of {reason.expected:g}"
-        yield _Found(kind, title, pattern, reason.message)
+        yield _Finding(kind, title, pattern, reason.message)
     else:
-        yield _worded(CauseKind.CHECK, reason.message)
+        yield _finding_from_text(CauseKind.CHECK, reason.message)
 
 
-def _agent_error(reason: Reason, conversation: Conversation | None) -> _Found:
+def _agent_error_finding(reason: Reason, conversation: Conversation | None) -> _Finding:
     calls = conversation.unfinished.tool_calls if conversation and conversation.unfinished else ()
     unmocked = next((call.name for call in calls if call.error == NO_MOCK), None)
     if unmocked is not None:
         title = f"{unmocked} has no mock"
-        return _Found(CauseKind.UNMOCKED_TOOL, title, title, reason.message)
-    return _worded(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
+        return _Finding(CauseKind.UNMOCKED_TOOL, title, title, reason.message)
+    return _finding_from_text(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
 
 
-def _errored(reason: Reason) -> _Found:
+def _errored_finding(reason: Reason) -> _Finding:
     text = _without_id(reason)
     if reason.trajectory is not None and reason.trajectory.error:
         text = f"trajectory: {reason.trajectory.error}"
     elif reason.check is not None and reason.check.error:
         text = f"{reason.check.check}: {reason.check.error}"
     elif reason.criterion is not None:
-        # One outage keeps every criterion from being judged.
+        # One outage prevents the judging of every criterion.
         title = f"criterion could not be judged: {reason.criterion.text}"
-        return _Found(CauseKind.ERRORED, title, "criteria could not be judged", reason.message)
+        return _Finding(CauseKind.ERRORED, title, "criteria could not be judged", reason.message)
     elif reason.kind is ReasonKind.UNSCORED:
-        # One outage keeps every metric from being scored: which one it was, and how often, is no difference.
+        # One outage prevents the scoring of every metric, so the metric's name and the counts do not matter.
         text = f"could not be scored: {text.partition(': ')[2]}"
     elif reason.kind is ReasonKind.FILE:
-        text = _REFUSED_AT.sub("", text.strip().rpartition("\n")[2])
-    return _worded(CauseKind.ERRORED, text, reason.message)
+        text = _REFUSED_SCENARIO.sub("", text.strip().rpartition("\n")[2])
+    return _finding_from_text(CauseKind.ERRORED, text, reason.message)
 
 
-def _of_calls(trajectory: TrajectoryResult, conversation: Conversation | None) -> Iterator[_Found]:
-    """What is wrong with the calls that were made."""
+def _call_findings(trajectory: TrajectoryResult, conversation: Conversation | None) -> Iterator[_Finding]:
     different = [row for row in trajectory.alignment if row.status is RowStatus.DIFFERENT]
-    beside = set()
+    reported = set()
     for row in different:
-        beside.add(_tool(row.expected or ""))
-        found = _different(row)
+        reported.add(_tool(row.expected or ""))
+        found = _different_call(row)
         found.turn_index = _turn_of(row, conversation)
         yield found
     for name in dict.fromkeys(trajectory.forbidden_calls):
-        yield _same(f"{name} called although it is forbidden")
+        yield _finding_with_title(f"{name} called although it is forbidden")
     for words in trajectory.broken:
-        yield _worded(CauseKind.TRAJECTORY, words)
+        yield _finding_from_text(CauseKind.TRAJECTORY, words)
     for name in dict.fromkeys(trajectory.extra_calls):
-        if name not in beside:
-            yield _same(f"{name} called although it is not expected")
+        if name not in reported:
+            yield _finding_with_title(f"{name} called although it is not expected")
 
 
-def _of_missing(trajectory: TrajectoryResult) -> Iterator[_Found]:
-    """Which calls were not made, or not in their order."""
+def _missing_call_findings(trajectory: TrajectoryResult) -> Iterator[_Finding]:
     rows = trajectory.alignment
     missing = [row.expected for row in rows if row.status is RowStatus.MISSING and row.expected]
     for expected in missing:
         title, pattern = f"{expected} not called", f"{_tool(expected)} not called"
-        yield _Found(CauseKind.TRAJECTORY, title, pattern, title)
-    # Older files do not say whether the tool was called with other arguments.
+        yield _Finding(CauseKind.TRAJECTORY, title, pattern, title)
+    # Older files do not record whether the tool was called with other arguments.
     for name in dict.fromkeys(trajectory.missing_calls if not rows else ()):
-        yield _same(f"{name} not called as expected")
+        yield _finding_with_title(f"{name} not called as expected")
     for issue in trajectory.ordering_issues:
-        yield _worded(CauseKind.TRAJECTORY, f"wrong order: {issue}")
+        yield _finding_from_text(CauseKind.TRAJECTORY, f"wrong order: {issue}")
 
 
-def _different(row: AlignedRow) -> _Found:
-    """A call of the right tool with other values: `create_booking: time expected '10:30', got '09:00'`."""
+def _different_call(row: AlignedRow) -> _Finding:
+    """Describe a call of the right tool with other arguments: `create_booking: time expected '10:30', got
+    '09:00'`.
+    """
     tool = _tool(row.expected or "")
     arguments = list(_arguments(row.difference))
     text = f"{tool}: {row.difference or 'not as expected'}"
     if not arguments:
-        return _worded(CauseKind.TRAJECTORY, text)
+        return _finding_from_text(CauseKind.TRAJECTORY, text)
     shown = [f"{path} {words}" for path, words in arguments[:_MOST_ARGUMENTS]]
     if len(arguments) > _MOST_ARGUMENTS:
         shown.append(count(len(arguments) - _MOST_ARGUMENTS, "more argument"))
-    pattern = f"{tool}: {', '.join(f'{path} {_shape(words)}' for path, words in arguments)}"
-    return _Found(CauseKind.TRAJECTORY, f"{tool}: {'; '.join(shown)}", pattern, text)
+    pattern = f"{tool}: {', '.join(f'{path} {_mismatch_pattern(words)}' for path, words in arguments)}"
+    return _Finding(CauseKind.TRAJECTORY, f"{tool}: {'; '.join(shown)}", pattern, text)
 
 
 def _arguments(difference: str) -> Iterator[tuple[str, str]]:
-    """Path and words of each argument that differs: `time`, `expected '10:30', got '09:00'`."""
+    """Yield path and mismatch of each argument: `time`, `expected '10:30', got '09:00'`."""
     if difference.startswith("nearest "):
         difference = difference.partition("): ")[2]
     found = list(_ARGUMENT.finditer(difference))
@@ -268,26 +270,26 @@ def _arguments(difference: str) -> Iterator[tuple[str, str]]:
         yield match[1], difference[match.end() : end]
 
 
-def _shape(words: str) -> str:
-    """How an argument differs, without its values: "…" where they are of one type."""
+def _mismatch_pattern(words: str) -> str:
+    """Describe a mismatch without its values; "…" if both values have the same type."""
     if words.endswith(", not given"):
         return "not given"
     if words.startswith("not expected"):
         return "not expected"
     expected, _, got = words.removeprefix("expected ").rpartition(", got ")
-    wanted, given = _type(expected), _type(got)
+    wanted, given = _type_name(expected), _type_name(got)
     return f"expected {wanted}, got {given}" if wanted and given and wanted != given else "…"
 
 
-def _type(text: str) -> str:
-    """The type of a value by the text that shows it; "": it is none of JSON's."""
+def _type_name(text: str) -> str:
+    """Return the JSON type that a value's text suggests; "" if there is none."""
     if text[:1].isdigit():
         return "a number"
     return _SHAPES.get(text[:1]) or _WORDS.get(text.partition(" ")[0], "")
 
 
 def _tool(expected: str) -> str:
-    """The tool of an expected call; of alternatives their text."""
+    """Return the tool of an expected call; for alternatives, a template of their text."""
     name = expected.partition("(")[0]
     return template(expected) if name in ("any_of", "exactly", "") else name
 
@@ -298,13 +300,12 @@ def _turn_of(row: AlignedRow, conversation: Conversation | None) -> int | None:
     return calls[at].turn_index if at < len(calls) else None
 
 
-def _same(title: str) -> _Found:
-    return _Found(CauseKind.TRAJECTORY, title, title, title)
+def _finding_with_title(title: str) -> _Finding:
+    return _Finding(CauseKind.TRAJECTORY, title, title, title)
 
 
-def _worded(kind: CauseKind, text: str, shown: str = "") -> _Found:
-    """What is known by its words alone."""
-    return _Found(kind, text, template(text), shown or text)
+def _finding_from_text(kind: CauseKind, text: str, shown: str = "") -> _Finding:
+    return _Finding(kind, text, template(text), shown or text)
 
 
 def _without_id(reason: Reason) -> str:
@@ -321,11 +322,11 @@ def _text(text: str) -> str:
 
 
 def template(text: str) -> str:
-    """The first line of a message with "…" for numbers, ids, quoted values, URLs and paths.
+    """Return the first line of a message with "…" for numbers, ids, quoted values, URLs and paths.
 
     The status of an HTTP response stays.
     """
-    # More is read than is kept: where the text is cut must not make a difference.
+    # Read more characters than are shown, so that the cut does not change the pattern.
     words = _QUOTED.sub("…", text[:_READ_CHARS].strip().partition("\n")[0]).split()[:_MOST_WORDS]
     shown = [
         word if word.isalpha() or before == "status" else _without_values(word)
@@ -343,34 +344,34 @@ def _without_values(word: str) -> str:
     return _NUMBERED.sub("…", word)
 
 
-# --- the whole run
+# --- causes of the whole run
 
 
 @dataclass(slots=True)
 class JudgedCause:
-    """Judged groups of all scenarios that have one label."""
+    """The judged groups of all scenarios that share a label."""
 
     label: str
-    """As the first group has it."""
+    """The label as the first group spells it."""
     labels: tuple[str, ...]
-    """Normalised."""
+    """The normalized labels."""
     severity: Severity
     explanation: str
     groups: list[tuple[ScenarioResult, ErrorGroup]] = field(default_factory=list)
 
     @property
     def scenarios(self) -> set[tuple[str, str]]:
-        """Name and agent of each scenario that has it."""
+        """Name and agent of each affected scenario."""
         return {(scenario.name, scenario.agent) for scenario, _ in self.groups}
 
 
 def normalised(label: str) -> str:
-    """A label as it is compared with others: neither case nor punctuation matters."""
+    """Normalize a label for comparisons: ignore case and punctuation."""
     return " ".join(re.findall(r"\w+", label.casefold())) or label
 
 
 def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()) -> list[JudgedCause]:
-    """The judged groups of all scenarios by their labels and joins, the worst and most frequent first."""
+    """Combine the judged groups of all scenarios by labels and joins, from worst to mildest."""
     joined = _joined_labels(joins)
     found: dict[str, JudgedCause] = {}
     for scenario in scenarios:
@@ -392,7 +393,7 @@ def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin
 
 
 def _joined_labels(joins: Iterable[CauseJoin]) -> dict[str, CauseJoin]:
-    """Label → the join that has it. Joins of several runs that share a label are one."""
+    """Map each label to its join. Joins of several runs that share a label become one."""
     found: dict[str, CauseJoin] = {}
     for join in joins:
         known = list(dict.fromkeys(found[label] for label in join.labels if label in found))
@@ -403,17 +404,17 @@ def _joined_labels(joins: Iterable[CauseJoin]) -> dict[str, CauseJoin]:
 
 
 def root_causes(result: RunResult) -> tuple[RootCause, ...]:
-    """The root causes of a run: the worst first, of those the ones in the most scenarios."""
+    """Return the root causes of a run: the worst first, then those that affect the most scenarios."""
     return root_causes_of(result.scenarios, result.joins)
 
 
 def root_causes_of(
     scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()
 ) -> tuple[RootCause, ...]:
-    """The same of scenarios.
+    """Return the root causes of the scenarios, ordered like those of a run.
 
     Args:
-        joins: how a model joined judged groups.
+        joins: the joins of judged groups that a model made.
     """
     troubled = [each for each in scenarios if each.errors or each.causes or each.verdict.reasons]
     causes = [*_deterministic(troubled), *map(_of_judged, judged_causes(troubled, joins))]
@@ -516,5 +517,5 @@ def _id(kind: CauseKind, key: str) -> str:
 
 
 def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:
-    """The joins that a model made for these causes."""
+    """Return the joins that a model made for these causes."""
     return tuple(CauseJoin(title=each.title, labels=each.labels) for each in causes if each.labels)

@@ -1,4 +1,4 @@
-"""Shards: the parts of a run that is split over several machines, and merged."""
+"""Shards: the parts of a run that is split over several machines and merged later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORM = re.compile(r"(\d+)/(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """Which part of a run, of how many; they are counted from 1."""
+    """The number of a shard and the total number of shards, counted from 1."""
 
     number: int
     of: int
@@ -23,25 +23,25 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a shard is part of. Shards of one run differ in number and scenarios alone."""
+    """The run that a shard belongs to. The shards of one run differ only in number and scenarios."""
 
     shard: Shard
     split_by: str
-    """What the scenarios were split by: numbers of conversations, or the durations of which run."""
+    """The basis of the split: numbers of conversations, or the durations of an earlier run."""
     plan: str
-    """The same only where all scenarios, their agents, files and numbers of conversations are the same."""
+    """A hash of all scenarios, their agents, files and numbers of conversations."""
     made_of: str
-    """The same only where the contents of files and the configuration are the same, too."""
+    """A hash that also covers the contents of files and the configuration."""
     scenarios: Mapping[str, int]
-    """The scenarios of this shard → their places among those of the whole run, from 0."""
+    """The scenarios of this shard → their positions among those of the whole run, from 0."""
     whole: int
-    """How many scenarios the whole run has."""
+    """The number of scenarios in the whole run."""
     filtered: bool = False
-    """Whether filters had chosen the scenarios of the whole run."""
+    """True if filters selected the scenarios of the whole run."""
 
 
 def parse_shard(text: str) -> Shard:
-    """What the command line says. Raises ValueError."""
+    """Parse the value of the command line. Raises ValueError."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected K/N, part K of N parts, like 1/4; found {text!r}")
@@ -57,9 +57,9 @@ def parse_shard(text: str) -> Shard:
 
 
 def split(costs: Sequence[int], of: int) -> list[int]:
-    """In which shard, from 1, each of the costs is: the largest first, each where least is to be done yet.
+    """Assign each cost to a shard, from 1: the largest costs first, each to the shard with the least work.
 
-    The same everywhere for the same costs. The first shard has something to do if any has.
+    The result depends only on the costs. The first shard has work if any shard has.
     """
     shards = [(0, 0, number) for number in range(1, of + 1)]
     heapify(shards)

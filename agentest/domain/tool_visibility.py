@@ -1,4 +1,4 @@
-"""Sight of an agent's tool calls: who tells us of them, and what is said where nobody does."""
+"""Tool visibility: how calls of an agent's tools become visible, and the messages if they do not."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from enum import StrEnum
 
 
 class Sight(StrEnum):
-    """How the tool calls of an agent come to be known."""
+    """How the tool calls of an agent become visible."""
 
     RETURNED = "returned"
-    """The agent hands its calls to the caller, and mocks answer them."""
+    """The agent returns its calls to the caller, and mocks answer them."""
     REPORTED = "reported"
-    """The agent makes its calls itself; its protocol tells of them afterwards."""
+    """The agent runs its tools itself, and its protocol reports the calls afterwards."""
     PARTIAL = "partial"
-    """Some calls are seen: those at a mock server, and those handed over. The agent may make others."""
+    """Calls to mock servers and returned calls are visible. The agent may make others."""
     UNSEEN = "unseen"
-    """The agent makes its calls itself, and nobody tells of them."""
+    """The agent runs its tools itself, and no source reports the calls."""
 
     @property
     def words(self) -> str:
@@ -31,22 +31,22 @@ _WORDS = {
 
 
 class SeenBy(StrEnum):
-    """Who told of one tool call."""
+    """The source that reported a tool call."""
 
     CALLER = "caller"
-    """The agent handed the call to us."""
+    """The agent returned the call to us."""
     AGENT = "agent"
     MOCK_SERVER = "mock-server"
     SPANS = "spans"
 
 
 class Approval(StrEnum):
-    """What became of a call for which the agent asks its user."""
+    """The user's decision about a call that needs approval."""
 
     GRANTED = "granted"
     DENIED = "denied"
     PENDING = "pending"
-    """Nobody has answered yet: the call has not run."""
+    """The user has not answered yet, so the call has not run."""
 
 
 def cannot_be_seen(agent: str) -> str:
@@ -61,7 +61,7 @@ REMARKS_TOLD_BY = "a google-adk agent does (type: adk, behind its server; adk_mo
 
 
 def state_unseen(agent: str) -> str:
-    """What to say where the state of an agent's session is expected, and nobody tells of it."""
+    """Explain that the state of the agent's session is expected, but not visible."""
     return (
         f"the session state of agent {agent!r} cannot be seen: it does not tell of it; {STATE_TOLD_BY}. "
         "Otherwise leave out what checks the state"
@@ -69,7 +69,7 @@ def state_unseen(agent: str) -> str:
 
 
 def remarks_unseen(agent: str) -> str:
-    """What to say where a remark is expected that was not seen, of an agent that does not tell them all."""
+    """Explain that a missing remark proves nothing, because the agent does not report all remarks."""
     return (
         f"what is said on the way to the reply of agent {agent!r} cannot be seen: it does not tell who says "
         f"what; {REMARKS_TOLD_BY}. Otherwise leave out what checks remarks"

@@ -1,4 +1,4 @@
-"""What was said and done in a conversation: frozen values that simulation writes and evaluation reads."""
+"""The transcript of a conversation: frozen values that the turn loop writes and the evaluation reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentest.support.json_text import safe_repr
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the other side reported them; all 0 where it reported none."""
+    """Tokens that the other side reported; all 0 if it reported none."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -36,10 +36,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One tool call of the agent and what it was answered.
+    """One tool call of the agent and its answer.
 
-    `args` is the argument object; where the agent sent something else (invalid JSON, a list), it is that,
-    and `invalid_arguments` says what was wrong. `result` is the answer as it was sent, before JSON.
+    `args` is the arguments object. If the agent sent something else (invalid JSON, a list), `args` is that
+    value and `invalid_arguments` describes the error. `result` is the answer as it was sent, before JSON
+    encoding.
     """
 
     name: str
@@ -49,74 +50,74 @@ class ToolCall:
     turn_index: int
     invalid_arguments: str | None = None
     error: str | None = None
-    """Message of the exception that the mock raised, and that the agent saw as `{"error": …}`."""
+    """Message of the exception that the mock raised, which the agent received as `{"error": …}`."""
     seen_by: SeenBy = SeenBy.CALLER
-    """Who told of the call; of several the one who answered it, else the one who knows most."""
+    """The source of the call: the one that answered it, otherwise the one with the most details."""
     call_id: str | None = field(default=None, compare=False)
-    """Its id in the agent's protocol, by which sources tell of one call; None: it has none."""
+    """The call's id in the agent's protocol, which all sources share; None without an id."""
     also_seen_by: tuple[SeenBy, ...] = ()
-    """Who told of the same call besides."""
+    """The other sources that reported the same call."""
     duration_ms: float | None = field(default=None, compare=False)
-    """How long its answer took, where we saw it asked for and answered; None: nobody measured it."""
+    """The time until the answer, if both request and answer were observed; otherwise None."""
     round: int | None = field(default=None, compare=False)
-    """Which of the agent's messages of the turn asked for it, from 0; None: nobody tells."""
+    """The index of the agent's message within the turn that requested the call; None if unknown."""
     raised: str | None = None
-    """The exception that the mock's own code raised by mistake, and where: `KeyError at salon.sim.py:12`."""
+    """The unintended exception of the mock's own code, with its location: `KeyError at salon.sim.py:12`."""
     approval: Approval | None = field(default=None, compare=False)
-    """What the user, or the configuration, decided about it; None: the agent did not ask."""
+    """The decision of the user or the configuration; None if the agent did not request approval."""
     by_real_tool: bool = field(default=False, compare=False)
-    """Whether the real tool answered: behind a mock server, or one that the agent ran after asking us."""
+    """True if the real tool answered: behind a mock server, or in the agent after it consulted us."""
 
     @property
     def ran(self) -> bool:
-        """Whether a tool may have run: a call that waits for approval, or was denied, has none."""
+        """True if a tool may have run. A call that waits for approval or was denied has not run."""
         return self.approval not in (Approval.DENIED, Approval.PENDING)
 
 
 _REPORTING = frozenset({SeenBy.AGENT, SeenBy.SPANS})
-"""Who reports calls that the agent makes itself, wherever their tools are."""
+"""Sources for calls that the agent makes itself, wherever its tools run."""
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
 UNANSWERED = "cancelled before it answered"
-"""The `error` of a call that has been made, and of which no answer came yet."""
+"""The `error` of a call that was made but has no answer yet."""
 NO_MOCK = "no mock"
 """The `error` of a call to a tool that has no mock."""
 ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
-"""The `invalid_arguments` of a call of which the agent's protocol told the name and the result alone."""
+"""The `invalid_arguments` of a call for which the protocol reported only the name and the result."""
 besides_values = attrgetter(*(each.name for each in fields(ToolCall) if each.name not in ("args", "result")))
-"""All that is known of a call but its arguments and result, in the order of its fields."""
+"""All fields of a call except arguments and result, in order."""
 
 
 def waiting(call: ToolCall) -> ToolCall:
-    """A call that the agent wants to make, while its user is asked."""
+    """Return the agent's call in the state in which it waits for the user's approval."""
     return replace(call, error=WAITS_FOR_APPROVAL, approval=Approval.PENDING)
 
 
 def arguments_untold(call: ToolCall) -> bool:
-    """Whether nobody knows with which arguments a call was made: what depends on them cannot be told."""
+    """True if the arguments of a call are unknown, so that conditions on them cannot be decided."""
     return call.args is None and call.invalid_arguments == ARGUMENTS_UNTOLD
 
 
 def failed(call: ToolCall) -> bool:
-    """Whether the agent was answered with an error: the tool raised, or what it answered says so."""
+    """True if the agent received an error: the tool raised, or its answer is an error."""
     says_so = isinstance(call.result, Mapping) and bool(call.result.get("error"))
     return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNTOLD) or says_so
 
 
 def mismatch(call: ToolCall) -> str | None:
-    """What of a call the signature of its mock does not take; None where it fits, or was no object at all."""
+    """Describe how a call violates the signature of its mock; None if it fits or has no arguments object."""
     return call.invalid_arguments if isinstance(call.args, Mapping) else None
 
 
 def unanswered(call: ToolCall) -> bool:
-    """Whether we were asked for the call's answer and had none: it was answered with null."""
+    """True if we had to answer the call and had no answer, so that it was answered with null."""
     at_our_server = call.seen_by is SeenBy.MOCK_SERVER and call.result is None
     asked = (call.seen_by is SeenBy.CALLER or at_our_server) and not (call.mocked or call.by_real_tool)
     return asked and call.error is None and call.invalid_arguments is None
 
 
 def call_text(call: ToolCall) -> str:
-    """A call as it is shown: `name(key=value)`, or what was sent in place of arguments."""
+    """Format a call as `name(key=value)`, or with the raw value that was sent in place of arguments."""
     if arguments_untold(call):
         return f"{call.name}(arguments not told)"
     if not isinstance(call.args, Mapping):
@@ -126,21 +127,21 @@ def call_text(call: ToolCall) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What the agent, or an agent that works for it, said on the way to its reply."""
+    """Text that the agent, or one of its sub-agents, sent before its reply."""
 
     author: str
     text: str
     calls_before: int | None = field(default=None, compare=False)
-    """How many calls of the turn its protocol had told of when it was said; None: it does not tell."""
+    """The number of calls that the protocol had reported before the remark; None if unknown."""
 
 
 CUT_OFF = "…"
-"""The key of a stored object that stands for those that were cut off, as it was too long (`storing`)."""
+"""The key of a stored object that stands for the omitted keys of an oversized object (`truncation`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """What one turn changed in the state of the agent's session, by key."""
+    """The changes that one turn made to the state of the agent's session, by key."""
 
     added: Mapping[str, Any]
     changed: Mapping[str, tuple[Any, Any]]
@@ -149,7 +150,7 @@ class StateChange:
 
     @classmethod
     def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> StateChange:
-        """The difference of two states, as far as both are there: what was cut off is not missing."""
+        """Compare two states as far as both are complete: an omitted key is not a removed key."""
         both = before.keys() & after.keys() - {CUT_OFF}
         return cls(
             added={} if CUT_OFF in before else _without(before, after),
@@ -165,7 +166,7 @@ def _without(known: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
 
 
 def _differ(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether the JSON value of a key is another one: `true` is not `1`, and order of keys is no value."""
+    """Compare as JSON values: `true` differs from `1`, and the order of keys does not matter."""
     return _form(before[key]) != _form(after[key])
 
 
@@ -178,17 +179,17 @@ def _form(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A file that the user sent along, without what is in it."""
+    """A file that the user attached, without its contents."""
 
     mime_type: str
     name: str = ""
     bytes: int | None = None
-    """None where only its address was sent."""
+    """None if only the address was sent."""
     uri: str = ""
 
 
 def with_mentions(text: str, files: Sequence[Attached]) -> str:
-    """A user's message as people and judges see it: a line for each file after the text."""
+    """Format a user's message for people and judges, with a line for each file after the text."""
     return "\n".join([*([text] if text else []), *map(_mention, files)])
 
 
@@ -198,82 +199,82 @@ def _mention(file: Attached) -> str:
 
 
 NO_TEXT = "(no text; the agent called tools only)"
-"""What is shown and judged in place of an empty reply."""
+"""Shown and judged in place of an empty reply."""
 
 
 SECRETS_HIDDEN = "secrets hidden"
-"""What is shown beside a turn that is stored without secrets."""
+"""Shown for a turn that is stored without its secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One user message and the agent's text reply to it, with the tool calls in between."""
+    """One user message and the agent's text reply to it, with the tool calls between them."""
 
     turn_index: int
     user_message: str
-    """The text, and a line for each of the `attachments`."""
+    """The text, followed by a line for each of the `attachments`."""
     agent_message: str
-    """Empty where the agent called tools and then said nothing: it handed over."""
+    """Empty if the agent called tools and then sent no text, as when it hands the user over."""
     tool_calls: tuple[ToolCall, ...] = ()
     latency_ms: float = 0.0
-    """Time spent waiting for the agent, all requests of the turn together, without pauses between retries."""
+    """Time spent waiting for the agent in all requests of the turn, without pauses between retries."""
     usage: Usage = field(default_factory=Usage)
     retries: int = 0
     requests: int = 1
     remarks: tuple[Remark, ...] = ()
     author: str | None = None
-    """Who gave the reply; None: the agent does not tell who says what, so `remarks` may lack some."""
+    """The author of the reply; None if unknown, so that `remarks` may be incomplete."""
     state_after: Mapping[str, Any] | None = None
-    """The state of the agent's session after the turn; None: nobody tells of it."""
+    """The state of the agent's session after the turn; None if it is not reported."""
     state_error: str | None = None
-    """Why the state could not be read, where the agent should tell of it."""
+    """The reason why the state could not be read, if the agent should report it."""
     attachments: tuple[Attached, ...] = ()
-    """What the user sent along."""
+    """The files that the user attached."""
     model_calls: int | None = None
-    """How often the agent asked its model; None: it does not tell."""
+    """The number of calls that the agent made to its model; None if it does not report them."""
     first_token_ms: float | None = None
-    """From the first request to the first piece of text, counted as `latency_ms`; None: not streamed."""
+    """From the first request to the first piece of text, measured like `latency_ms`; None if not streamed."""
     tells_calls: bool = False
-    """Whether its answers showed that the agent tells of all its calls, where its type does not say so."""
+    """True if its answers showed that the agent reports all calls, if its type leaves that open."""
     calls_hidden: str | None = None
-    """Why its answers could not tell of calls, though those of such agents do; None: they could."""
+    """The reason why its answers could not report calls; None if they could."""
     call_refused: str | None = None
-    """Why a call that may have been of it, or of a turn before, is not among its calls: we refused it."""
+    """The reason why a refused call, perhaps of this turn or an earlier one, is not among its calls."""
     started_at: str | None = None
-    """When the user spoke: ISO 8601 with the offset of the local time; None where that is not known."""
+    """The time of the user's message: ISO 8601 with the local offset; None if unknown."""
     user_ms: float | None = field(default=None, compare=False)
-    """How long the user thought before; None: not known. What was measured makes no other turn of it."""
+    """Time that the user took before the message; None if unknown. Measurements do not affect equality."""
     tools_ms: float | None = field(default=None, compare=False)
-    """Waiting for mocks between the requests: no part of `latency_ms`; None: not known."""
+    """Time spent waiting for mocks between requests, which `latency_ms` excludes; None if unknown."""
     asked_calls: tuple[ToolCall, ...] = ()
-    """Calls for which the agent asked its user in this turn and that a later turn has, as it decided them."""
+    """Calls that requested approval in this turn; they are part of the later turn that decided them."""
     redacted: bool = False
-    """True if it is stored without secrets that were said in it: `[redacted]` is in their place."""
+    """True if secrets were removed from the stored turn and replaced by `[redacted]`."""
 
     @property
     def keeps_calls_back(self) -> bool:
-        """Whether a mock server answered calls in it, and neither the agent nor its spans reported any."""
+        """True if a mock server answered calls in this turn, but no other source reported any."""
         sources = {source for call in self.tool_calls for source in (call.seen_by, *call.also_seen_by)}
         return SeenBy.MOCK_SERVER in sources and not sources & _REPORTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOutput:
-    """What a server that the run had started printed while a turn lasted."""
+    """The output during a turn of a server that the run started."""
 
     server: str
-    """Its name."""
+    """The name of the server."""
     lines: tuple[str, ...]
-    """The last of them, without secrets."""
+    """The last lines, without secrets."""
     lines_before: int = 0
-    """How many it had printed meanwhile before these."""
+    """The number of earlier lines during the turn."""
     exit_status: int | None = None
-    """Set where it had ended by then; negative: the signal that ended it."""
+    """Set if the server had exited; negative for the signal that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTurn:
-    """What had happened in a turn that was never closed by a reply."""
+    """The content of a turn that has no reply."""
 
     turn_index: int
     user_message: str
@@ -281,31 +282,31 @@ class UnfinishedTurn:
     retries: int = 0
     requests: int = 0
     server_output: tuple[ServerOutput, ...] = ()
-    """Of the servers that the run had started for the agent, where the agent's error ended the turn."""
+    """Output of servers that the run started for the agent, if the agent's error ended the turn."""
     started_at: str | None = field(default=None, compare=False)
-    """As that of a `Turn`, and so are the next two."""
+    """Same as in `Turn`, like the next two fields."""
     user_ms: float | None = field(default=None, compare=False)
     tools_ms: float | None = field(default=None, compare=False)
     agent_ms: float | None = field(default=None, compare=False)
-    """Waiting for the agent, pauses between retries included; None: not known."""
+    """Time spent waiting for the agent, including pauses between retries; None if unknown."""
     redacted: bool = False
-    """As that of a `Turn`."""
+    """Same as in `Turn`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """Where the time of a conversation went, in milliseconds. What is left of `total_ms` is our own."""
+    """The time that a conversation took, in milliseconds. The rest of `total_ms` is our own overhead."""
 
     total_ms: float = 0.0
-    """From the first message until everything is judged."""
+    """From the first message to the end of judging."""
     agent_ms: float = 0.0
-    """Waiting for the agent, pauses between retries included."""
+    """Time spent waiting for the agent, including pauses between retries."""
     user_ms: float = 0.0
-    """Waiting for the simulated user."""
+    """Time spent waiting for the simulated user."""
     tools_ms: float = 0.0
-    """Waiting for mocks."""
+    """Time spent waiting for mocks."""
     judges_ms: float = 0.0
-    """Waiting for judges after the last turn; they work while the conversation goes on, too."""
+    """Time spent waiting for judges after the last turn; judges also work during the conversation."""
 
     @property
     def own_ms(self) -> float:
@@ -322,7 +323,7 @@ class TimeSpent:
 
 
 class Blame(StrEnum):
-    """Who ended a conversation early. Only the agent's own doing makes a scenario fail."""
+    """The party that caused an early end. Only the agent's own errors fail a scenario."""
 
     AGENT = "agent"
     MOCK = "mock"
@@ -332,12 +333,12 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a conversation ended before its time."""
+    """The reason why a conversation ended early."""
 
     blame: Blame
     message: str
     bypassed: tuple[str, ...] = ()
-    """The mocked tools that the agent ran itself; known while the run lasts."""
+    """The mocked tools that the agent ran itself. Known only during the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,55 +352,55 @@ class Conversation:
     unfinished: UnfinishedTurn | None = None
     time: TimeSpent = field(default_factory=TimeSpent)
     session_id: str | None = None
-    """What the agent was told; None where an older version held the conversation."""
+    """The id that the agent received; None in results of older versions."""
     shortened: bool = False
-    """Whether texts that were too long to be kept lack their ends (`storing`)."""
+    """True if oversized texts were cut (`truncation`)."""
     initial_state: Mapping[str, Any] | None = None
-    """The state with which the agent's session began; None: nobody tells of it."""
+    """The initial state of the agent's session; None if it is not reported."""
     invalid: str | None = None
-    """Why it says nothing of the agent (`user.check`): the simulated user broke its role."""
+    """How the simulated user broke its role (`user.check`), so that the conversation proves nothing."""
     mock_state: Mapping[str, Any] | None = None
-    """The state of the mocks at the end, in JSON types; None: it was not kept, as nothing asks for it."""
+    """The state of the mocks at the end, in JSON types; None if no check needs it."""
     inexact_state: tuple[str, ...] = ()
-    """The keys of `mock_state` whose values were no JSON, or are not told whole."""
+    """The keys of `mock_state` whose values are incomplete or have no JSON equivalent."""
     live_state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-    """The state itself, until the conversation has been evaluated; None: only what is told of it is known."""
+    """The state object itself until the evaluation ends; None if only its stored form is available."""
     user_calls: tuple[ToolCall, ...] = ()
-    """The calls of the simulated user's own tools, each with the turn in which the user then spoke."""
+    """The calls of the simulated user's tools, each with the turn whose message followed it."""
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """What the agent said, a text for each turn."""
+        """The agent's reply texts, one for each turn."""
         return tuple(turn.agent_message for turn in self.turns)
 
     def calls(self, name: str) -> tuple[ToolCall, ...]:
-        """All calls of the tool of this name, in order."""
+        """Return all calls of the tool with this name, in order."""
         return tuple(call for call in self.tool_calls if call.name == name)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """All calls in order, those of a turn that never closed included."""
+        """All calls in order, including those of an unfinished turn."""
         closed = tuple(call for turn in self.turns for call in turn.tool_calls)
         return closed + (self.unfinished.tool_calls if self.unfinished else ())
 
     @property
     def tells_calls(self) -> bool:
-        """Whether every turn showed that the agent tells of all its calls, though its type says otherwise."""
+        """True if every turn showed that the agent reports all calls."""
         return bool(self.turns) and not self.unfinished and all(turn.tells_calls for turn in self.turns)
 
     @property
     def calls_hidden(self) -> str | None:
-        """Why a turn could not tell of its calls; None: each could."""
+        """The reason why a turn could not report its calls; None if every turn could."""
         return next((turn.calls_hidden for turn in self.turns if turn.calls_hidden), None)
 
     @property
     def call_refused(self) -> str | None:
-        """Why a call that may have been of a turn is not among its calls: we refused it."""
+        """The reason why a call that may belong to a turn was refused and is not among its calls."""
         return next((turn.call_refused for turn in self.turns if turn.call_refused), None)
 
     @property
     def keeps_calls_back(self) -> bool:
-        """Whether a mock server answered calls in a turn, and nothing else reported any."""
+        """True if a mock server answered calls in a turn, but no other source reported any."""
         return any(turn.keeps_calls_back for turn in self.turns)
 
     @property
@@ -408,7 +409,7 @@ class Conversation:
 
 
 def state_changes(conversation: Conversation) -> dict[int, StateChange]:
-    """Index of a turn → what it changed in the session's state, for each turn of which that is known."""
+    """Map the index of each turn to the changes of the session's state, as far as they are known."""
     changes, before = {}, conversation.initial_state
     for turn in conversation.turns:
         if before is not None and turn.state_after is not None:

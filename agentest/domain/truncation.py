@@ -1,8 +1,8 @@
-"""What is kept of a conversation once it has been judged: everything but secrets and the ends of long texts.
+"""Prepare judged conversations for storage: remove secrets and cut oversized texts.
 
-Mocks, checks, metrics and the agent itself have seen the whole. What is stored says how long a text was and
-where a secret was, and the conversation and its turns say that something is missing, so that nothing judges
-them again as if they were whole.
+Mocks, checks, metrics and the agent itself have used the complete texts. The stored form states how long a
+text was and where a secret was. The conversation and its turns are marked, so that they are not judged again
+as if they were complete.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from agentest.support.redaction import Redactor, without_secrets
 from agentest.support.replacing import replace as replaced
 
 MAX_CHARS = 1_000_000
-"""Of one text, and of the arguments or the result of one call."""
+"""The limit for one text, and for the arguments or the result of one call."""
 _MAX_DEPTH = 100
 _KNOWS_NO_SECRET = Redactor()
 _AnyTurn = TypeVar("_AnyTurn", Turn, UnfinishedTurn)
 
 
 def shortened(text: str, limit: int = MAX_CHARS) -> str:
-    """The text, or its beginning with its length said."""
+    """Return the text, or its beginning with a note of its full length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters, shortened)"
 
 
 def shortened_value(value: Any) -> Any:
-    """A JSON value whose texts hold MAX_CHARS in all, the rest cut off; itself where it is small."""
+    """Cut a JSON value whose texts exceed MAX_CHARS in total; return a small value itself."""
     return value if _is_small(value) else _Cut().value(value, 0)
 
 
 def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> ConversationResult:
-    """A judged conversation as it is kept; itself where nothing is long and nothing secret."""
+    """Return a judged conversation in its stored form; the same object if nothing is oversized or secret."""
     result = _shortened_result(result)
     hidden = without_secrets(result, redact)
     return result if hidden is result else _marked(hidden, result.conversation)
 
 
 def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResult:
-    """A conversation without secrets, with a mark on the turns that had them."""
+    """Return a conversation without secrets, with a mark on the turns that had them."""
     told = hidden.conversation
     of_user = {
         call.turn_index for call, was in zip(told.user_calls, true.user_calls, strict=True) if call is not was
@@ -56,7 +56,7 @@ def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResul
 
 
 def _shortened_result(result: ConversationResult) -> ConversationResult:
-    """The conversation with the beginnings of long texts; itself where nothing is long."""
+    """Cut oversized texts of the conversation; return the same object if there are none."""
     held = _stored_conversation(result.conversation)
     trajectory = _stored_trajectory(result.trajectory)
     turns = tuple(map(_stored_evaluation, result.turns))
@@ -89,7 +89,7 @@ def _stored_conversation(conversation: Conversation) -> Conversation:
 
 
 def _stored_mock_state(conversation: Conversation) -> Conversation:
-    """The conversation with what is told of the mocks' state. Cut, it is still judged by all else."""
+    """Replace the mocks' state by its stored form, which is cut if necessary."""
     if conversation.live_state is not None:
         conversation = replace(conversation, live_state=None)
     state = shortened_value(conversation.mock_state)
@@ -108,7 +108,6 @@ def _stored_turn(turn: Turn) -> Turn:
 
 
 def _stored_calls(turn: _AnyTurn) -> _AnyTurn:
-    """The turn with the user's message and the calls as they are kept."""
     message, calls = shortened(turn.user_message), tuple(map(_stored_call, turn.tool_calls))
     if message is turn.user_message and _same(calls, turn.tool_calls):
         return turn
@@ -137,7 +136,7 @@ def _stored_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
 
 
 def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | None:
-    """The texts of a trajectory show calls with their arguments: MAX_CHARS of all texts together."""
+    """Limit the texts of a trajectory, which show calls with arguments, to MAX_CHARS in total."""
     if result is None:
         return None
     parts = tuple(filter(None, map(_stored_trajectory, result.parts)))
@@ -170,7 +169,7 @@ def _is_small(value: Any) -> bool:
 
 
 class _Cut:
-    """Cuts one value. What does not fit any more is counted."""
+    """Cuts one value and counts the omitted items."""
 
     def __init__(self) -> None:
         self._left = MAX_CHARS
@@ -193,7 +192,8 @@ class _Cut:
             if self._left <= 0:
                 kept[CUT_OFF] = f"({len(value) - len(kept)} more, shortened)"
                 break
-            name = self.value(key, depth) if isinstance(key, str) else key  # first: a value may use up all
+            # The key comes first, because its value may use up all room.
+            name = self.value(key, depth) if isinstance(key, str) else key
             kept[name] = self.value(item, depth + 1)
         return kept
 

@@ -1,7 +1,7 @@
-"""What passing means: pure functions of results, and the only place that decides.
+"""Decide what passes. The functions here are pure, and no other module except `reasons` decides.
 
-A scenario, a conversation, a metric with a threshold, a trajectory, a check: each gets its `Status` here, and
-reporters show it.
+A scenario, a conversation, a metric with a threshold, a trajectory and a check each get a `Status`, which
+reporters show.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from agentest.domain.results import (
 )
 
 _TOLERANCE = 1e-9
-"""A threshold that was computed, as 0.1 + 0.2, must not be missed by a rounding error."""
+"""A computed threshold such as 0.1 + 0.2 must not be missed because of a rounding error."""
 
 
 def averages(conversations: Sequence[ConversationResult], *, exact: bool = False) -> dict[str, float]:
-    """Metric → mean of its numeric values: over all turns of all conversations, or over conversations.
+    """Return the mean of each metric's numeric values, over all turns or over all conversations.
 
     Args:
-        exact: as ADK computes it, to the last digit: one run is summed up turn by turn, several are pooled.
+        exact: use ADK's summation, to the last digit: one run is summed turn by turn, several are pooled.
     """
     values: dict[str, list[float]] = {}
     for name, result in _metric_results(conversations):
@@ -50,12 +50,12 @@ def averages(conversations: Sequence[ConversationResult], *, exact: bool = False
             values.setdefault(name, []).append(result.value)
     if exact and len(conversations) == 1:
         return {name: reduce(add, scores, 0.0) / len(scores) for name, scores in values.items()}
-    # Exact, then rounded once: 4.2 must not miss a threshold of 4.2 by a rounding error of the sum.
+    # Sum exactly and round once: 4.2 must not miss a threshold of 4.2 because of a rounding error.
     return {name: float(mean(scores)) for name, scores in values.items()}
 
 
 def skipped_metrics(conversations: Sequence[ConversationResult]) -> dict[str, str]:
-    """Metric → why it was skipped, for each that was skipped, be it in one turn only."""
+    """Return the reason for each skipped metric, even if it was skipped in only one turn."""
     results = _metric_results(conversations)
     return {name: result.why for name, result in results if isinstance(result, Skipped)}
 
@@ -68,34 +68,34 @@ def decide(
     *,
     exact: bool = False,
 ) -> Verdict:
-    """The verdict on a scenario, with every reason why it did not pass; the failing ones first.
+    """Decide about a scenario and collect every reason why it did not pass; failing reasons come first.
 
     Args:
-        conversations: all of the scenario's, with or without `with_severe_failures`.
+        conversations: all conversations of the scenario, with or without `with_severe_failures`.
         exact: compare averages with thresholds to the last digit, as ADK does.
     """
     deduplication = with_failing_groups(deduplication, fail_on)
     conversations = with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
-    # What says nothing of the agent is part of no rate.
-    telling = [each for each in conversations if each.invalid is None]
+    # An invalid conversation does not show how the agent behaves, so no rate counts it.
+    informative = [each for each in conversations if each.invalid is None]
     rate = thresholds.get(PASS_RATE)
     reasons = [
         *(reason for each in conversations for reason in _decisive(conversation_reasons(each), thresholds)),
         *_error_reasons(deduplication),
     ]
     if rate is not None:
-        missed = _missed_rate(telling, rate)
-        # With a rate, single conversations may fail; their reasons count only when too many do.
+        missed = _missed_rate(informative, rate)
+        # With a rate, single conversations may fail; their reasons count only if too many do.
         reasons = [*missed, *reasons] if missed else _unknown_for_rate(conversations)
     if deduplication.error:
         reasons.append(_ungrouped_reason(deduplication.error))
-    # Where no conversation tells anything, nothing else is missing.
-    held_to = thresholds if telling or not conversations else {}
-    by_threshold = list(_threshold_reasons(conversations, held_to, exact))
-    told = {reason.metric for reason in by_threshold if reason.actual is None}
+    # If every conversation is invalid, a missing score is not a reason of its own.
+    applicable = thresholds if informative or not conversations else {}
+    by_threshold = list(_threshold_reasons(conversations, applicable, exact))
+    reported = {reason.metric for reason in by_threshold if reason.actual is None}
     reasons += [
         *by_threshold,
-        *(r for r in _unscored_reasons(conversations, thresholds) if r.metric not in told),
+        *(r for r in _unscored_reasons(conversations, thresholds) if r.metric not in reported),
     ]
     if not conversations:
         reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
@@ -108,7 +108,7 @@ def decide(
 def metric_verdicts(
     averages: Mapping[str, float], thresholds: Mapping[str, float], *, exact: bool = False
 ) -> tuple[MetricVerdict, ...]:
-    """The verdict on each metric with a threshold, by its average alone.
+    """Return the verdict on each metric with a threshold, based on its average alone.
 
     Args:
         exact: compare to the last digit, as ADK does.
@@ -121,16 +121,16 @@ def metric_verdicts(
 
 
 def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> MetricVerdict:
-    """The verdict on a metric of one invocation of a case, compared to the last digit, as ADK does."""
+    """Return the verdict on a metric of one invocation of a case, compared to the last digit, as ADK does."""
     score = result.number if isinstance(result, Score) else None
     return _metric_verdict(name, threshold, score, 0.0)
 
 
 def conversation_status(result: ConversationResult) -> Status:
-    """The status of a conversation by itself: what every rate, repetition and comparison counts.
+    """Return the status of a single conversation, which rates, repetitions and comparisons count.
 
-    It is errored if nothing failed but something is unknown: a metric that could not be scored, or the
-    severity of a failure.
+    It is errored if nothing failed but something is unknown: a metric without a score, or the severity of a
+    failure.
     """
     reasons = list(conversation_reasons(result))
     if any_failed(reasons) or result.severe_failures:
@@ -141,25 +141,25 @@ def conversation_status(result: ConversationResult) -> Status:
 
 
 def conversation_passed(result: ConversationResult) -> bool:
-    """True if the conversation passed, by what is known of it so far."""
+    """True if the conversation passed, based on the information so far."""
     return conversation_status(result) is Status.PASSED
 
 
 def conversation_failed(result: ConversationResult) -> bool:
-    """True if the conversation failed, by what is known of it so far."""
+    """True if the conversation failed, based on the information so far."""
     return bool(result.severe_failures) or any_failed(conversation_reasons(result))
 
 
 def fails_scenario(result: ConversationResult, thresholds: Mapping[str, float]) -> bool:
     """True if this conversation alone fails a scenario that has no pass rate.
 
-    With an explicit threshold on the goal, missed goals count by that threshold alone.
+    If the goal has an explicit threshold, missed goals count only through that threshold.
     """
     return bool(result.severe_failures) or any_failed(_decisive(conversation_reasons(result), thresholds))
 
 
 def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Deduplication:
-    """The groups, each marked if its severity is high enough to fail a scenario."""
+    """Mark each group whose severity is high enough to fail a scenario."""
     if not deduplication.groups:
         return deduplication
     groups = (replace(group, fails=group.severity >= fail_on) for group in deduplication.groups)
@@ -169,11 +169,11 @@ def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Dedu
 def with_severe_failures(
     conversations: Sequence[ConversationResult], groups: Iterable[ErrorGroup], *, graded: bool = True
 ) -> tuple[ConversationResult, ...]:
-    """The conversations, each with those of its failures that belong to a failing group.
+    """Return the conversations with their failures that belong to a failing group.
 
     Args:
-        groups: the scenario's, marked by `with_failing_groups`.
-        graded: whether the severity of the groups is known.
+        groups: the scenario's groups, marked by `with_failing_groups`.
+        graded: True if the severity of the groups is known.
     """
     severe = {id for group in groups if group.fails for id in group.occurrences}
     if not severe and graded:
@@ -191,16 +191,16 @@ def with_severe_failures(
 
 
 def threshold_status(metric: str, verdict: Verdict) -> Status:
-    """What the verdict on a scenario says about the threshold of a metric."""
+    """Return the part of a scenario's verdict that is about one metric's threshold."""
     about = (r.status for r in verdict.reasons if r.kind is ReasonKind.THRESHOLD and r.metric == metric)
     return next(about, Status.PASSED)
 
 
 def run_status(result: RunResult) -> Status:
-    """The whole run: failed before errored before passed. A run in which nothing ran is errored.
+    """Return the status of the whole run: failed before errored before passed; errored if nothing ran.
 
-    So is one with calls that belonged to no conversation: nobody knows whose ban they broke. A shard that no
-    scenario is left for has passed: all others tell of the run.
+    A run with unclaimed calls is errored, because they may have violated a ban of any conversation. A shard
+    without scenarios passes.
     """
     if result.real_tool_ran:
         return Status.ERRORED
@@ -228,17 +228,17 @@ def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tup
 
 
 def _has_unscored_metric(result: ConversationResult) -> bool:
-    """True if one of Agentest's metrics has no score; a custom one counts by its threshold alone."""
+    """True if a metric of Agentest has no score; a custom metric counts only through its threshold."""
     return any(isinstance(found, Unscored) and name in METRICS for name, found in result.metric_results)
 
 
 def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Iterator[Reason]:
-    """The reasons that count for the scenario: missed goals do not where a threshold decides about them."""
+    """Omit missed goals if a threshold on the goal decides about them."""
     return (reason for reason in reasons if reason.kind is not ReasonKind.GOAL or GOAL not in thresholds)
 
 
 def _unknown_for_rate(conversations: Iterable[ConversationResult]) -> list[Reason]:
-    """Why it is not known of conversations whether they passed; of one that has failed, it is."""
+    """Return the reasons of conversations that have not failed but whose status is unknown."""
     return [
         reason
         for each in conversations
@@ -248,12 +248,12 @@ def _unknown_for_rate(conversations: Iterable[ConversationResult]) -> list[Reaso
 
 
 def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> list[Reason]:
-    """The reason that too few conversations passed; those that could not be judged do not count as failed."""
+    """Return a reason if too few conversations passed; errored conversations do not count as failed."""
     statuses = Counter(map(conversation_status, conversations))
     total, failed = len(conversations), statuses[Status.FAILED]
     if not total or (total - failed) / total >= rate - _TOLERANCE:
         return []
-    # Of those that passed or failed, as the rate of reports is; less than with the unknown ones as passed.
+    # Use the rate of reports, which ignores unknown ones; it is below the rate that counts them as passed.
     passed = statuses[Status.PASSED]
     known = passed + failed
     unknown = f" ({total - known} could not be judged)" if known < total else ""
@@ -305,7 +305,7 @@ def _threshold_reasons(
 
 
 def _not_asked(conversations: Sequence[ConversationResult]) -> set[str]:
-    """The metrics that no judge was asked for, as their conversations had failed already."""
+    """Return the metrics whose judging was always skipped because the conversations had already failed."""
     whys: dict[str, set[str]] = {}
     for name, result in _metric_results(conversations):
         whys.setdefault(name, set()).add(result.why if isinstance(result, Skipped) else "")
@@ -326,7 +326,7 @@ def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Re
 def _unscored_reasons(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
 ) -> Iterator[Reason]:
-    """One reason for each metric that could not be scored somewhere."""
+    """Yield one reason for each metric that could not be scored everywhere."""
     for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
         yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name)
 
@@ -334,7 +334,7 @@ def _unscored_reasons(
 def undecisive_problems(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """What to say of custom metrics whose own code failed and that have no threshold: they decide nothing."""
+    """Describe failures in the code of custom metrics without thresholds, which decide nothing."""
     deciding = _problems(conversations, decided_by=thresholds)
     problems = {name: found for name, found in _problems(conversations).items() if name not in deciding}
     why = "; without a threshold it does not change the verdict"
@@ -344,7 +344,7 @@ def undecisive_problems(
 def _unscored(
     conversations: Sequence[ConversationResult], problems: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, str]]:
-    """The name of each metric and that it could not be scored, how often and why."""
+    """Yield each unscored metric with a message that states the count and the first error."""
     asked = Counter(name for name, _ in _metric_results(conversations)) if problems else {}
     for name, errors in problems.items():
         yield name, f"{name} could not be scored {len(errors)} of {_times(asked[name])}: {errors[0]}"
@@ -353,10 +353,10 @@ def _unscored(
 def _problems(
     conversations: Sequence[ConversationResult], *, decided_by: Mapping[str, float] | None = None
 ) -> dict[str, list[str]]:
-    """Metric → why it could not be scored, each time that it could not.
+    """Return the errors of each metric that could not be scored.
 
     Args:
-        decided_by: thresholds; what a custom metric's own code did counts only where it has one of them.
+        decided_by: thresholds; errors in a custom metric's own code count only if it has one of them.
     """
     problems: dict[str, list[str]] = {}
     for name, result in _metric_results(conversations):

@@ -1,1 +1,1 @@
-"""Servers that stand beside an agent: its tools, answered by mocks, and a receiver of its traces."""
+"""Servers for an agent's process: MCP and HTTP servers whose tools mocks answer."""

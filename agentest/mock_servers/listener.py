@@ -1,4 +1,4 @@
-"""One way to listen: on loopback, at the port that is asked for or at a free one."""
+"""Serve an application on loopback, at a configured or a free port, for the duration of a run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
 _GRACE_S = 1.0
 _LINGER_S = 2.0
-"""How long a client may go on writing that was refused before it had written all: many look for an answer
-when they have written, and would see a broken connection."""
+"""How long a refused client may write on, because many read the answer only after that."""
 _MOST_LINE_BYTES = 65_536
-"""Of a URL or a header: a call with a longer one is refused before anybody can record it."""
+"""The maximum bytes of a URL or a header; a call with a longer one is refused and cannot be recorded."""
 _MOST_CONNECTIONS = 1000
 _MOST_NOTES = 3
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a fault is ours. Who sends what is no HTTP, or packed wrongly, is told so, with status 400."""
+    """True for our own faults. Clients that send invalid HTTP get status 400 without a log entry."""
     theirs = HttpProcessingError, web.RequestPayloadError
     return not (record.exc_info and isinstance(record.exc_info[1], theirs))
 
@@ -44,12 +43,12 @@ _LOGGER.addFilter(_is_ours)
 
 
 def headers_of(request: web.Request) -> dict[str, str]:
-    """The headers by lower-case name, the lines of one that comes in several as HTTP joins them."""
+    """Return the headers by lower-case name; repeated headers are joined as HTTP specifies."""
     return {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
 
 
 def callers_of(settings: ServerBeside, key: str) -> Callers:
-    """Who may call a server."""
+    """Return the callers that a server accepts."""
     return Callers(hosts=settings.allowed_hosts, setting=f"`allowed_hosts` of {key}")
 
 
@@ -66,11 +65,11 @@ async def listen(
 
     Args:
         key: the key of the configuration, like `mcp_mock of agent 'shop'`, for errors.
-        on_note: is told of the first requests that are refused for where they come from.
-        refused: makes the answer to them, from the reason.
-        connections: how many there may be; None: as many as a large run needs.
+        on_note: receives a note about the first requests that are refused because of their origin.
+        refused: makes the response to them, given the reason.
+        connections: the maximum number of connections; None for as many as a large run needs.
 
-    Raises ConfigError where the port cannot be had.
+    Raises ConfigError if the port is not available.
     """
     told: set[str] = set()
 
@@ -111,7 +110,7 @@ async def listen(
 
 @web.middleware
 async def _closed_if_given_up(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Close the connection where a body was given up: nobody waits for the rest of it."""
+    """Close the connection if a body was only read in part, because the rest is not needed."""
     response = await handler(request)
     if response.status == 413 or not request.content.is_eof():
         response.force_close()
@@ -120,33 +119,33 @@ async def _closed_if_given_up(request: web.Request, handler: Handler) -> web.Str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What the servers of one group are opened with."""
+    """The inputs for opening the servers of one group."""
 
     registry: Registry
     group: Group
     tools: tuple[ToolSpec, ...]
-    """The mocks of all scenarios with these agents: clients ask for tools once, at their start."""
+    """The mocks of all scenarios with these agents, because clients list tools only once, at their start."""
     only_way: bool
-    """Whether mocks reach the tools of these agents by one mock server alone: all are its tools then."""
+    """True if one mock server is the only way of mocks to these agents' tools, so it has all of them."""
     passthrough: bool
-    """Whether a tool that nobody mocks may run."""
+    """True if tools without a mock may run."""
     root: Path
     """The folder of the configuration."""
     client: Client
     stack: AsyncExitStack
-    """Closes, at the end of the run, what is opened."""
+    """Closes all opened resources at the end of the run."""
     on_note: Callable[[str], None]
-    """Receives what the user should know at the end."""
+    """Receives notes for the user, for the end of the run."""
     redact: Callable[[str], str]
     mocked_in: Mapping[str, str] = field(default_factory=dict)
-    """Where a tool's mock stands, to be put behind its name in errors."""
+    """Tool → the location of its mock, which follows the tool's name in errors."""
     spoken: frozenset[str] = frozenset()
     """The tools that trajectories name."""
     left_out: frozenset[str] | None = frozenset()
-    """Names of mocks that are left out, as real tools are recorded; None: nobody has named any tool yet."""
+    """Names of mocks to omit while real tools are recorded; None if no tool has been named yet."""
     keep_span: Callable[[bytes], object] | None = None
-    """Receives each span that belongs to a conversation, as a line of JSON; None: they are not kept."""
+    """Receives each span of a conversation as a line of JSON; None to discard spans."""
 
     def place(self, key: str) -> str:
-        """Where a key stands, for errors."""
+        """Return the location of a key, for errors."""
         return f"{key} of agent {self.group.agents[0]!r}"

@@ -1,4 +1,4 @@
-"""What the servers and the conversations know of each other."""
+"""The interface between mock servers and conversations: values and protocols of both sides."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentest.domain.transcript import ToolCall, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where the servers of an agent are; None: it has no such server."""
+    """The addresses of an agent's servers; None for a server that it does not have."""
 
     mcp: str | None = None
     rest: str | None = None
     otlp: str | None = None
 
     def of(self, conversation: str) -> Addresses:
-        """Those at which every call belongs to the conversation with this key."""
+        """Return the addresses at which every call belongs to the conversation with this key."""
         return replace(
             self,
             mcp=self.mcp and f"{self.mcp}/{conversation}",
@@ -29,13 +29,13 @@ class Addresses:
 
     @property
     def by_placeholder(self) -> dict[str, str]:
-        """The addresses that there are, by the name of their placeholder."""
+        """Return the existing addresses by the name of their placeholder."""
         known = {"mcp_url": self.mcp, "rest_url": self.rest, "otlp_url": self.otlp}
         return {name: url for name, url in known.items() if url}
 
     @property
     def by_variable(self) -> dict[str, str]:
-        """The environment of a program that is to find mock servers, and to send its traces here."""
+        """Return environment variables for a program that uses mock servers and exports spans to Agentest."""
         known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
         told = {name: url for name, url in known.items() if url}
         return {**told, **(variables(self.otlp) if self.otlp else {})}
@@ -43,12 +43,12 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A conversation, as servers tell it from others."""
+    """The identifiers of a conversation for servers."""
 
     key: str
-    """New for every conversation of every run: 24 hex digits, with which its traces begin."""
+    """Unique for every conversation of every run: 24 hex digits, with which its trace ids begin."""
     session_id: str | None
-    """The id of its session, where no other conversation has the same one."""
+    """The id of its session, if no other conversation has the same one."""
     conversation_id: str
     scenario: str
     agent: str
@@ -59,148 +59,149 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedCall:
-    """A tool call that came to a mock server."""
+    """A tool call that a mock server received."""
 
     tool: str
     arguments: Any
-    """The argument object; whatever else came in its place."""
+    """The arguments object, or the value that was sent in its place."""
     call_id: str | None = None
     problem: str | None = None
-    """Why the arguments do not fit, where the server knows: then no mock is asked."""
+    """The reason why the arguments are invalid, if the server knows one; then no mock is called."""
     check: Callable[[Any], str | None] | None = None
-    """Says why a mock's answer is none of the real tool's, where the server knows; None: it is one."""
+    """Returns the reason why a mock's answer is invalid, or None; None if the server cannot know."""
     caller_runs: bool = False
-    """Whether the caller itself runs the real tool, where nobody mocks it and it may run."""
+    """True if the caller itself runs the real tool, if there is no mock and the tool may run."""
     would_run: bool = False
-    """Whether the server can reach the real tool, which runs where nobody mocks it and it may run."""
+    """True if the server can call the real tool, which happens if there is no mock and the tool may run."""
 
 
 REFUSED = "Agentest did not answer this call"
-"""How the message of each call that is refused begins: agents may tell of it."""
+"""The beginning of every refusal message, because agents may report it."""
 
 
 class How(StrEnum):
-    """What became of a call."""
+    """The outcomes of a call."""
 
     ANSWERED = "answered"
-    """By a mock, or by the real tool where nobody mocks it and it may run."""
+    """Answered by a mock, or by the real tool if there is no mock and it may run."""
     FAILED = "failed"
-    """The mock raised: a tool that fails."""
+    """The mock raised an exception, which means that the tool fails."""
     INVALID = "invalid"
-    """The arguments do not fit."""
+    """The arguments are invalid."""
     UNMOCKED = "unmocked"
-    """Nothing answers it, and that ends the conversation."""
+    """Nothing answers the call, and that ends the conversation."""
     REAL = "real"
-    """Nothing mocks it, and the real tool may run: `number` says which call to tell of."""
+    """There is no mock, and the real tool may run: `number` identifies the call for the report."""
     REFUSED = "refused"
-    """It belongs to no conversation that is under way."""
+    """The call belongs to no active conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedAnswer:
-    """The answer to a call, in no protocol's form."""
+    """The answer to a call, independent of protocols."""
 
     how: How
     result: Any = None
-    """What the mock answered, a JSON value."""
+    """The mock's answer, a JSON value."""
     message: str = ""
-    """What is wrong, for whoever called: all but ANSWERED have one."""
+    """The problem, for the caller; empty only for ANSWERED."""
     number: int = -1
     real: Any = None
-    """The real tool's answer as its server gave it."""
+    """The real tool's answer as its server sent it."""
     status: int | None = None
-    """The status that the mock wishes, where the answer goes over HTTP; `result` is then the body, whatever
-    became of the call."""
+    """The HTTP status that the mock set; `result` is then the body, whatever the outcome."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealAnswer:
-    """What a real tool answered."""
+    """The answer of a real tool."""
 
     result: Any
-    """As it is recorded, a JSON value."""
+    """The recorded form, a JSON value."""
     raw: Any
-    """As its server gave it, to be passed on."""
+    """The form that its server sent, to be passed on."""
     failed: bool = False
     status: int | None = None
-    """Of HTTP, where it is a request."""
+    """The HTTP status, if the call was a request."""
 
 
 CallReal = Callable[[], Awaitable[RealAnswer]]
-"""Calls the real tool. Raises AgentestError where it cannot be reached."""
+"""Calls the real tool. Raises AgentestError if it is unreachable."""
 
 
 class Serving(Protocol):
-    """A conversation under way, which answers calls."""
+    """An active conversation that answers calls."""
 
     async def answer(self, call: ServedCall) -> ServedAnswer:
-        """Record the call and answer it. Never raises but for cancellation."""
+        """Record the call and answer it. Raises nothing but cancellation."""
         ...
 
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
-        """Note what the real tool answered to a call that was left to it (`How.REAL`).
+        """Record the real tool's answer to a call with the outcome `How.REAL`.
 
         Args:
-            status: of HTTP, where the call was a request.
+            status: the HTTP status, if the call was a request.
         """
         ...
 
     async def refused(self, why: str) -> None:
-        """Note that a call was refused which may have been of this conversation: it cannot be judged by what
-        it lacks."""
+        """Record that a call was refused that may belong to this conversation.
+
+        A missing call then proves nothing about the conversation.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTurn:
-    """A turn whose spans are asked for. It can be sent to another process."""
+    """A turn whose spans are requested. It can be sent to another process."""
 
     key: str
-    """Of the conversation."""
+    """The key of the conversation."""
     turn_index: int
     began_ns: int
-    """When the agent was first asked, since 1970."""
+    """The time of the first request to the agent, in nanoseconds since 1970."""
     asks: int
-    """How often it was asked and has answered."""
+    """The number of requests that the agent answered."""
     requests: int
-    """How many requests that named the turn were answered; 0: what was open already was used."""
+    """The number of answered requests that named the turn; 0 if an existing connection was used."""
     stays_open: bool = False
-    """Whether one of them opened what later turns use."""
+    """True if one of them opened a connection that later turns use."""
     wait: bool = True
-    """Whether to wait for spans that are missing."""
+    """True to wait for missing spans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCall:
-    """A tool call that spans tell of."""
+    """A tool call that spans report."""
 
     spans: frozenset[str]
-    """Their ids: what is told again has one of them."""
+    """The ids of its spans, which identify repeated reports."""
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTraces:
-    """What is known of a turn by its spans. It can be sent to another process."""
+    """The facts about a turn from its spans. It can be sent to another process."""
 
     calls: tuple[SpanCall, ...] = ()
     usage: Usage = Usage()  # noqa: RUF009 - it holds nothing that could change
     model_calls: int | None = None
     missing: str | None = None
-    """Why there may be more than these; None: the turn is complete."""
+    """The reason why there may be more; None if the turn is complete."""
 
 
 class TellsSpans(Protocol):
-    """Whom a conversation asks what spans tell of it."""
+    """Provides conversations with the spans of their turns."""
 
     async def spans_of(self, asked: AskedTurn) -> TurnTraces:
-        """What the spans of a turn tell, once they are complete or no more are waited for. Never raises."""
+        """Return the spans of a turn once they are complete or the wait is over. Never raises."""
         ...
 
 
 class ReceivesSpans(TellsSpans, Protocol):
-    """Who receives the traces of agents, and knows which conversations are under way."""
+    """Receives the spans of agents and knows the active conversations."""
 
     def begin(self, who: Identity) -> None: ...
 
@@ -209,24 +210,23 @@ class ReceivesSpans(TellsSpans, Protocol):
 
 @dataclass(slots=True)
 class Stay:
-    """A conversation's time among those under way."""
+    """The time during which a conversation is active."""
 
     addresses: Addresses
     failed: bool = False
-    """Whether it has ended with an error: then the agent may go on with it for a while."""
+    """True if it ended with an error, so that the agent may continue with it for a while."""
     at_work_s: float = 0.0
-    """For how long that is likely: its agent was given up before it had answered."""
+    """The expected duration of that, if its agent had not answered when the conversation ended."""
     traces: TellsSpans | None = None
-    """Who knows its spans; None: nobody receives any."""
+    """Provides its spans; None if no spans are received."""
 
 
 Outside = Callable[[], AbstractAsyncContextManager[None]]
-"""Opens a block in which a conversation waits until it may begin: its place in the run is free for others
-meanwhile, and the time is not its own."""
+"""Opens a block for waiting, during which the conversation's slot is free and its time does not count."""
 
 
 class Conversations(Protocol):
-    """The conversations under way, to which servers give calls."""
+    """The active conversations, to which servers pass calls."""
 
     def under_way(
         self, who: Identity, serving: Serving, outside: Outside = nullcontext
@@ -241,14 +241,14 @@ _OVERRIDING = {
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": _ENDPOINT,
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": _PROTOCOL,
 }
-"""Variables for traces alone → the one for everything, over which they win."""
+"""Variables for traces → the general variable that they override."""
 
 
 def variables(otlp: str) -> dict[str, str]:
-    """The variables of OpenTelemetry's SDKs; whatever the machine has set for other backends is overridden.
+    """Return the variables of OpenTelemetry's SDKs, overriding those that the machine has for other backends.
 
     Args:
-        otlp: where the receiver is, like `http://127.0.0.1:4318`.
+        otlp: the address of the receiver, like `http://127.0.0.1:4318`.
     """
     return {
         _ENDPOINT: otlp,
@@ -261,16 +261,18 @@ def variables(otlp: str) -> dict[str, str]:
         "OTEL_LOGS_EXPORTER": "none",
         "OTEL_TRACES_SAMPLER": "parentbased_always_on",
         "OTEL_PROPAGATORS": "tracecontext,baggage",
-        # Five seconds by default: a reply would be there long before its spans.
+        # The default of five seconds would deliver spans long after the reply.
         "OTEL_BSP_SCHEDULE_DELAY": "200",
-        # Without these two, many tell names of tools and no arguments.
+        # Without these two, many report names of tools but no arguments.
         "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
     }
 
 
 def with_own(told: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a program is told, and those that the user wrote, which win: also an address for
-    everything over ours for traces alone."""
+    """Merge a program's variables with those of the user, which win.
+
+    A general address of the user also wins over our address for traces.
+    """
     kept = {name: value for name, value in told.items() if _OVERRIDING.get(name) not in own}
     return {**kept, **own}

@@ -1,6 +1,6 @@
-"""Whose call is it? The conversations under way, and each call given to the one that it belongs to.
+"""Assign calls at mock servers to the active conversations.
 
-A call that belongs to none of them is never given to another: it is refused, and the run is errored.
+A call that belongs to none of them is refused, which makes the run errored. It is never assigned by guessing.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ WAYS_TO_NAME = (
     "opentelemetry-instrument before its command), or send it the address {{mcp_url}} or {{rest_url}} in its "
     "`body`"
 )
-"""How the calls of an agent come to name their conversations."""
+"""The ways in which an agent's calls can name their conversation."""
 
 
 _SHOWN_TOOL_CHARS = 100
 _MOST_KINDS = 20
-"""Of refused calls that are told one by one."""
+"""The maximum kinds of refused calls with a note of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclaimed:
-    """Calls to a tool that were refused, as they belonged to no conversation under way."""
+    """Refused calls to a tool that belonged to no active conversation."""
 
     agent: str
-    """The first of those whose servers these are."""
+    """The first agent that uses the server."""
     tool: str
     why: str
 
 
 class Group:
-    """Agents that share servers: what is said of a call without a name is said of all of them."""
+    """Agents that share servers. Statements about calls without a name apply to all of them."""
 
     def __init__(
         self,
@@ -65,9 +65,12 @@ class Group:
         called: bool = True,
         places: Mapping[str, str] | None = None,
     ) -> None:
-        """`called`: whether calls of tools can come; where traces alone do, nothing is to be waited for.
+        """Create a group.
 
-        `places`: agent → its address: those at one address are one process, with one client.
+        Args:
+            called: True if tool calls can arrive; otherwise there are only spans, so that nothing has to
+                wait.
+            places: agent → its address. Agents with the same address share one process and one client.
         """
         self.agents = agents
         self.places = places or {}
@@ -75,11 +78,11 @@ class Group:
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
         self.traces: ReceivesSpans | None = None
         self.tools: set[str] = set()
-        """The names that calls at the mock servers may have."""
+        """The possible names of calls at the mock servers."""
         self.reached: frozenset[tuple[str, str]] = frozenset()
         """Each agent whose client connected to a mock server, with the server's key."""
         self.given_up: _Ended | None = None
-        """The conversation that ended last, where it failed: its agent may go on with it."""
+        """The conversation that ended last, if it failed, because its agent may continue with it."""
 
 
 @dataclass(slots=True)
@@ -98,23 +101,23 @@ class _Ended:
 
 @dataclass(slots=True)
 class Registry:
-    """The conversations of a run that are under way with agents that have servers."""
+    """The active conversations of a run whose agents have mock servers."""
 
     groups: tuple[Group, ...]
     on_note: Callable[[str], None]
-    """Receives what the user should know at the end."""
+    """Receives notes for the user, for the end of the run."""
     unclaimed: dict[Unclaimed, int] = field(default_factory=dict)
-    """Calls that were refused → how often."""
+    """Refused calls → their number."""
     on_refused: Callable[[Unclaimed], None] = lambda _: None
-    """Receives each of them at once."""
+    """Receives each refused call at once."""
     on_reached: Callable[[Group], None] = lambda _: None
-    """Receives each group whenever more of its agents' clients connect to its mock servers."""
+    """Receives a group when further clients of its agents connect to mock servers."""
     _under_way: dict[str, _UnderWay] = field(default_factory=dict)
-    """By key, and by the id of the session."""
+    """By key and by session id."""
     _ended: dict[str, _Ended] = field(default_factory=dict)
 
     def reach(self, group: Group, key: str, names: Names) -> None:
-        """Note that a client connected to the mock server of this key."""
+        """Record that a client connected to the mock server with this key."""
         if all((agent, key) in group.reached for agent in group.agents):
             return
         reached = group.reached | {(agent, key) for agent in self._clients(group, names)}
@@ -123,7 +126,7 @@ class Registry:
             self.on_reached(group)
 
     def _clients(self, group: Group, names: Names) -> list[str]:
-        """The agents whose client it may be: all where nothing tells whose it is."""
+        """Return the agents that the client may belong to; all agents if nothing identifies it."""
         named = [one for name in names if (one := self._under_way.get(name.text))]
         known = {one.who.agent for one in named[:1] or self._under_way.values() if one.group is group}
         if len(known) != 1:
@@ -132,25 +135,25 @@ class Registry:
         return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == place]
 
     def group_of(self, agent: str) -> Group | None:
-        """The group of an agent; None: it has no servers."""
+        """Return the group of an agent; None if it has no servers."""
         return next((group for group in self.groups if agent in group.agents), None)
 
     @asynccontextmanager
     async def under_way(
         self, who: Identity, serving: Serving, outside: Outside = nullcontext
     ) -> AsyncIterator[Stay]:
-        """Wait until the conversation may begin, and have its calls answered until the block ends."""
+        """Wait until the conversation may begin, and answer its calls until the block ends."""
         stay = await self.enter(who, serving, outside)
         try:
             yield stay
-        except BaseException:  # the run is stopped: nobody tells the agent
+        except BaseException:  # the run is being stopped, without notice to the agent
             stay.failed = True
             raise
         finally:
             self.leave(who, failed=stay.failed, at_work_s=stay.at_work_s)
 
     async def enter(self, who: Identity, serving: Serving, outside: Outside = nullcontext) -> Stay:
-        """Wait until the conversation may begin; from then on its calls are answered, until `leave`."""
+        """Wait until the conversation may begin. Its calls are answered from then on, until `leave`."""
         group = self.group_of(who.agent)
         if group is None:
             return Stay(Addresses())
@@ -161,7 +164,10 @@ class Registry:
         return Stay(group.addresses.of(who.key), traces=group.traces)
 
     def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
-        """The conversation has ended; from now on its calls are refused. The rest is as in `Stay`."""
+        """Deactivate the conversation, so that its calls are refused.
+
+        The arguments are the fields of `Stay`.
+        """
         one = self._under_way.get(who.key)
         if one is None:  # its agent has no servers
             return
@@ -180,7 +186,7 @@ class Registry:
             )
 
     def claims(self, group: Group, names: Names) -> bool:
-        """Whether a request is of a conversation under way, by its names or as there is but one."""
+        """True if a request belongs to an active conversation, by name or because there is only one."""
         named = (self._under_way.get(name.text) for name in names)
         mine = {one.who.key for one in self._under_way.values() if one.group is group}
         return len(mine) == 1 or any(one is not None and one.group is group for one in named)
@@ -188,20 +194,20 @@ class Registry:
     async def answer(
         self, group: Group, names: Names, call: ServedCall, real: CallReal | None = None
     ) -> ServedAnswer:
-        """Answer a call that came to a server of the group.
+        """Answer a call that a server of the group received.
 
         Args:
-            real: calls the real tool, where nobody mocks it and it may run; None: it cannot be reached, and
-                the answer is null. A caller that runs it itself tells of it by `answered`.
+            real: calls the real tool, if there is no mock and it may run; None if it is unreachable, so that
+                the answer is null. A caller that runs the tool itself reports its answer to `answered`.
         """
-        found = self._whose(group, names)
+        found = self._owner_of(group, names)
         if isinstance(found, str):
             return await self._refused(group, call, found, self._may_have_made(group, names))
         if isinstance(found, _Ended):
             return await self._too_late(group, call, found)
         found.called = True
         answer = await found.serving.answer(call)
-        if answer.how is How.REFUSED:  # it has ended just now
+        if answer.how is How.REFUSED:  # it has just ended
             ended = self._ended.get(found.who.key) or _Ended(found.who, failed=True)
             return await self._too_late(group, call, ended)
         if answer.how is not How.REAL or call.caller_runs:
@@ -209,13 +215,13 @@ class Registry:
         return await _real(found.serving, answer, real)
 
     async def answered(self, group: Group, names: Names, number: int, result: Any, *, failed: bool) -> None:
-        """Note what the real tool answered to a call that was left to its caller (`How.REAL`)."""
-        found = self._whose(group, names)
+        """Record the real tool's answer to a call that its caller ran (`How.REAL`)."""
+        found = self._owner_of(group, names)
         if isinstance(found, _UnderWay):
             await found.serving.answered(number, result, failed=failed)
 
-    def _whose(self, group: Group, names: Names) -> _UnderWay | _Ended | str:
-        """The conversation that a call belongs to, or why it belongs to none."""
+    def _owner_of(self, group: Group, names: Names) -> _UnderWay | _Ended | str:
+        """Return the conversation that a call belongs to, or the reason why there is none."""
         for name in names:
             one = self._under_way.get(name.text)
             if one is not None and one.group is group:
@@ -224,14 +230,14 @@ class Registry:
             if one is not None:
                 return f"{name.place} names {one.who}, whose servers are others"
             ended = self._ended.get(name.text)
-            if ended is not None and not _is_worn(group, name, ended):
+            if ended is not None and not _is_reused_name(group, name, ended):
                 return ended
             if name.certain:
                 return f"{name.place} names {_shown(name)}, which is no conversation of this run"
-        return self._alone(group)
+        return self._only_candidate(group)
 
-    def _alone(self, group: Group) -> _UnderWay | _Ended | str:
-        """The only conversation that a call without a name can be of."""
+    def _only_candidate(self, group: Group) -> _UnderWay | _Ended | str:
+        """Return the only conversation that a call without a name can belong to."""
         mine = {one.who.key: one for one in self._under_way.values() if one.group is group}
         if not mine and group.given_up:
             return group.given_up
@@ -249,38 +255,38 @@ class Registry:
     async def _too_late(self, group: Group, call: ServedCall, ended: _Ended) -> ServedAnswer:
         why = f"it is of {ended.who}, which has ended"
         others = any(one.group is group for one in self._under_way.values())
-        # An error has been told, and an agent that was given up may still be at work. But where one
-        # conversation is held at a time, the call may be of the one under way, whose client has an old name.
-        # Where calls were seen to name their conversations, this one is of the one that it names.
+        # After an error, an agent that timed out may still be working. But if conversations run one at
+        # a time, the call may belong to the active one, whose client still has an old name.
+        # If calls have named their conversations before, this call belongs to the one that it names.
         doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
         if ended.failed and not (group.admission.exclusive and others):
-            await _doubt(doubtful, call, why)
+            await _report_doubt(doubtful, call, why)
             return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
         return await self._refused(group, call, why, doubtful)
 
     async def _refused(
         self, group: Group, call: ServedCall, why: str, doubtful: Sequence[_UnderWay]
     ) -> ServedAnswer:
-        """`doubtful`: the conversations that may have made the call."""
+        """Refuse a call. `doubtful` has the conversations that may have made it."""
         one = Unclaimed(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
         if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
             one = replace(one, tool="(others)", why="they are like those that came before")
         self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
         self.on_refused(one)
-        await _doubt(doubtful, call, why)
+        await _report_doubt(doubtful, call, why)
         return ServedAnswer(
             how=How.REFUSED, message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true")
         )
 
     def _may_have_made(self, group: Group, names: Iterable[Name] = ()) -> list[_UnderWay]:
-        """The conversations of which a call may have been: the one that it names, else all of the group."""
+        """Return the conversations that may have made a call: the named one, or else all of the group."""
         named = [one for name in names if (one := self._under_way.get(name.text))]
         mine = (one for one in self._under_way.values() if one.group is group)
         return named[:1] or list({one.who.key: one for one in mine}.values())
 
 
-async def _doubt(doubtful: Iterable[_UnderWay], call: ServedCall, why: str) -> None:
-    """Tell the conversations that a call was refused which they may have made."""
+async def _report_doubt(doubtful: Iterable[_UnderWay], call: ServedCall, why: str) -> None:
+    """Report the refused call to the conversations that may have made it."""
     for each in doubtful:
         await each.serving.refused(
             f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that may have been of it was refused: {why}"
@@ -291,9 +297,11 @@ def _names(who: Identity) -> list[str]:
     return [name for name in (who.key, who.session_id) if name]
 
 
-def _is_worn(group: Group, name: Name, ended: _Ended) -> bool:
-    """Whether a name says nothing: a client that was opened in one conversation may carry its trace for ever,
-    which does no harm where the user says that one is held at a time. One that failed may have late calls."""
+def _is_reused_name(group: Group, name: Name, ended: _Ended) -> bool:
+    """True if a name is not informative, because a client may reuse the trace of its first conversation.
+
+    That is harmless if conversations run one at a time; but a failed conversation may have late calls.
+    """
     return group.admission.promised and not name.certain and not ended.failed
 
 
@@ -306,7 +314,7 @@ def _shown(name: Name) -> str:
 
 
 async def _real(serving: Serving, answer: ServedAnswer, real: CallReal | None) -> ServedAnswer:
-    """The answer of the real tool, which the conversation is told, too."""
+    """Call the real tool and report its answer to the conversation."""
     if real is None:
         await serving.answered(answer.number, None, failed=False)
         return replace(answer, how=How.ANSWERED, result=None)
@@ -320,26 +328,29 @@ async def _real(serving: Serving, answer: ServedAnswer, real: CallReal | None) -
     return replace(answer, how=how, result=told.result, real=told.raw)
 
 
-_PROOFS = 2
-"""Conversations that must have been named. One is not enough: an MCP session that was opened in the first
-one may carry its name for ever."""
-_SILENT = 3
-"""Conversations without any call after which nothing is to be expected."""
+_REQUIRED_NAMED = 2
+"""The number of conversations that calls must have named.
+
+One is not enough, because an MCP session from the first conversation may use its name for ever.
+"""
+_SILENT_LIMIT = 3
+"""The number of conversations without calls after which no calls are expected."""
 
 
 class Admission:
-    """Lets the conversations of agents that share servers begin."""
+    """Controls when conversations of agents with shared servers may begin."""
 
     def __init__(self, *, exclusive: bool, open_at_once: bool = False) -> None:
-        """What is known from the start.
+        """Create the admission of a group.
 
         Args:
-            exclusive: the user says that there is one conversation at a time, whatever its calls name.
-            open_at_once: else any number of them, without proof.
+            exclusive: True if the configuration allows only one conversation at a time, whatever its calls
+                name.
+            open_at_once: True to allow any number of conversations without proof of names.
         """
         self.promised = exclusive
         self.exclusive = exclusive
-        """Whether it is so: promised, or found out."""
+        """True if only one conversation may run at a time, by configuration or by observation."""
         self._open = open_at_once
         self._under_way = 0
         self._named: set[str] = set()
@@ -348,7 +359,7 @@ class Admission:
         self._quiet_from = -math.inf
 
     async def enter(self, outside: Outside = nullcontext) -> None:
-        """Wait, in the block that `outside` opens, until a conversation may begin."""
+        """Wait until a conversation may begin, inside the block that `outside` opens."""
         if self._may_begin() and not self._waiting and not self.resting:
             self._under_way += 1
             return
@@ -369,11 +380,11 @@ class Admission:
             raise
 
     def leave(self, *, called: bool, at_work_s: float = 0.0) -> bool:
-        """A conversation has ended; whether the next one waits for its agent to come to rest.
+        """End a conversation. Returns True if the next one waits for its agent to become idle.
 
         Args:
-            called: whether any call of it came.
-            at_work_s: for how long its agent may go on with it: then calls without names may be of it.
+            called: True if any of its calls arrived.
+            at_work_s: how long its agent may continue, so that unnamed calls may belong to it.
         """
         self._under_way -= 1
         if not called:
@@ -386,21 +397,21 @@ class Admission:
 
     @property
     def names_are_right(self) -> bool:
-        """Whether the calls of two conversations have named them, and none has come without a name."""
-        return len(self._named) >= _PROOFS and not self.exclusive
+        """True if calls of two conversations have named them, and no call was unnamed."""
+        return len(self._named) >= _REQUIRED_NAMED and not self.exclusive
 
     @property
     def resting(self) -> bool:
-        """Whether calls without names may be of a conversation that has ended."""
+        """True if unnamed calls may belong to a conversation that has ended."""
         return self._quiet_from > -math.inf and anyio.current_time() < self._quiet_from
 
     def note_named(self, key: str) -> None:
-        """A call has named the conversation that it was of."""
+        """Record a call that named its conversation."""
         self._named.add(key)
         self._admit()
 
     def note_unnamed(self) -> bool:
-        """A call came without a name; whether that is news."""
+        """Record a call without a name. Returns True for the first one."""
         news = not self.exclusive
         self.exclusive = True
         return news
@@ -408,7 +419,7 @@ class Admission:
     def _may_begin(self) -> bool:
         if self.exclusive:
             return self._under_way == 0
-        self._open = self._open or len(self._named) >= _PROOFS or self._silent >= _SILENT
+        self._open = self._open or len(self._named) >= _REQUIRED_NAMED or self._silent >= _SILENT_LIMIT
         return self._open or self._under_way == 0
 
     def _admit(self) -> None:
@@ -423,18 +434,18 @@ META = "agentest/conversation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """What may name a conversation."""
+    """A possible name of a conversation."""
 
     text: str
     place: str
-    """Where it stands, for people."""
+    """Its location, for people."""
     certain: bool
-    """Whether it can be nothing else: a trace may well be of somebody else's, and tells nothing then."""
+    """True if it can be nothing else; a trace may come from another source and then proves nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Everything that may name a conversation, the most certain first."""
+    """All possible names of a conversation; the most certain comes first."""
 
     names: tuple[Name, ...] = ()
 
@@ -445,11 +456,11 @@ class Names:
 def names_of(
     headers: Mapping[str, str], path: str | None = None, meta: Mapping[str, Any] | None = None
 ) -> Names:
-    """The names in a request.
+    """Return the names in a request.
 
     Args:
         headers: by lower-case name.
-        path: what stands in the path for the conversation.
+        path: the part of the path that names the conversation.
         meta: the `_meta` of an MCP request.
     """
     return Names(names=tuple(_names_names(headers, path, meta or {})))

@@ -1,1 +1,4 @@
-"""Reporters: they receive the events of a run and show them. They format, and never decide what passed."""
+"""Reporters: they receive the events of a run and show them.
+
+They format results and never decide what passed.
+"""

@@ -1,4 +1,4 @@
-"""Expected calls beside those that were made, as reporters show them: some rows, the wrong ones first."""
+"""Prepare alignments of expected and actual calls for reporters: a limited number of rows, faults first."""
 
 from __future__ import annotations
 
@@ -26,56 +26,59 @@ class ShownRow:
     expected: str
     made: str
     words: str
-    """What is wrong with the call, or why it is free; "": nothing is to say, or it stands above the rows."""
+    """The mismatch, or why the call is allowed; "" without one, or if the summary states it."""
 
     @property
     def sign(self) -> str:
-        """One character that says how the two go together."""
+        """One character that marks the status of the row."""
         return _SIGNS.get(self.status, "✗")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """A trajectory's rows, as many as are shown."""
+    """The visible rows of a trajectory."""
 
     mode: str
-    """How calls were compared; "": nothing was expected by name."""
+    """How calls are compared; "" if no call is expected by name."""
     rows: tuple[ShownRow, ...]
     more: str
-    """What is left out, in words; "": nothing is."""
+    """A description of the omitted rows; "" if there are none."""
 
     @property
     def expects(self) -> bool:
-        """Whether calls are expected; else there is nothing to stand beside those made."""
+        """True if any call is expected; otherwise there is only one column to show."""
         return bool(self.mode)
 
     @property
     def heads(self) -> tuple[str, str]:
-        """What stands above the two columns."""
+        """The headings of the two columns."""
         return f"expected ({self.mode})" if self.mode else "expected", "made"
 
 
 def side_by_side(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> SideBySide | None:
-    """The alignment of a trajectory; None where it has none, as results of older versions.
+    """Return the alignment of a trajectory; None if it has none, as in results of older versions.
 
     Args:
-        calls: those that the trajectory looked at.
+        calls: the calls that the trajectory compared.
     """
     rows = trajectory.alignment
     if not rows:
         return None
     first = sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS]
     left = [row for at, row in enumerate(rows) if at not in first]
-    shown = (_shown(rows[at], calls) for at in sorted(first))
+    shown = (_visible_row(rows[at], calls) for at in sorted(first))
     return SideBySide(
         mode=trajectory.mode or "",
         rows=tuple(replace(each, words="") if each.words == trajectory.summary else each for each in shown),
-        more=_more(left, trajectory.alignment_more),
+        more=_omitted_rows_text(left, trajectory.alignment_more),
     )
 
 
 def of_reason(reason: Reason, result: ConversationResult) -> SideBySide | None:
-    """The alignment of the trajectory that a reason is about. A reason that was stored lacks it itself."""
+    """Return the alignment of the trajectory that a reason is about.
+
+    Stored reasons have no alignment of their own.
+    """
     if reason.trajectory is None:
         return None
     found = next((each for each in held_trajectories(result) if _is_about(reason, each)), None)
@@ -83,12 +86,12 @@ def of_reason(reason: Reason, result: ConversationResult) -> SideBySide | None:
 
 
 def of_held(held: HeldTrajectory, conversation: Conversation) -> SideBySide | None:
-    """The alignment of one of a conversation's trajectories."""
+    """Return the alignment of one trajectory of a conversation."""
     return side_by_side(held.result, calls_of(conversation, held.turn_index))
 
 
 def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[ToolCall]:
-    """The calls of a turn; None: of the whole conversation."""
+    """Return the calls of a turn, or of the whole conversation if the index is None."""
     if turn_index is None:
         return conversation.tool_calls
     unfinished = conversation.unfinished
@@ -98,14 +101,14 @@ def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[Too
 
 
 def counted_lines(result: ConversationResult) -> Iterator[tuple[HeldTrajectory, str]]:
-    """The trajectories that do not match and only count by a threshold, each with a line that says so."""
+    """Yield the mismatched trajectories that only a threshold counts, each with a line that says so."""
     for held in counted_trajectories(result):
         summary = held.result.summary.split("\n", 1)[0]
         yield held, f"{held.subject}: {summary} (counted by the threshold)"
 
 
 def without_sides(reason: Reason) -> str:
-    """The message of a reason without what a table shows of its trajectory."""
+    """Return the message of a reason without the part that a table of its trajectory shows."""
     if reason.trajectory is None:
         return reason.message
     held = HeldTrajectory(turn_index=reason.turn_index, result=reason.trajectory)
@@ -113,7 +116,7 @@ def without_sides(reason: Reason) -> str:
 
 
 def plain_rows(table: SideBySide) -> Iterator[str]:
-    """The rows as a list in plain text, for where columns would not stand below each other."""
+    """Yield the rows as plain text, for output in which columns cannot be aligned."""
     for row in table.rows:
         words = f" ({row.words})" if row.words else ""
         yield f"{row.sign} {row.expected} | {row.made}{words}"
@@ -128,7 +131,7 @@ def _is_about(reason: Reason, held: HeldTrajectory) -> bool:
     return (mine.name, mine.summary) == (held.result.name, held.result.summary)
 
 
-def _shown(row: AlignedRow, calls: Sequence[ToolCall]) -> ShownRow:
+def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> ShownRow:
     known = row.call is not None and row.call < len(calls)
     made = call_text(calls[row.call]) if row.call is not None and known else NOT_MADE
     return ShownRow(
@@ -139,8 +142,8 @@ def _shown(row: AlignedRow, calls: Sequence[ToolCall]) -> ShownRow:
     )
 
 
-def _more(left: Sequence[AlignedRow], not_kept: int) -> str:
-    """How many rows are not shown. Rows that are not kept have nothing wrong, unless others have that too."""
+def _omitted_rows_text(left: Sequence[AlignedRow], not_kept: int) -> str:
+    """Describe the omitted rows. Rows that were not stored have no fault, unless all stored rows have one."""
     total = len(left) + not_kept
     wrong = sum(not row.status.holds for row in left)
     if not total:

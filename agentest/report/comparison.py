@@ -1,4 +1,4 @@
-"""What reports want of a comparison: with an earlier run, or of agents; who compares knows more of it."""
+"""The view of a comparison that reports need, with an earlier run or between agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Regression:
     file: str
     line: int
     message: str
-    """How it is worse."""
+    """A description of the change."""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -26,16 +26,16 @@ class Regression:
 
 
 class ComparedRun(Protocol):
-    """A run that has been compared when its end is reported."""
+    """A run that has been compared by the time its end is reported."""
 
     def markdown(self) -> Sequence[str]:
-        """The comparisons, for a job's summary."""
+        """Return the comparisons as Markdown, for a job's summary."""
         ...
 
     def pages(self) -> Sequence[Json]:
-        """The comparisons as the page shows them: `analysis.comparison.for_page`."""
+        """Return the comparisons in the page's format: `history.comparison_data.for_page`."""
         ...
 
     def regressions(self) -> Sequence[Regression]:
-        """The scenarios that regressed against a baseline."""
+        """Return the scenarios that regressed against a baseline."""
         ...

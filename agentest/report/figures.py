@@ -1,4 +1,4 @@
-"""How sure a number is, in words: intervals in brackets, and what a run of its size can tell."""
+"""Format rates and averages with their intervals, and explain what a run of this size can detect."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from agentest.domain.results import Figure, RunResult, ScenarioResult
 from agentest.support.statistics.power import draws_to_tell, lower_rate_told
 
 BRACKETS = "In brackets: 95% intervals."
-_WANTED = 0.9
-"""The pass rate that others are told from."""
-_OTHERS = (0.6, 0.7, 0.8, 0.85)
-"""What one would like to tell from it: the first that a run cannot."""
-_PLENTY = 2_000
-"""So many conversations can tell all of these; more are not worked through."""
+_EXPECTED_RATE = 0.9
+"""The pass rate that others are compared with."""
+_LOWER_RATES = (0.6, 0.7, 0.8, 0.85)
+"""The pass rates to distinguish from it, in the order of the search for the first undetectable one."""
+_ENOUGH_CONVERSATIONS = 2_000
+"""This many conversations distinguish all of these rates, so larger numbers are not calculated."""
 _SHOWN_K = (2, 3, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How many conversations passed in so many scenarios; `agent` is empty where there is one."""
+    """The number of passed conversations in a number of scenarios; `agent` is "" if there is only one."""
 
     agent: str
     rate: Figure
     scenarios: int
     all_pass: Mapping[int, float]
-    """k → pass^k, for some k."""
+    """k → pass^k, for selected k."""
 
     @property
     def facts(self) -> list[str]:
-        """The pass rate with n, and each pass^k."""
+        """Return the pass rate with n, and each pass^k."""
         where = f" in {self.scenarios:,} scenarios" if self.scenarios > 1 else ""
         shown = f"{rate_text(self.rate)} (n {self.rate.n:,}{where})"
         return [shown, *(f"pass^{k} {percent(value)}" for k, value in self.all_pass.items())]
 
 
 def percent(share: float) -> str:
-    """A share as a percentage: all and none are said of nothing less."""
+    """Format a share as a percentage. Only exact values appear as 0 % and 100 %."""
     if share <= 0 or share >= 1 or 0.01 <= share < 0.995:
         return f"{share:.0%}"
     return "<0.1%" if share < 0.001 else ">99.9%" if share >= 0.9995 else f"{share:.1%}"
 
 
 def rate_text(rate: Figure) -> str:
-    """A share with its interval."""
+    """Format a share with its interval."""
     if rate.low is None or rate.high is None:
         return percent(rate.value)
     low, high = percent(rate.low), percent(rate.high)
@@ -53,7 +53,7 @@ def rate_text(rate: Figure) -> str:
 
 
 def passed_text(result: ScenarioResult) -> str:
-    """The pass rate of a scenario; empty where a single conversation or none decides it."""
+    """Format the pass rate of a scenario; "" for at most one decided conversation."""
     rate = result.pass_rate
     if rate is None or rate.n < 2:
         return ""
@@ -62,14 +62,14 @@ def passed_text(result: ScenarioResult) -> str:
 
 
 def interval_text(figure: Figure | None) -> str:
-    """The interval of an average, with a space before it; empty where it is not known."""
+    """Format the interval of an average, with a leading space; "" if unknown."""
     if figure is None or figure.low is None or figure.high is None:
         return ""
     return f" [{figure.low:.2f}, {figure.high:.2f}]"
 
 
 def run_rates(result: RunResult) -> list[Rates]:
-    """The rates of the run, or in a comparison of each agent; none of a single conversation."""
+    """Return the rates of the run, or of each agent in a comparison; none for single conversations."""
     by_agent = {name: [s for s in result.scenarios if s.agent == name] for name in result.agents}
     parts = by_agent if result.comparison else {"": result.scenarios}
     found = [rates for agent, scenarios in parts.items() for rates in _rates(agent, scenarios)]
@@ -77,16 +77,16 @@ def run_rates(result: RunResult) -> list[Rates]:
 
 
 def limits(result: RunResult) -> str | None:
-    """What so many conversations a scenario can tell, and what not; None where each has one at most."""
+    """Explain which drops this number of conversations can detect; None for at most one per scenario."""
     several = [s for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1]
     if not several:
         return None
-    sizes = {_size(s) for s in several}
+    sizes = {_conversations_per_scenario(s) for s in several}
     least, most = min(sizes), max(sizes)
     if least == most:
         up_to = "Up to " if all(s.repeat for s in several) else ""
-        return f"{up_to}{least:,} conversations a scenario {_told(least)}."
-    return f"Of {least:,} to {most:,} conversations a scenario, {least:,} {_told(least)}."
+        return f"{up_to}{least:,} conversations a scenario {_detectable_text(least)}."
+    return f"Of {least:,} to {most:,} conversations a scenario, {least:,} {_detectable_text(least)}."
 
 
 def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
@@ -100,16 +100,16 @@ def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
         )
 
 
-def _size(scenario: ScenarioResult) -> int:
-    """How many conversations could tell something: with `repeat` few are enough where they decide."""
+def _conversations_per_scenario(scenario: ScenarioResult) -> int:
+    """Return the number of conversations that counts for detection; `repeat` may need few to decide."""
     held = scenario.pass_rate.n if scenario.pass_rate else 0
     return scenario.repeat.max if scenario.repeat else held
 
 
-def _told(size: int) -> str:
-    told = lower_rate_told(min(size, _PLENTY), _WANTED) or 0.0
-    can = f"can tell a pass rate of {percent(_WANTED)} from {int(told * 100)}%"
-    missed = next((other for other in _OTHERS if other > told), None)
+def _detectable_text(size: int) -> str:
+    told = lower_rate_told(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
+    can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(told * 100)}%"
+    missed = next((other for other in _LOWER_RATES if other > told), None)
     if missed is None:
         return can
-    return f"{can}, not from {percent(missed)}: that takes {draws_to_tell(missed, _WANTED):,}"
+    return f"{can}, not from {percent(missed)}: that takes {draws_to_tell(missed, _EXPECTED_RATE):,}"

@@ -46,7 +46,7 @@ from agentest.support.json_text import well_formed
 from agentest.support.text import count
 
 SUMMARY_LIMIT = 1024 * 1024
-"""Bytes that GitHub takes as the summary of one step; it refuses a larger one whole."""
+"""The maximum bytes of a step's summary; GitHub rejects a larger one completely."""
 
 _ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️"}
 
@@ -59,15 +59,15 @@ _MOST_CAUSES = 100
 
 
 class GitHubReporter:
-    """Writes annotations through `write`, each as one line without its newline, and appends the summary.
+    """Writes annotations through `write`, one line each without a newline, and appends the summary.
 
     Args:
-        root: the working directory, which files of scenarios are relative to.
-        summary_path: the file that `$GITHUB_STEP_SUMMARY` names.
-        workspace: the folder that `$GITHUB_WORKSPACE` names; for files outside of any git checkout.
-        files: the names of the run's other reports, for whoever reads the summary.
-        next_step: the command that runs what an interrupted run has left; "": there is none.
-        compared: what the run has been compared with.
+        root: the working directory, which scenario files are relative to.
+        summary_path: the file from `$GITHUB_STEP_SUMMARY`.
+        workspace: the folder from `$GITHUB_WORKSPACE`, for files outside any git checkout.
+        files: the names of the run's other reports, for readers of the summary.
+        next_step: the command that continues an interrupted run; "" if there is none.
+        compared: the comparison of the run.
     """
 
     name = "github-actions"
@@ -113,7 +113,7 @@ class GitHubReporter:
 
 
 class SummaryReporter:
-    """Writes the Markdown summary to a file of its own."""
+    """Writes the Markdown summary to a separate file."""
 
     name = "github-actions"
     repeats = True
@@ -151,7 +151,7 @@ def append_summary(
     next_step: str = "",
     compared: Sequence[str] = (),
 ) -> None:
-    """Add the summary to the file, which stays within what GitHub takes."""
+    """Append the summary to the file within GitHub's size limit."""
     before = path.stat().st_size if path.exists() else 0
     gap = "\n" if before else ""
     text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap), files, next_step, compared)
@@ -168,10 +168,10 @@ def summary(
     next_step: str = "",
     compared: Sequence[str] = (),
 ) -> str:
-    """The Markdown summary in at most `room` bytes of UTF-8; comparisons come after what failed.
+    """Return the Markdown summary in at most `room` bytes of UTF-8; comparisons follow the failures.
 
-    Transcripts are left out first, then rows from the end of the lists, each time with a line that says so.
-    Empty when not even the headline has room.
+    Transcripts are omitted first, then rows from the end of the lists, each time with a note. The result is
+    empty if not even the headline fits.
     """
     sections = [section for section in _sections(result, transcripts, compared) if section.pieces]
     headline = _headline(result, files, next_step)
@@ -180,24 +180,24 @@ def summary(
         return ""
     parts = [headline]
     for section in sections:
-        kept, left = _fitted(section, left)
+        kept, left = _fitting_texts(section, left)
         parts += kept
     return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A part of the summary whose pieces can be left out one by one; they are written when asked for."""
+    """A part of the summary whose pieces can be omitted one by one; they are formatted on demand."""
 
     kind: str
     head: str
     pieces: Sequence[Callable[[], str]]
     left_out: int = 0
-    """How many further pieces are not even here."""
+    """The number of further pieces that are not included here."""
 
 
-def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
-    """The texts of a section that fit, and the bytes left: none after the first piece that did not fit."""
+def _fitting_texts(section: _Section, room: int) -> tuple[list[str], int]:
+    """Return the texts that fit, and the remaining bytes: 0 after the first piece that did not fit."""
     kept: list[str] = []
     left = room - byte_size(section.head)
     for piece in section.pieces if left >= 0 else ():
@@ -267,7 +267,7 @@ def _headline(result: RunResult, files: Sequence[str], next_step: str) -> str:
 
 
 def _early_end(result: RunResult, next_step: str) -> str:
-    """What did not finish, as one count, and how to go on."""
+    """Describe the number of unfinished scenarios and how to continue."""
     text = ended_early_text(result)
     if not text:
         return ""
@@ -276,7 +276,7 @@ def _early_end(result: RunResult, next_step: str) -> str:
 
 
 def _files(result: RunResult, files: Sequence[str]) -> str:
-    """The reports that the run has written, and how to look at a failure in them."""
+    """List the written reports and how to inspect a failure in them."""
     if not files:
         return ""
     named = ", ".join(f"<code>{inline(file)}</code>" for file in files)
@@ -289,7 +289,7 @@ def _files(result: RunResult, files: Sequence[str]) -> str:
 
 
 def _calibrations(result: RunResult) -> str:
-    """How far the judge has been right about each metric, where that was measured."""
+    """Show the measured agreement of the judge for each metric."""
     if not result.calibrations:
         return ""
     shown = "; ".join(f"{name}: {known.shown}" for name, known in result.calibrations.items())
@@ -307,7 +307,7 @@ def _models(result: RunResult) -> str:
 
 
 def _failure(scenario: ScenarioResult, transcripts: Transcripts, several: bool) -> str:
-    """A scenario that did not pass, with the first of its reasons."""
+    """Describe a scenario that did not pass, with its first reasons."""
     reasons = short_reason_lines(scenario, transcripts.of(scenario))
     where = f"{scenario.file}:{scenario.line}" if scenario.line else scenario.file
     named = inline(select.label(scenario, several))
@@ -360,7 +360,7 @@ def _error_row(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> st
 
 
 def _example(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
-    """The first turn in which an error occurred, as a list below the error's name."""
+    """Show the first turn in which an error occurred, as a list below the error's name."""
     example = group.examples[0]
     times = count(len(group.occurrences), "time")
     where = f"{times}, for example {example.conversation_id}, turn {example.turn_index}"
@@ -391,7 +391,7 @@ def _questions(each: Questions) -> str:
 
 def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:
     title = f"{select.label(scenario, several)}: {story.conversation_id}"
-    # Without the blank lines, a blank line of the transcript would end the HTML block and start Markdown.
+    # Without these blank lines, a blank line of the transcript would end the HTML block and start Markdown.
     return (
         f"<details>\n<summary>{inline(title)}</summary>\n\n"
         f"<pre>\n{html.escape(story.text, quote=False)}\n</pre>\n\n</details>\n\n"
@@ -408,14 +408,14 @@ AVERAGES_HEAD = (
 
 
 def passed_cell(scenario: ScenarioResult) -> str:
-    """How many conversations passed, how sure that rate is, and whether they disagree."""
+    """Return the number of passed conversations with the interval of the rate and a note on flakiness."""
     held = f"{scenario.totals.passed} of {scenario.totals.conversations}"
     facts = filter(None, (held, passed_text(scenario), "flaky" if scenario.flaky else ""))
     return inline(", ".join(facts))
 
 
 def rates_paragraph(result: RunResult) -> str:
-    """The run's pass rates, and what so many conversations can tell."""
+    """Return the run's pass rates and what this number of conversations can detect."""
     found = run_rates(result)
     if not found:
         return ""
@@ -425,7 +425,7 @@ def rates_paragraph(result: RunResult) -> str:
 
 
 def average_rows(scenario: ScenarioResult, several: bool) -> Iterator[str]:
-    """A row for each average of a scenario."""
+    """Yield a row for each average of a scenario."""
     for name, figure in scenario.intervals.items():
         least = scenario.thresholds.get(name)
         cells = [

@@ -1,4 +1,4 @@
-"""Annotations for GitHub Actions: workflow commands for scenarios, errors and warnings."""
+"""Annotations and tables for GitHub Actions: workflow commands for scenarios, errors and warnings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IN_PROPERTY = str.maketrans({**_MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"})
 
 
 def repository_path(file: str, root: Path, workspace: Path | None) -> str:
-    """The file's path from the root of its repository, with forward slashes; absolute if it is in none."""
+    """Return the file's path from the root of its repository, with forward slashes, or absolute."""
     path = (root / file).resolve()
     for base in _bases(path, root, workspace):
         if path.is_relative_to(base):
@@ -41,7 +41,7 @@ def repository_path(file: str, root: Path, workspace: Path | None) -> str:
 
 
 def _bases(path: Path, root: Path, workspace: Path | None) -> Iterator[Path]:
-    """Where the repository may begin. In a worktree or submodule, `.git` is a file."""
+    """Yield possible roots of the repository. In a worktree or submodule, `.git` is a file."""
     yield from (parent for parent in path.parents if (parent / ".git").exists())
     if workspace:
         yield workspace.resolve()
@@ -49,13 +49,13 @@ def _bases(path: Path, root: Path, workspace: Path | None) -> Iterator[Path]:
 
 
 def annotation(level: str, file: str, line: int, title: str, message: str) -> str:
-    """One workflow command, on one line whatever the texts hold; they hold no command of their own."""
+    """Format one workflow command on one line. Line breaks and commands inside the texts are escaped."""
     where = f"file={_property(file)},line={max(line, 1)},title={_property(cut(title, _TITLE_CHARS))}"
     return f"::{level} {where}::{in_command(cut(message, _MESSAGE_CHARS)).translate(_IN_MESSAGE)}"
 
 
 def run_annotation(level: str, title: str, message: str) -> str:
-    """One workflow command about the whole run, which has no file."""
+    """Format one workflow command about the whole run, without a file."""
     return f"::{level} title={_property(title)}::{in_command(message).translate(_IN_MESSAGE)}"
 
 
@@ -67,7 +67,7 @@ def _property(text: str) -> str:
 class _Annotation:
     level: str
     where: ScenarioResult | RunWarning | Regression | None
-    """None: it is about the whole run."""
+    """None if it is about the whole run."""
     title: str
     message: str
 
@@ -78,31 +78,31 @@ def annotation_lines(
     regressions: Sequence[Regression] = (),
     transcripts: Transcripts | None = None,
 ) -> Iterator[str]:
-    """The annotations of a run: of each level the most severe ones, and how many more there are.
+    """Return the annotations of a run: the most severe ones of each level, and the number of omitted ones.
 
-    GitHub shows ten of a level in a step, whichever come first.
+    GitHub shows only the first ten of each level in a step.
     """
     stories = transcripts or Transcripts(0)
-    found = [*_undone(result, regressions, stories), *_annotations(result)]
+    found = [*_not_passed(result, regressions, stories), *_annotations(result)]
     for level in ("error", "warning", "notice"):
         of_level = [each for each in found if each.level == level]
         shown = of_level if len(of_level) <= _SHOWN else of_level[: _SHOWN - 1]
-        yield from (_written(each, locate) for each in shown)
+        yield from (_format(each, locate) for each in shown)
         if more := len(of_level) - len(shown):
             counted = count(more, f"more {level}")
             yield run_annotation(level, counted, f"and {counted}: see the summary of the job, or the log")
 
 
-def _written(each: _Annotation, locate: Callable[[str], str]) -> str:
+def _format(each: _Annotation, locate: Callable[[str], str]) -> str:
     if each.where is None:
         return run_annotation(each.level, each.title, each.message)
     return annotation(each.level, locate(each.where.file), each.where.line, each.title, each.message)
 
 
-def _undone(
+def _not_passed(
     result: RunResult, regressions: Sequence[Regression], stories: Transcripts
 ) -> Iterator[_Annotation]:
-    """Scenarios that did not pass, and those that regressed: of two as bad, the one that regressed first."""
+    """Yield scenarios that did not pass or regressed, from worst to mildest; regressed ones first."""
     left = {each.place: each for each in regressions}
     several = len(result.agents) > 1
     undone = [s for s in result.finished if s.verdict.status in select.UNDONE]
@@ -122,7 +122,7 @@ def _place(scenario: ScenarioResult) -> tuple[str, str, str]:
 
 
 def _annotations(result: RunResult) -> Iterator[_Annotation]:
-    """All other annotations, of each level the most severe first."""
+    """Yield all other annotations; in each level the most severe first."""
     named = partial(select.label, several=len(result.agents) > 1)
     if result.unfinished:
         yield _Annotation("error", None, "Agentest did not finish", ended_early_text(result))
@@ -152,7 +152,7 @@ _NONE = "–"
 
 
 def distinct_tables(stories: Sequence[Story]) -> Iterator[StoryTable]:
-    """The tables of a scenario's conversations, those that are the same once, with how many they are of."""
+    """Yield the tables of a scenario's conversations; identical ones once, with their count."""
     alike: dict[object, list[StoryTable]] = {}
     for story in stories:
         for each in story.tables:
@@ -164,7 +164,7 @@ def distinct_tables(stories: Sequence[Story]) -> Iterator[StoryTable]:
 
 
 def table_text(scenario: ScenarioResult, shown: StoryTable, several: bool) -> str:
-    """A table under the name of its scenario and what is wrong. A column that would be empty is left out."""
+    """Format a table below its scenario's name and its fault. An empty column is omitted."""
     table = shown.table
     why = ["Why"] if any(row.words for row in table.rows) else []
     heads = ["", *(head[0].upper() + head[1:] for head in table.heads[not table.expects :]), *why]
@@ -185,7 +185,7 @@ def _code(text: str) -> str:
 
 
 def short_reason_lines(scenario: ScenarioResult, stories: Sequence[Story]) -> list[str]:
-    """The reasons of a scenario without the sides of trajectories that have a table."""
+    """Return the reasons of a scenario without the sides of trajectories that have a table."""
     titles = {each.title for story in stories for each in story.tables}
 
     def told(reason: Reason, more: str) -> str:
@@ -195,7 +195,7 @@ def short_reason_lines(scenario: ScenarioResult, stories: Sequence[Story]) -> li
 
 
 def reasons_with_rows(scenario: ScenarioResult, stories: Sequence[Story]) -> str:
-    """The reasons of a scenario, and below those of its first conversation the rows of their tables."""
+    """Return the reasons of a scenario; those of its first conversation with the rows of their tables."""
     tables = {each.title: each.table for story in stories[:1] for each in story.tables if each.table.expects}
 
     def told(reason: Reason, more: str) -> str:

@@ -1,4 +1,4 @@
-"""Criteria and goals in the report for GitHub: annotations, rows of the summary, lines of a transcript."""
+"""Format criteria, goals, reasons and cells for the GitHub report."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _NO_SAY = "➖"
 
 
 def badness(criterion: CriterionTotals) -> tuple[bool, int]:
-    """Sorts those that did not hold first, of them the required ones."""
+    """Sort key: unmet criteria first, required ones before optional ones."""
     held = criterion.worst is CriterionOutcome.MET
     return held or not criterion.required, list(CriterionOutcome).index(criterion.worst)
 
 
 def criterion_row(scenario: ScenarioResult, criterion: CriterionTotals, several: bool) -> str:
-    """A row of the table of criteria."""
+    """Return a row of the table of criteria."""
     held = criterion.worst is CriterionOutcome.MET
     icon = _ICONS[criterion.worst] if held or criterion.required else _NO_SAY
     name = criterion_name(criterion)
@@ -44,7 +44,7 @@ def criterion_row(scenario: ScenarioResult, criterion: CriterionTotals, several:
 
 
 def criterion_annotations(scenario: ScenarioResult) -> Iterator[tuple[str, str]]:
-    """Level and message for each criterion that was violated: an error where the verdict names it."""
+    """Yield level and message for each violated criterion; an error if the verdict names it."""
     failing = {reason.criterion.text for reason in scenario.verdict.reasons if reason.criterion}
     for each in scenario.totals.criteria:
         if each.violated:
@@ -57,10 +57,10 @@ _OF_CONVERSATIONS = (ReasonKind.CRITERION, ReasonKind.TRAJECTORY, ReasonKind.CHE
 
 
 def grouped(reasons: list[Reason]) -> Iterator[tuple[Reason, str]]:
-    """The reasons with what follows their messages.
+    """Yield the reasons with a suffix for their messages.
 
-    Of those about the same criterion, or that say the same of calls or a check, that is the first, and how
-    many more conversations there are.
+    Of reasons about the same criterion, or with the same finding about calls or a check, only the first
+    remains; its suffix counts the others.
     """
     alike: dict[object, list[Reason]] = {}
     for number, reason in enumerate(reasons):
@@ -76,12 +76,12 @@ def reason_lines(
     scenario: ScenarioResult,
     message: Callable[[Reason, str], str] = lambda reason, more: reason.message + more,
 ) -> list[str]:
-    """The reasons that made the scenario what it is, each criterion once.
+    """Return the reasons for the status of a scenario, each criterion once.
 
-    Missed thresholds are told apart, with their numbers: here they are named, where there is no other reason.
+    Missed thresholds have a table of their own, so they are named here only if there is no other reason.
 
     Args:
-        message: what is said of a reason, given how many more conversations there are.
+        message: formats a reason, given the count of further conversations.
     """
     status = scenario.verdict.status
     reasons = [reason for reason in scenario.verdict.reasons if reason.status is status]
@@ -100,7 +100,7 @@ def _missed(reasons: list[Reason]) -> str:
 
 
 def story_lines(scenario: ScenarioResult, result: ConversationResult) -> Iterator[tuple[str, str]]:
-    """Label and text: how a conversation ended, and of goal and criteria what its reasons do not say."""
+    """Yield label and text for a conversation's end, and for goal and criteria without a reason."""
     id = result.conversation.conversation_id
     reasons = [reason for reason in scenario.verdict.reasons if reason.conversation_id == id]
     if goal := unreached_goal(result):
@@ -118,15 +118,15 @@ _MAX_CELL_CHARS = 500
 
 
 def cut(text: str, limit: int) -> str:
-    """The text in at most so many characters."""
+    """Cut the text to a number of characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def inline(text: str) -> str:
-    """Text on one line that Markdown shows as it is, in a table or outside; at most 500 characters of it."""
+    """Return text on one line that Markdown shows literally, even in a table; at most 500 characters."""
     return clean(" ".join(cut(text, _MAX_CELL_CHARS).split())).translate(_IN_MARKDOWN)
 
 
 def table_row(cells: Iterable[str]) -> str:
-    """A row of a table; the cells are Markdown."""
+    """Return a row of a table; the cells are Markdown."""
     return f"| {' | '.join(cells)} |\n"

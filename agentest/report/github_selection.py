@@ -1,4 +1,4 @@
-"""The parts of a run's result that the report for GitHub shows, in its annotations and in its summary."""
+"""Select the parts of a run's result that the annotations and the summary for GitHub share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def badness(scenario: ScenarioResult) -> int:
 
 
 def with_status(result: RunResult, status: Status) -> int:
-    """How many scenarios have this status as a verdict of their own."""
+    """Return the number of scenarios with this status as a verdict of their own."""
     return sum(scenario.verdict.status is status for scenario in result.finished)
 
 

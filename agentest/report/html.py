@@ -1,4 +1,4 @@
-"""The html reporter: `report.html` when the run is over, one file with everything in it."""
+"""The html reporter: a self-contained `report.html`, written when the run has ended."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from agentest.support.json_text import Json, encoded
 from agentest.support.text import count
 
 Spans = Callable[[str, str, str], Sequence[Json]]
-"""Names of a scenario and its agent, id of a conversation → its spans."""
+"""Returns the spans of a conversation, given scenario name, agent name and conversation id."""
 _WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
 def no_spans(scenario: str, agent: str, conversation: str) -> Sequence[Json]:
-    """Those of a run whose agents sent none."""
+    """Return no spans, for a run whose agents sent none."""
     del scenario, agent, conversation
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """What stands in the file; all but the overview is packed.
+    """The contents of the file; everything except the overview is compressed.
 
     Attributes:
         details: lists of scenarios, each with a row for every conversation.
-        transcripts: lists of conversations; None: one that had no room.
-        left_out: how many conversations have no transcript.
+        transcripts: lists of conversations; None for a list without room.
+        left_out: the number of conversations without a transcript.
     """
 
     overview: Json
@@ -60,13 +60,13 @@ def run_data(
     spans: Spans,
     most: int,
 ) -> Data:
-    """The data of a run.
+    """Build the data of a run.
 
     Args:
-        run: what it is called and what it was: `overview.run`.
-        most: how many bytes of transcripts there may be.
+        run: the id and the properties of the run: `overview.run`.
+        most: the maximum bytes of transcripts.
 
-    Raises OSError where conversations cannot be read.
+    Raises OSError if conversations cannot be read.
     """
     packer = _Packer(
         conversations=conversations,
@@ -101,7 +101,7 @@ def run_data(
 
 
 def _worst_first(scenarios: Sequence[ScenarioResult]) -> list[int]:
-    """The numbers of the scenarios in the order in which they get room."""
+    """Return the indices of the scenarios in the order in which they get room."""
     return sorted(
         range(len(scenarios)), key=lambda number: _WORST_FIRST.index(scenarios[number].verdict.status)
     )
@@ -109,11 +109,11 @@ def _worst_first(scenarios: Sequence[ScenarioResult]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A scenario whose details are packed.
+    """A scenario whose details are compressed.
 
     Attributes:
         row: its row in the overview.
-        place: where its details are.
+        place: the location of its details.
     """
 
     row: Json
@@ -122,7 +122,7 @@ class _Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packer:
-    """Packs one scenario after another."""
+    """Compresses one scenario after another."""
 
     conversations: Conversations
     spans: Spans
@@ -132,7 +132,7 @@ class _Packer:
     transcripts: Chunks
 
     def pack(self, scenario: ScenarioResult) -> _Packed:
-        """The scenario's row; its details and transcripts are put with the others."""
+        """Return the scenario's row, and add its details and transcripts to the others."""
         stored: Json = CODECS.write(stored_scenario(scenario))
         rows = [brief(json.loads(piece)) for piece in self.conversations(scenario)]
         places = self._places(scenario, [row["passed"] for row in rows])
@@ -151,7 +151,7 @@ class _Packer:
         self.transcripts.close()
 
     def _places(self, scenario: ScenarioResult, passed: Sequence[bool]) -> list[Place | None]:
-        """Where the transcripts are, those that failed first; None: there was no room."""
+        """Return the locations of the transcripts, failed conversations first; None without room."""
         places: list[Place | None] = [None] * len(passed)
         for wanted in (False, True):
             if self.transcripts.full:
@@ -169,7 +169,7 @@ class _Packer:
         return self.transcripts.add(b"".join(self._opened(scenario, piece)))
 
     def _opened(self, scenario: ScenarioResult, piece: bytes) -> Iterator[bytes]:
-        """The conversation as the page opens it. Its own JSON stays as it is."""
+        """Yield the conversation as the page shows it. Its own JSON stays unchanged."""
         stored = json.loads(piece)
         more = {
             "name": scenario.name,
@@ -184,16 +184,16 @@ class _Packer:
 
 
 MOST_BYTES = 25_000_000
-"""Of transcripts, as they stand in the file."""
+"""The maximum bytes of transcripts in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a run beside its results.
+    """Facts about a run in addition to its results.
 
     Attributes:
-        about: `store.kept.history.about` of its record.
-        trend: makes `store.kept.history.trend` of its end.
+        about: makes the description of the run from its record.
+        trend: makes the trend of earlier runs when the run ends.
     """
 
     about: Json = field(default_factory=dict)
@@ -201,21 +201,21 @@ class Known:
 
 
 class HtmlReporter:
-    """Writes `report.html` when the run is over.
+    """Writes `report.html` when the run has ended.
 
     Args:
-        conversations: reads those of a scenario; `Journal.conversations` where results let them go.
-        run_id: what a kept run is called.
-        known: what else is known of it.
+        conversations: reads those of a scenario; `Journal.conversations` if results drop them.
+        run_id: the id of a stored run.
+        known: further facts about the run.
         spans: reads the spans of a conversation.
-        compared: what the run is compared with, or its agents with each other.
-        tell: receives in a line what had no room.
-        most: how many bytes of transcripts the file may have.
+        compared: the comparison with another run, or between agents.
+        tell: receives one line about omitted transcripts.
+        most: the maximum bytes of transcripts in the file.
     """
 
     name = "html"
     repeats = True
-    """What it does at the end it may do again: see `report.registry.Broadcast`."""
+    """The end of the run can be handled again: see `report.registry.Broadcast`."""
 
     def __init__(
         self,
@@ -270,7 +270,10 @@ class HtmlReporter:
         )
 
     def _document(self, data: Data, result: RunResult) -> Iterator[str]:
-        """The file, piece by piece: the script first, which shows what has arrived, and waits."""
+        """Yield the file in pieces.
+
+        The script comes first, so that the page can show the pieces that have arrived.
+        """
         shell = page(Coat.FILE, self._title, plain=self._plain(result))
         yield shell.head
         yield data_element("overview", packed(data.overview))
@@ -284,7 +287,7 @@ class HtmlReporter:
         yield shell.tail
 
     def _plain(self, result: RunResult) -> str:
-        """The verdict where the page cannot show it."""
+        """Return the verdict for browsers that cannot show the page."""
         passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
         state = "interrupted" if result.interrupted else run_status(result)
         of = count(len(result.scenarios), "scenario")
@@ -292,7 +295,7 @@ class HtmlReporter:
 
 
 _MOST_BYTES = 1_000_000
-"""Of a conversation; the source of a longer one takes longer to lay out than the run took."""
+"""The size limit of a conversation for this; laying out the source of a longer one is too slow."""
 _NOTHING_FOUND: Json = {
     "evaluation": {"turnEvaluations": [], "goalCompletion": None, "conversationMetrics": {}},
     "trajectory": None,
@@ -304,18 +307,18 @@ _TOO_LONG = Told(missing=f"which has more than {_MOST_BYTES // 1_000_000} MB; `a
 
 
 def to_copy(scenario: str, conversation: Json, size: int) -> Json:
-    """`script` and `noScript`, one of which is "".
+    """Return `script` and `noScript`; one of them is "".
 
     Args:
-        scenario: its name.
+        scenario: the name of the scenario.
         conversation: as in results.json.
-        size: how many bytes it has there.
+        size: its bytes in results.json.
     """
-    made = _told(scenario, conversation) if size <= _MOST_BYTES else _TOO_LONG
+    made = _user_script(scenario, conversation) if size <= _MOST_BYTES else _TOO_LONG
     return {"script": made.source, "noScript": made.missing}
 
 
-def _told(scenario: str, conversation: Json) -> Told:
-    # What was found out about it is most of it, and nobody needs it here.
+def _user_script(scenario: str, conversation: Json) -> Told:
+    # The evaluation is the largest part, and a script does not need it.
     said = {**conversation, **_NOTHING_FOUND}
     return told(scenario, usable(CODECS.read(StoredConversation, said)))

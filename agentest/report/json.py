@@ -1,4 +1,4 @@
-"""The json reporter: `results.json` when the run is over."""
+"""The json reporter: `results.json`, written when the run has ended."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agentest.support.files import report_writer
 
 
 class JsonReporter:
-    """Writes `results.json` when the run is over.
+    """Writes `results.json` when the run has ended.
 
     Args:
-        conversations: reads those of a scenario; `Journal.conversations` where results let them go.
+        conversations: reads those of a scenario; `Journal.conversations` if results drop them.
     """
 
     name = "json"
     repeats = True
-    """What it does at the end it may do again: see `report.open.Broadcast`."""
+    """The end of the run can be handled again: see `report.registry.Broadcast`."""
 
     def __init__(self, path: Path, conversations: Conversations = kept_conversations) -> None:
         self._path = path

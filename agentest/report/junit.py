@@ -1,7 +1,7 @@
-"""The junit reporter: `junit.xml` when the run is over, as GitHub, GitLab and Jenkins read it.
+"""The junit reporter: `junit.xml` in the format that GitHub, GitLab and Jenkins read.
 
-A suite is a file, a case is a scenario and agent. What the run as a whole lacks is a case of its own, so that
-no report is green where the exit status is not 0.
+A suite is a file; a case is a scenario with an agent. Problems of the whole run are a case of their own, so
+that no report is green if the exit status is not 0.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _THE_RUN = "agentest"
 
 
 class JUnitReporter:
-    """Writes the run as JUnit XML when it is over.
+    """Writes the run as JUnit XML when it has ended.
 
     Args:
-        locate: the path of a file from the root of its repository.
+        locate: returns the path of a file from the root of its repository.
     """
 
     name = "junit"
@@ -63,7 +63,7 @@ class JUnitReporter:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One `testcase`, written when it is asked for."""
+    """One `testcase`, formatted on demand."""
 
     name: str
     line: int
@@ -74,7 +74,7 @@ class _Case:
 
 @dataclass(slots=True)
 class _Names:
-    """The names of cases, each once in its class: GitLab leaves out whichever comes second."""
+    """Makes the names of cases unique in their class, because GitLab drops the second of two equal names."""
 
     taken: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -85,7 +85,7 @@ class _Names:
 
 
 def document(result: RunResult, texts: CaseTexts, locate: Callable[[str], str]) -> Iterator[str]:
-    """The report, piece by piece."""
+    """Yield the report in pieces."""
     several, names = len(result.agents) > 1, _Names()
     files = _by_file(result.scenarios)
     suites = {file: [_case(s, texts, several) for s in scenarios] for file, scenarios in files.items()}
@@ -109,7 +109,7 @@ def _suite(
     names: _Names,
     locate: Callable[[str], str],
 ) -> Iterator[str]:
-    """All cases of a file; those about the run as a whole are in no file."""
+    """Format all cases of a file; those about the whole run have no file."""
     path = locate(file) if file else None
     classname = _classname(path) if path else _THE_RUN
     attributes = {"name": file or _THE_RUN, **_counts(cases), "time": _time(sum(c.seconds for c in cases))}
@@ -142,19 +142,19 @@ def _content(scenario: ScenarioResult, texts: CaseTexts) -> Iterator[str]:
         yield element(_ELEMENTS[status], {"type": kind, "message": why}, [texts.failure(scenario)])
     output = texts.output(scenario)
     texts_of_warnings = [*scenario.warnings, *(warning.text for warning in scenario.verdict_warnings)]
-    if texts_of_warnings and status not in select.UNDONE:  # else they are in the text of the failure
+    if texts_of_warnings and status not in select.UNDONE:  # otherwise they are in the text of the failure
         output = in_rows("\n".join(f"warning: {warning}" for warning in texts_of_warnings))
     if output:
         yield element("system-out", {}, [output])
 
 
 def _status(scenario: ScenarioResult) -> Status:
-    """What did not run as the run ended early is skipped here: one error of the run tells of all of it."""
+    """Return the status of a case; unfinished scenarios are skipped, as the run has one error for all."""
     return Status.SKIPPED if scenario.unfinished else scenario.verdict.status
 
 
 def _run_cases(result: RunResult) -> list[_Case]:
-    """Why the run as a whole is not what its scenarios are; none where they tell all of it."""
+    """Return the problems of the whole run that no scenario shows."""
     early = result.interrupted or any(s.verdict.status is Status.ERRORED for s in result.unfinished)
     problems = [ended_early_text(result)] if early else []
     problems += [stray.message for stray in result.unclaimed]
@@ -188,7 +188,7 @@ def _by_file(scenarios: Iterable[ScenarioResult]) -> dict[str, list[ScenarioResu
 
 
 def _classname(path: str) -> str:
-    """The path with dots, as test runners for Python write it: Jenkins takes the last part for the class."""
+    """Return the path with dots, like Python test runners: Jenkins takes the last part for the class."""
     ending = next((ending for ending in _ENDINGS if path.lower().endswith(ending)), "")
     return ".".join(part for part in path.removesuffix(ending).split("/") if part not in ("", ".."))
 
@@ -198,26 +198,26 @@ def _time(seconds: float) -> str:
 
 
 def _timestamp(result: RunResult) -> str | None:
-    """In UTC without saying so: the usual schema has no place for it."""
+    """Return UTC without a suffix, because the common schema does not allow one."""
     return result.started_at[:19] or None
 
 
 MIB: Final = 1024 * 1024
 TEXT_ROOM: Final = 6 * MIB
 STORY_ROOM: Final = 4 * MIB
-"""With everything else, a report stays below the 30 MB that GitLab takes."""
+"""With everything else, a report stays below the 30 MB that GitLab accepts."""
 _CASE_ROOM: Final = 50_000
-"""With its last transcript a case stays below the 100,000 characters of which Jenkins drops the middle."""
+"""With its last transcript, a case stays below 100,000 characters, from which Jenkins drops the middle."""
 _TEXT_CHARS: Final = 20_000
 _MESSAGE_CHARS: Final = 1_000
 
 
 class CaseTexts:
-    """The texts of scenarios, kept from when each finished: its conversations are let go afterwards.
+    """The texts of scenarios, stored when each one finishes because its conversations are dropped afterwards.
 
     Args:
-        text_room: bytes of XML for what the console says.
-        story_room: the same for transcripts of what failed, and for those of what errored.
+        text_room: the maximum bytes of XML for console texts.
+        story_room: the maximum bytes for transcripts of failed scenarios, and again for errored ones.
     """
 
     def __init__(self, text_room: int = TEXT_ROOM, story_room: int = STORY_ROOM) -> None:
@@ -227,7 +227,7 @@ class CaseTexts:
         self._transcripts = Transcripts(story_room, _CASE_ROOM, size=_xml_size)
 
     def add(self, scenario: ScenarioResult) -> None:
-        """Write the texts of a scenario that has just finished."""
+        """Format and store the texts of a scenario that has just finished."""
         if scenario.verdict.status not in select.UNDONE:
             return
         text = in_rows(_shortened(self._console(scenario)))
@@ -237,12 +237,12 @@ class CaseTexts:
         self._transcripts.add(scenario)
 
     def failure(self, scenario: ScenarioResult) -> str:
-        """What the console says of the scenario, as XML; the reasons alone where there was no room for it."""
+        """Return the console's text about the scenario as XML; only the reasons if there was no room."""
         told = self._texts.get(scenario_key(scenario))
         return in_rows(_shortened(_messages(scenario))) if told is None else told
 
     def output(self, scenario: ScenarioResult) -> str:
-        """The transcripts of conversations that did not pass, and how many are left out, as XML."""
+        """Return the transcripts of conversations that did not pass, and the omitted number, as XML."""
         parts = [f"{story.conversation_id}\n{story.text}\n" for story in self._transcripts.of(scenario)]
         if missing := self._transcripts.missing(scenario):
             parts.append(f"… {count(missing, 'more transcript')} left out: results.json has them")
@@ -254,9 +254,9 @@ class CaseTexts:
 
 
 def message(scenario: ScenarioResult) -> tuple[str, str]:
-    """Type and message: the first reason that made the scenario what it is, and how many more there are.
+    """Return type and message: the first reason for the scenario's status, and the number of others.
 
-    The type is no bare word: GitLab's parser takes `file` or `array` for the kind of the element's text.
+    The type is never a bare word, because GitLab's parser interprets `file` and `array` as kinds of content.
     """
     status, reasons = scenario.verdict.status, _reasons(scenario)
     if not reasons:
@@ -294,7 +294,7 @@ _MOST_CAUSES = 20
 
 
 def suite_properties(result: RunResult, scenarios: Sequence[ScenarioResult]) -> Iterator[Property]:
-    """The models of the run, what the scenarios of one file have cost, and why they did not pass."""
+    """Yield the models of the run, and the cost and the failures of one file's scenarios."""
     yield "agentest.version", result.version
     for role, model in result.models.items():
         yield f"model.{role}", model or "none"
@@ -304,7 +304,7 @@ def suite_properties(result: RunResult, scenarios: Sequence[ScenarioResult]) -> 
 
 
 def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
-    """A scenario in numbers."""
+    """Yield a scenario's numbers."""
     totals = scenario.totals
     if scenario.agent:
         yield "agent", scenario.agent
@@ -328,7 +328,7 @@ def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
 
 
 def _reliability(scenario: ScenarioResult) -> Iterator[Property]:
-    """How often the scenario passes, and how likely it does several times in a row."""
+    """Yield how often the scenario passes, and the probability that it passes several times in a row."""
     if scenario.pass_rate:
         yield from _figure("pass_rate", scenario.pass_rate)
     for k, value in islice(scenario.pass_hat_k.items(), _SHOWN_K):
@@ -346,7 +346,7 @@ def _averages(scenario: ScenarioResult) -> Iterator[Property]:
 
 
 def _figure(name: str, figure: Figure) -> Iterable[Property]:
-    """A value with its n and 95 % interval."""
+    """Return a value with its n and 95 % interval."""
     yield name, _number(figure.value)
     yield f"{name}.n", str(figure.n)
     if figure.low is not None and figure.high is not None:
@@ -366,19 +366,19 @@ def _number(value: float) -> str:
 
 
 _NO_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# GitLab, and a plugin of Jenkins, take this in a case's output for the path of a file to publish.
+# GitLab, and a plugin of Jenkins, interpret this in a case's output as the path of a file to publish.
 _ATTACHMENT = re.compile(r"\[\[(?=ATTACHMENT\|)", re.IGNORECASE)
 _IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _IN_ATTRIBUTE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
 def in_rows(text: str) -> str:
-    """The text as content of an element; colours are left out, other controls are shown as escapes."""
+    """Return the text as the content of an element, without colors and with escaped control characters."""
     return _allowed(clean_rows(without_colours(text))).translate(_IN_TEXT)
 
 
 def element(name: str, attributes: Mapping[str, object | None], content: Iterable[str] = ()) -> str:
-    """An element. Attributes that are None are left out; the content is XML already."""
+    """Return an element. Attributes that are None are omitted; the content must be XML."""
     given = "".join(
         f' {key}="{_in_one_row(str(value))}"' for key, value in attributes.items() if value is not None
     )
@@ -387,7 +387,7 @@ def element(name: str, attributes: Mapping[str, object | None], content: Iterabl
 
 
 def open_tag(name: str, attributes: Mapping[str, object | None]) -> str:
-    """The beginning of an element whose content follows."""
+    """Return the opening tag of an element."""
     return element(name, attributes).removesuffix("/>") + ">"
 
 

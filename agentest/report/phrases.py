@@ -1,4 +1,4 @@
-"""What became of goals and criteria in words, for all reporters."""
+"""Phrases that all reporters share: scores, goals, criteria, root causes, warnings and early ends."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _REASON_CHARS = 400
 
 
 def score_text(score: Score) -> str:
-    """A score's value: all labels of a turn that failed."""
+    """Format a score's value; for a turn that failed, all labels."""
     if isinstance(score.value, str):
         return ", ".join(score.labels) or score.value
     return f"{score.value:g}"
 
 
 def score_reason(score: Score) -> str:
-    """A score's reason in one row, begun by what became of the goal or by what known facts say."""
+    """Format a score's reason in one row, preceded by the goal's outcome or the evidence."""
     marks = [str(mark) for mark in (score.outcome, score.evidence) if mark is not None]
     return ": ".join([*marks, shortened(score.reason, _REASON_CHARS)])
 
 
 def unreached_goal(result: ConversationResult) -> str | None:
-    """What became of a goal that was not reached, or reached wrongly, with the reason; else None."""
+    """Describe a goal that was not reached or was reached wrongly, with the reason; None otherwise."""
     outcome = goal_outcome(result)
     if outcome is None or outcome is GoalOutcome.REACHED:
         return None
@@ -53,17 +53,17 @@ def unreached_goal(result: ConversationResult) -> str | None:
 
 
 def criterion_name(criterion: CriterionResult | CriterionTotals) -> str:
-    """The criterion's text, and that nothing hangs on it, where that is so."""
+    """Return the criterion's text, with a note if the criterion is optional."""
     return criterion.text if criterion.required else f"{criterion.text} (not required)"
 
 
 def criterion_counts(criterion: CriterionTotals) -> str:
-    """How many conversations met it."""
+    """Format the number of conversations that met the criterion."""
     return f"met {criterion.met}/{criterion.judged}"
 
 
 def criterion_example(criterion: CriterionTotals, *, reason: bool = True) -> str:
-    """Where the worst of its results was found first, and why; "" where all conversations met it."""
+    """Describe the first conversation with the worst outcome; "" if all conversations met the criterion."""
     if criterion.example is None:
         return ""
     conversation_id, found = criterion.example
@@ -72,7 +72,7 @@ def criterion_example(criterion: CriterionTotals, *, reason: bool = True) -> str
 
 
 def _place(criterion: CriterionTotals, conversation_id: str, found: CriterionResult) -> str:
-    """The turn; the conversation before it where there are several."""
+    """Return the turn, preceded by the conversation if there are several."""
     turn = "" if found.turn_index is None else f"turn {found.turn_index}"
     if criterion.judged == 1:
         return turn or conversation_id
@@ -80,12 +80,12 @@ def _place(criterion: CriterionTotals, conversation_id: str, found: CriterionRes
 
 
 def cause_badness(cause: RootCause) -> str:
-    """How bad a root cause is: its severity, or that nobody knows."""
+    """Return the severity of a root cause, or that it is unknown."""
     return "errored" if cause.kind is CauseKind.ERRORED else cause.severity.label
 
 
 def cause_facts(cause: RootCause, *, several_agents: bool) -> Iterator[str]:
-    """How bad it is, how many conversations show it, and where to look first."""
+    """Yield severity, number of conversations and first occurrence of a root cause."""
     yield cause_badness(cause)
     if cause.conversations > 1:
         yield count(cause.conversations, "conversation")
@@ -102,7 +102,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One message, and the warnings that have it."""
+    """One message, with the warnings that share it."""
 
     warnings: tuple[VerdictWarning, ...]
 
@@ -112,32 +112,32 @@ class Question:
 
     @property
     def text(self) -> str:
-        """Whose verdict it questions, and why."""
+        """The scenarios in question, and the reason."""
         return f"{_whose(self.warnings)}: {self.first.message}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """All warnings of one code."""
+    """All warnings with one code."""
 
     code: WarningCode
     each: tuple[Question, ...]
 
     @property
     def head(self) -> str:
-        """The code, and how many scenarios are in question."""
+        """The code, and the number of scenarios in question."""
         places = {(w.scenario, w.agent) for question in self.each for w in question.warnings}
         return f"{self.code} ({count(len(places), 'scenario')})"
 
     def rows(self, most: int = _SHOWN) -> list[str]:
-        """The first few in a row each, and how many more there are."""
+        """Return the first messages, one row each, and the number of others."""
         left = len(self.each) - most
         more = [f"… {count(left, 'more warning')} in results.json (`summary.warnings`)"] if left > 0 else []
         return [*(question.text for question in self.each[:most]), *more]
 
 
 def questions(result: RunResult) -> list[Questions]:
-    """What questions the verdicts of a run, by code."""
+    """Return the warnings that question the verdicts of a run, grouped by code."""
     return [
         Questions(code=code, each=_by_message(warnings))
         for code, warnings in by_code(result.verdict_warnings).items()
@@ -160,7 +160,7 @@ def _whose(warnings: Sequence[VerdictWarning]) -> str:
 
 
 def unfinished_text(result: RunResult) -> str:
-    """The count in words; "" where all finished.
+    """Count unfinished scenarios in a sentence; "" if all finished.
 
     "12 of 40 scenarios did not run; 3 ran in part (7 of their 15 conversations)".
     """
@@ -182,7 +182,7 @@ def unfinished_text(result: RunResult) -> str:
 
 
 def ended_early_text(result: RunResult) -> str:
-    """Why the run ended early, and what did not finish; "" where it came to its end."""
+    """Explain why the run ended early, and count unfinished scenarios; "" if it was complete."""
     if not result.interrupted and not result.stopped:
         return ""
     why = "Interrupted" if result.interrupted else f"Ended before its end ({result.stopped})"
@@ -190,7 +190,7 @@ def ended_early_text(result: RunResult) -> str:
 
 
 def decided(result: ScenarioResult) -> str:
-    """After how many conversations the verdict was decided, or that it was not; "": nobody asked for that."""
+    """Describe when `repeat` decided the verdict, if it did; "" without `repeat`."""
     repeat, held = result.repeat, result.totals.conversations
     if repeat is None or _ended(result):
         return ""
@@ -207,12 +207,12 @@ def decided(result: ScenarioResult) -> str:
 
 
 def _ended(result: ScenarioResult) -> bool:
-    """Whether the run was ended before: its reason says after how many."""
+    """True if the run ended first; the reason then states the number of conversations."""
     return any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
 
 
 def server_rows(output: ServerOutput) -> Sequence[str]:
-    """A row that says whose lines they are, and the lines."""
+    """Return a row that names the server, followed by its lines."""
     ended = "" if output.exit_status is None else f" exited with status {output.exit_status}"
     if not output.lines:
         return [f"{output.server}{ended}"]
@@ -227,7 +227,7 @@ _SHOWN_KEYS = 20
 
 
 def state_rows(change: StateChange) -> list[str]:
-    """A row for each key: `+` is new, `~` has another value, `-` is gone; none where nothing changed."""
+    """Return a row for each key: `+` added, `~` changed, `-` removed; empty without changes."""
     rows = list(_rows(change))
     more = len(rows) - _SHOWN_KEYS
     return rows if more <= 0 else [*rows[:_SHOWN_KEYS], f"… {more} more keys"]

@@ -1,4 +1,4 @@
-"""How far a run has come, and how long the rest of it may take: counted from its events, with a clock."""
+"""Measure the progress of a run from its events and estimate the remaining time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from agentest.support.text import about, count, duration
 
 _SEP = " · "
 _LATE_S = 5.0
-"""By so much the rest may be late before no time is told for it."""
+"""No time is shown once the estimate is exceeded by this many seconds."""
 _QUIET_S = 30.0
-"""Without a turn or a conversation for so long, and for twice as long as ever before, a run stands still."""
+"""A run stalls if nothing happens for this long, and for twice the longest earlier pause."""
 
 
 _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinished, ScenarioFinished)
@@ -32,36 +32,36 @@ _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a run is at one moment."""
+    """The progress of a run at one moment."""
 
     elapsed_s: float
     done: int
-    """Conversations that were held and judged."""
+    """The number of conversations that were executed and judged."""
     planned: int
     talking: int
     judging: int
     grouping: int
-    """Scenarios whose errors are being grouped: all of their conversations are judged."""
+    """Scenarios whose errors are being grouped, after all of their conversations were judged."""
     conversations_failed: int
     failed: int
     errored: int
     cost: float | None
-    """USD so far; None where a price is not known."""
+    """USD so far; None if a price is not known."""
     asked: bool
-    """Whether a model was asked at all."""
+    """True if a model was called."""
     left_s: float | None
-    """Seconds that the rest may take; None where nothing is known of it."""
+    """The estimated remaining seconds; None if unknown."""
 
 
 def standing_line(now: Standing) -> str:
-    """How far the run is, in a line for a log."""
+    """Format the progress as a line for a log."""
     done = f"{now.done:,} of {count(now.planned, 'conversation')} done"
     facts = [done, *phases(now), *(text for text, _ in troubles(now)), *cost(now), *time_left(now)]
     return f"{duration(now.elapsed_s * 1000)}: {_SEP.join(facts)}"
 
 
 def phases(now: Standing) -> Iterator[str]:
-    """What conversations are under way with, by name."""
+    """Yield the phases of running conversations, with counts."""
     if now.talking:
         yield f"{now.talking:,} talking"
     if now.judging:
@@ -73,7 +73,7 @@ def phases(now: Standing) -> Iterator[str]:
 
 
 def troubles(now: Standing) -> Iterator[tuple[str, Status]]:
-    """What went wrong so far, and how badly: conversations, and the scenarios that have a verdict."""
+    """Yield the failures so far with their status: conversations, and scenarios that have a verdict."""
     if now.conversations_failed:
         yield f"{count(now.conversations_failed, 'conversation')} failed", Status.FAILED
     if now.failed:
@@ -83,7 +83,7 @@ def troubles(now: Standing) -> Iterator[tuple[str, Status]]:
 
 
 def cost(now: Standing) -> Iterator[str]:
-    """What models have cost so far, where any was asked."""
+    """Yield the cost of models so far, if any was called."""
     if now.asked:
         yield "cost unknown" if now.cost is None else f"{now.cost:.4f} USD so far"
 
@@ -95,7 +95,10 @@ def time_left(now: Standing) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Unit:
-    """A scenario against an agent that is under way. Numbers of its conversations → when they began that."""
+    """A running scenario with its agent.
+
+    The mappings have conversation numbers and the start of each phase.
+    """
 
     planned: int
     done: int = 0
@@ -104,12 +107,12 @@ class Unit:
 
     @property
     def grouping(self) -> bool:
-        """Whether its conversations are all judged, and only its verdict is missing."""
+        """True if all its conversations are judged and only its verdict is missing."""
         return self.done >= self.planned
 
     @property
     def phase(self) -> str:
-        """What it is doing, in a few words; "" where it waits for a place."""
+        """The current phase in a few words; "" while it waits for a place."""
         talking = f"{len(self.talking)} talking" if self.talking else ""
         judging = f"{len(self.judging)} judging" if self.judging else ""
         named = ", ".join(filter(None, (talking, judging)))
@@ -117,10 +120,10 @@ class Unit:
 
 
 class Progress:
-    """Counts what happens in a run. Whoever feeds it says what time it is, in seconds of any clock.
+    """Counts the events of a run. The caller provides the time, in seconds of any clock.
 
     Args:
-        expected_s: how long the run may take, by an earlier one; it counts until a conversation has ended.
+        expected_s: the expected duration of the run, used until the first conversation has ended.
     """
 
     def __init__(self, expected_s: float | None = None) -> None:
@@ -135,14 +138,14 @@ class Progress:
         self._expected_s = expected_s
         self._began = 0.0
         self._moved_at = 0.0
-        """When something went on last."""
+        """The time of the last event that shows progress."""
         self._longest_s = 0.0
-        """The longest time in which nothing went on, and then did."""
+        """The longest pause between two such events."""
         self._pace = Pace()
         self._used: dict[tuple[str, str], ModelUsage] = {}
 
     def on_event(self, event: Event, now: float) -> None:
-        """Count what has happened."""
+        """Count an event."""
         if isinstance(event, _MOVES):
             self._longest_s = max(self._longest_s, now - self._moved_at)
             self._moved_at = now
@@ -159,7 +162,7 @@ class Progress:
                 self.turns += 1
             case ConversationHeld():
                 self._used[event.name, event.agent] = event.used
-                self._held(self._unit(event), event.number, now)
+                self._on_conversation_ended(self._unit(event), event.number, now)
             case ConversationFinished():
                 self._used[event.name, event.agent] = event.used
                 self._judged(event, now)
@@ -167,8 +170,8 @@ class Progress:
                 self._end(event)
 
     def standing(self, now: float) -> Standing:
-        """How far the run is now."""
-        # Who draws the terminal may be another thread: it looks at a copy.
+        """Return the progress at this moment."""
+        # The terminal may be drawn by another thread, which must use a copy.
         running, used = list(self.running.values()), sum(list(self._used.values()), ModelUsage())
         return Standing(
             elapsed_s=now - self._began,
@@ -188,7 +191,7 @@ class Progress:
     def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> Unit:
         return self.running.setdefault((event.name, event.agent), Unit(1))
 
-    def _held(self, unit: Unit, number: int, now: float) -> None:
+    def _on_conversation_ended(self, unit: Unit, number: int, now: float) -> None:
         self._pace.talked(now - unit.talking.pop(number, now), now)
         unit.judging[number] = now
 
@@ -204,7 +207,7 @@ class Progress:
     def _end(self, event: ScenarioFinished) -> None:
         place = event.result.name, event.result.agent
         unit = self.running.pop(place, None)
-        if unit and event.result.repeat:  # of at most so many, the others are not held any more
+        if unit and event.result.repeat:  # the remaining conversations up to the maximum will not run
             self.planned -= unit.planned - event.result.totals.conversations
         self.finished[event.result.verdict.status] += 1
         if event.result.usage:
@@ -221,18 +224,18 @@ class Progress:
         return None if left is None or self._stands_still(left, now) else left
 
     def _stands_still(self, left_s: float, now: float) -> bool:
-        """Whether nothing has gone on for longer than this estimate or all that was seen can explain."""
+        """True if nothing has happened for longer than the estimate or earlier pauses explain."""
         return now - self._moved_at > min(left_s + _LATE_S, max(_QUIET_S, 2 * self._longest_s))
 
 
 _ENOUGH = 10
-"""Judgings before their rate counts: of the first few nobody knows how many more end in the same moment."""
+"""The number of judgings that a rate needs, because more of the first few may end at the same moment."""
 _NO_JUDGING_S = 0.05
-"""What takes no longer has asked no model."""
+"""A judging that takes at most this long has called no model."""
 
 
 class Pace:
-    """How long conversations took so far, talking and being judged; seconds of any clock."""
+    """The durations of conversations and judging so far, in seconds of any clock."""
 
     def __init__(self) -> None:
         self._talks = 0
@@ -245,7 +248,7 @@ class Pace:
         self._busy_s = 0.0
 
     def talked(self, seconds: float, now: float) -> None:
-        """A conversation has been held, and is judged from now on."""
+        """Count a conversation that has ended and is now being judged."""
         self._talks += 1
         self._talked_s += seconds
         if not self._being_judged:
@@ -253,7 +256,7 @@ class Pace:
         self._being_judged += 1
 
     def judged(self, seconds: float, now: float) -> None:
-        """A conversation is judged."""
+        """Count a conversation whose judging has ended."""
         self._finished += 1
         self._being_judged -= 1
         self._judged_s += seconds
@@ -264,15 +267,15 @@ class Pace:
     def left_s(
         self, elapsed_s: float, ages_s: Sequence[float], judging_s: Sequence[float], unbegun: int, now: float
     ) -> float | None:
-        """How long the rest takes if it goes on like this; None before any conversation has ended.
+        """Estimate the remaining time at the current speed; None until a conversation has ended.
 
-        Not the settings, but what was seen says how much goes on at once: agents may stand in a line, and
-        judges may be the narrow place, behind which conversations wait longer and longer.
+        Concurrency is derived from observations rather than from settings, because agents may be limited to
+        one conversation at a time, and judges may be a bottleneck with a growing queue.
 
         Args:
-            ages_s: for how long those have been talking that still do.
-            judging_s: the same of those that are being judged.
-            unbegun: how many conversations have not begun.
+            ages_s: how long each running conversation has been running.
+            judging_s: how long each conversation in judging has been judged.
+            unbegun: the number of conversations that have not started.
         """
         if not self._talks or elapsed_s <= 0:
             return None
@@ -290,7 +293,7 @@ class Pace:
         return max((sum(rests) + unbegun * mean) / at_once, longest)
 
     def _queue_s(self, judging: int, to_come: int, now: float) -> float:
-        """How long the judges take for all that is left, at the rate at which they have worked."""
+        """Estimate the time that judges need for all remaining conversations at their observed rate."""
         if self._judgings < _ENOUGH:
             return 0.0
         busy_s = self._busy_s + (now - self._since if self._being_judged else 0.0)
@@ -299,12 +302,12 @@ class Pace:
 
 
 class PulseReporter:
-    """Says how far the run is whenever some time has passed, through `say`.
+    """Reports progress at intervals, through `say`.
 
     Args:
         say: receives each line.
-        expected_s: how long the run may take, by an earlier one.
-        clock: seconds of any clock.
+        expected_s: the expected duration of the run in seconds.
+        clock: returns seconds.
     """
 
     name = "pulse"

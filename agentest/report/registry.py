@@ -1,4 +1,4 @@
-"""The reporters of a run, and how events reach them."""
+"""The table of reporters, and the delivery of events to them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _PAUSES_S = (0.5, 1.0, 2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What reporters need to know of a run, beside which of them are wanted.
+    """Facts about a run that reporters need.
 
     Attributes:
-        root: the folder that files of scenarios are relative to.
-        folder: where a report is written that has no path of its own, under the name that `FILES` says.
-        run_id: what a kept run is called.
-        next_step: the command that runs what an interrupted run has left.
-        forecast: what the run may take, by an earlier one.
-        compared: what the run is compared with.
-        journal: keeps finished conversations; needed where results let them go.
-        record: what a kept run is, or was; its folder is `folder`.
-        command: receives workflow commands of GitHub, each a line; None: they are printed.
-        tell: receives what is said while the run lasts, each a line.
+        root: the folder that scenario files are relative to.
+        folder: the folder for reports without a path of their own, with names from `FILES`.
+        run_id: the id of a stored run.
+        next_step: the command that continues an interrupted run.
+        forecast: the expected resources of the run.
+        compared: the comparison of the run.
+        journal: stores finished conversations; required if results drop them.
+        record: the record of a stored run, whose folder is `folder`.
+        command: receives workflow commands of GitHub, one line each; None to print them.
+        tell: receives messages during the run, one line each.
     """
 
     root: Path
@@ -63,20 +63,20 @@ class Setting:
 
 
 def report_file(report: WantedReport, setting: Setting) -> Path | None:
-    """The file that a report is written to; None: it is printed."""
+    """Return the output file of a report; None if it is printed."""
     if report.path or report.name not in FILES:
         return report.path
     return setting.folder / FILES[report.name]
 
 
 def _file_names(reports: Iterable[WantedReport], setting: Setting) -> list[str]:
-    """The files that other reports are written to, as seen from the folder of the configuration."""
+    """Return the files of other reports, relative to the configuration's folder."""
     files = [report_file(report, setting) for report in reports if report.name != "github-actions"]
     return [shown_path(file, setting.root) for file in files if file]
 
 
 def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Reporter]:
-    """The reporters that are wanted. The journal comes first: others read what it has written."""
+    """Create the requested reporters. The journal comes first, because others read what it has written."""
     wanted = list(reports)
     make: dict[str, Callable[[Path | None], Reporter]] = {
         "json": partial(_json, setting),
@@ -87,7 +87,7 @@ def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Re
     }
     made = [make[report.name](report.path) for report in wanted]
     if not any(report.name == "console" and report.path is None for report in wanted):
-        made.append(_pulse(setting))  # the console says itself how far the run is
+        made.append(_pulse(setting))  # the console shows progress itself
     return [setting.journal, *made] if setting.journal else made
 
 
@@ -124,7 +124,7 @@ def _html(setting: Setting, path: Path | None) -> Reporter:
 
 
 def _known(record: RunRecord, folder: Path) -> Known:
-    """What the record of a run in this folder tells beside its results."""
+    """Collect the facts that the record of the run in this folder has in addition to its results."""
     from agentest.report.html import Known
     from agentest.store.runs.record import with_end
     from agentest.store.runs.verdicts import about, trend
@@ -136,7 +136,7 @@ def _known(record: RunRecord, folder: Path) -> Known:
 
 
 def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Reporter:
-    """Annotations and the job's summary; with a path of its own the summary alone, as a new file."""
+    """Create the reporter of annotations and summary; with a path, write only the summary, to a new file."""
     from agentest.report.github import GitHubReporter, SummaryReporter
 
     if path:
@@ -180,13 +180,13 @@ def _pulse(setting: Setting) -> Reporter:
 
 
 class Broadcast:
-    """Passes every event to every reporter. One that crashes is reported once and left out from then on.
+    """Passes every event to every reporter. A reporter that crashes is reported once and then skipped.
 
-    A reporter that writes its whole report at the end, and may do so again (`repeats`), is asked again by
-    `finish` where it failed for a reason that may pass.
+    A reporter that writes its whole report at the end and can do so again (`repeats`) is retried by `finish`
+    if it failed for a temporary reason.
 
     Args:
-        warn: receives a message at once where a reporter failed.
+        warn: receives a message as soon as a reporter fails.
     """
 
     def __init__(self, reporters: Sequence[Reporter], warn: Callable[[str], object] = lambda _: None) -> None:
@@ -198,7 +198,7 @@ class Broadcast:
         """Names of the reporters that crashed."""
 
     def show(self, text: str) -> bool:
-        """Have a reporter show a text in a place of its own, called at any moment; whether one did."""
+        """Let a reporter show a text in its live area, at any time. Returns True if one did."""
         shows = (getattr(reporter, "show", None) for reporter in self._reporters)
         return any(show(text) for show in shows if show)
 
@@ -226,7 +226,7 @@ class Broadcast:
             reporter.on_event(event)
 
     def finish(self, pause: Callable[[float], object] = time.sleep) -> None:
-        """Ask those again that could not write their report; seconds lie between the attempts."""
+        """Retry the reporters that could not write their report, with pauses between the attempts."""
         for number, seconds in enumerate(_PAUSES_S if self._again else (), start=1):
             pause(seconds)
             waiting, self._again = self._again, []
@@ -248,7 +248,7 @@ class Broadcast:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the same may succeed a second later: a full disk, no more open files."""
+    """True for errors that may disappear within seconds: a full disk, too many open files."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
@@ -257,7 +257,7 @@ def _message(error: Exception) -> str:
 
 
 class NotesReporter:
-    """Writes each note when it comes. A live display on the same terminal moves out of its way."""
+    """Writes each note immediately. A live display on the same terminal makes room for it."""
 
     name = "notes"
 

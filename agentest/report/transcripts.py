@@ -1,4 +1,4 @@
-"""Transcripts of what did not pass, as text: kept while a run goes on, for reports that its end writes."""
+"""Store transcripts of failed conversations during the run, for reports that its end writes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _SHOWN_TABLES = 3
 
 
 def byte_size(text: str) -> int:
-    """The bytes of the text in UTF-8."""
+    """Return the size of the text in bytes of UTF-8."""
     return len(text.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class StoryTable:
-    """The alignment of a trajectory that does not match, and where it is."""
+    """The alignment of a mismatched trajectory, and its position."""
 
     title: str
     table: SideBySide
@@ -55,19 +55,18 @@ class Story:
     conversation_id: str
     text: str
     tables: tuple[StoryTable, ...] = ()
-    """Expected and made calls of the first trajectories that do not match; the text has them, too."""
+    """Alignments of the first mismatched trajectories, which the text contains, too."""
 
 
 class Transcripts:
-    """The transcripts of conversations that did not pass, as many as there is room for.
+    """The transcripts of conversations that did not pass, within a size limit.
 
-    Failed and errored scenarios have their own room: whichever comes first takes none from the others.
+    Failed and errored scenarios have separate limits, so that neither takes room from the other.
 
     Args:
-        room: the size of all transcripts of failed scenarios, and of those of errored ones. The last one that
-            is taken may go beyond it.
-        each: the same for the transcripts of one scenario.
-        size: what a text takes of the room.
+        room: the limit for failed scenarios, and again for errored ones. The last transcript may exceed it.
+        each: the same limits for the transcripts of one scenario.
+        size: measures a text.
     """
 
     def __init__(self, room: int, each: int | None = None, size: Callable[[str], int] = byte_size) -> None:
@@ -79,13 +78,13 @@ class Transcripts:
 
     @property
     def left_out(self) -> int:
-        """How many transcripts had no room."""
+        """The number of transcripts without room."""
         return sum(self._missing.values())
 
     def add(self, scenario: ScenarioResult) -> None:
-        """Write the transcripts of the scenario, whose conversations may be dropped afterwards."""
+        """Format the transcripts of the scenario, whose conversations may be dropped afterwards."""
         status, key, left = scenario.verdict.status, scenario_key(scenario), self._each
-        for conversation in _to_show(scenario):
+        for conversation in _conversations_to_show(scenario):
             if min(left, self._room[status]) <= 0:
                 self._missing[key] = self._missing.get(key, 0) + 1
                 continue
@@ -98,40 +97,42 @@ class Transcripts:
             self._stories.setdefault(key, []).append(story)
 
     def of(self, scenario: ScenarioResult) -> Sequence[Story]:
-        """The transcripts of the scenario."""
+        """Return the transcripts of the scenario."""
         return self._stories.get(scenario_key(scenario), ())
 
     def missing(self, scenario: ScenarioResult) -> int:
-        """How many transcripts of the scenario had no room."""
+        """Return the number of the scenario's transcripts without room."""
         return self._missing.get(scenario_key(scenario), 0)
 
 
 def scenario_key(scenario: ScenarioResult) -> tuple[str, str, str]:
-    """What tells scenarios apart: a file may define a name that another file has taken."""
+    """Return a unique key; the name alone is not unique, because two files may define the same one."""
     return scenario.name, scenario.agent, scenario.file
 
 
 def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str]:
-    """A conversation in lines: first what is wrong with it, then what was said and called."""
+    """Format a conversation as lines: first its faults, then its messages and calls."""
     conversation = result.conversation
     for reason in scenario.verdict.reasons:
         if reason.conversation_id == conversation.conversation_id:
             table = of_reason(reason, result)
             message = without_sides(reason) if table else reason.message
-            yield _shown(f"{reason.status}: ", message)
+            yield _message_text(f"{reason.status}: ", message)
             yield from _columns(table) if table else ()
     for held, text in counted_lines(result):
-        yield _shown("", text)
+        yield _message_text("", text)
         if table := of_held(held, conversation):
             yield from _columns(table)
     for failure in result.failures:
-        yield _shown(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
+        yield _message_text(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
     for label, text in story_lines(scenario, result):
-        yield _shown(label, text)
+        yield _message_text(label, text)
     yield ""
     yield from _dialogue(conversation)
     if conversation.failure:
-        yield _shown(f"ended by an error ({conversation.failure.blame}): ", conversation.failure.message)
+        yield _message_text(
+            f"ended by an error ({conversation.failure.blame}): ", conversation.failure.message
+        )
 
 
 def _tables(scenario: ScenarioResult, result: ConversationResult) -> Iterator[StoryTable]:
@@ -145,7 +146,7 @@ def _tables(scenario: ScenarioResult, result: ConversationResult) -> Iterator[St
 
 
 def reason_title(reason: Reason) -> str:
-    """What stands above the table of a trajectory that does not match: where it is, and what is wrong."""
+    """Return the heading of a mismatched trajectory's table: its position and its fault."""
     turn = "" if reason.turn_index is None else f", turn {reason.turn_index}"
     return f"{reason.conversation_id}{turn}: {without_sides(reason)}"
 
@@ -157,20 +158,20 @@ def _columns(table: SideBySide) -> Iterator[str]:
 def _dialogue(conversation: Conversation) -> Iterator[str]:
     changes = state_changes(conversation)
     for turn in conversation.turns:
-        yield from _own_calls(conversation, turn.turn_index)
-        yield _shown("user: ", turn.user_message)
+        yield from _user_calls(conversation, turn.turn_index)
+        yield _message_text("user: ", turn.user_message)
         yield from _calls(turn.tool_calls)
         for remark in turn.remarks:
-            yield _shown(f"  said {remark.author}: ", remark.text)
-        yield _shown("agent: ", turn.agent_message or NO_TEXT)
+            yield _message_text(f"  said {remark.author}: ", remark.text)
+        yield _message_text("agent: ", turn.agent_message or NO_TEXT)
         yield from _hidden(turn)
         yield from _state(turn, changes)
-    yield from _own_calls(conversation, len(conversation.turns))
+    yield from _user_calls(conversation, len(conversation.turns))
     if conversation.unfinished:
-        yield _shown("user: ", conversation.unfinished.user_message)
+        yield _message_text("user: ", conversation.unfinished.user_message)
         yield from _calls(conversation.unfinished.tool_calls)
         for output in conversation.unfinished.server_output:
-            yield _shown("  server ", "\n".join(server_rows(output)))
+            yield _message_text("  server ", "\n".join(server_rows(output)))
         yield from _hidden(conversation.unfinished)
 
 
@@ -181,25 +182,25 @@ def _hidden(turn: Turn | UnfinishedTurn) -> Iterator[str]:
 
 def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:
     if turn.state_error:
-        yield _shown("  state: ", turn.state_error)
+        yield _message_text("  state: ", turn.state_error)
     if turn.turn_index in changes:
-        yield from (_shown("  state: ", row) for row in state_rows(changes[turn.turn_index]))
+        yield from (_message_text("  state: ", row) for row in state_rows(changes[turn.turn_index]))
 
 
-def _own_calls(conversation: Conversation, turn_index: int) -> Iterator[str]:
-    """What the simulated user did with tools of its own before it spoke in a turn, or ended."""
+def _user_calls(conversation: Conversation, turn_index: int) -> Iterator[str]:
+    """Show the calls of the simulated user's own tools before its message in a turn, or before the end."""
     calls = [call for call in conversation.user_calls if call.turn_index == turn_index]
     yield from _calls(calls, "  user's → ")
 
 
 def _calls(calls: Iterable[ToolCall], lead: str = "  → ") -> Iterator[str]:
     for call in calls:
-        yield _shown(lead, call_text(replace(call, args=plain(call.args))))
-        yield _shown("  ← ", json.dumps(plain(call.result), ensure_ascii=False))
+        yield _message_text(lead, call_text(replace(call, args=plain(call.args))))
+        yield _message_text("  ← ", json.dumps(plain(call.result), ensure_ascii=False))
 
 
-def _shown(who: str, text: str) -> str:
-    """What somebody said; indented from the second line on, so that it cannot pass for another speaker."""
+def _message_text(who: str, text: str) -> str:
+    """Format a message; further lines are indented, so that they cannot imitate another speaker."""
     return "\n    ".join(map(clean, cut(who + text, _MAX_MESSAGE_CHARS).splitlines()))
 
 
@@ -214,9 +215,8 @@ def _capped(lines: Iterable[str]) -> str:
     return "\n".join(kept)
 
 
-def _to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
-    """Conversations to look at where a scenario did not pass: those that failed, hold a
-    failure, or have calls that a threshold counts."""
+def _conversations_to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
+    """Yield conversations that failed, contain a failure, or have calls that a threshold counts."""
     if scenario.verdict.status in select.UNDONE:
         for conversation in scenario.conversations:
             counts = conversation.failures or counted_trajectories(conversation)

@@ -1,1 +1,1 @@
-"""What a run leaves in files: results.json and the journal, written and read."""
+"""The files of a run: results.json, the journal, stored runs and spans, written and read."""

@@ -1,4 +1,4 @@
-"""The keys of google-adk's own results for a case of an evaluation set, which stand beside ours."""
+"""Convert results of a case to the keys that google-adk uses, in addition to our own."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Json = dict[str, Any]
 _STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}
 _NOT_EVALUATED = "NOT_EVALUATED"
 _INFORMATIONAL = "INFORMATIONAL"
-_OURS = {PASS_RATE, *TRAJECTORY_METRICS}
-"""What a case may have thresholds for that ADK does not know."""
+_UNKNOWN_TO_ADK = {PASS_RATE, *TRAJECTORY_METRICS}
+"""Metrics that a case can have thresholds for, but that ADK does not know."""
 
 
 def case_json(result: ScenarioResult) -> Json:
-    """The keys that a scenario has when it is a case; none where it is not."""
+    """Return the keys of a scenario that is a case; empty for other scenarios."""
     if result.case is None:
         return {}
     return {
@@ -36,7 +36,7 @@ def case_json(result: ScenarioResult) -> Json:
         "evalId": result.case.eval_id,
         "finalEvalStatus": _STATUS.get(result.verdict.status, _NOT_EVALUATED),
         "overallEvalMetricResults": [
-            *(_metric(verdict) for verdict in result.metric_verdicts if verdict.name not in _OURS),
+            *(_metric(verdict) for verdict in result.metric_verdicts if verdict.name not in _UNKNOWN_TO_ADK),
             *(_informational(name, result.averages.get(name)) for name in result.information),
         ],
     }
@@ -45,7 +45,7 @@ def case_json(result: ScenarioResult) -> Json:
 def invocations_json(
     case: CaseId | None, thresholds: Mapping[str, float], conversation: ConversationResult
 ) -> Json:
-    """`evalMetricResultPerInvocation` of a case's conversation; nothing where it is no case."""
+    """Return `evalMetricResultPerInvocation` of a case's conversation; empty if it has no case."""
     if case is None:
         return {}
     evaluations = {turn.turn_index: turn for turn in conversation.turns}
@@ -63,7 +63,7 @@ def _invocation(
 ) -> Json:
     reference = evaluation.reference if evaluation else None
     results = evaluation.metrics if evaluation else {}
-    of_adk = {name: threshold for name, threshold in thresholds.items() if name not in _OURS}
+    of_adk = {name: threshold for name, threshold in thresholds.items() if name not in _UNKNOWN_TO_ADK}
     return {
         "actualInvocation": turn_invocation(turn, f"{conversation_id}-{turn.turn_index}"),
         "expectedInvocation": dict(reference.invocation) if reference else None,
@@ -102,7 +102,7 @@ def _informational(name: str, score: float | None) -> Json:
 
 
 def turn_invocation(turn: Turn, invocation_id: str = "") -> dict[str, Any]:
-    """What happened in the turn, camelCase."""
+    """Return the turn as an invocation, in camelCase."""
     return {
         "invocationId": invocation_id,
         "userContent": _content(turn.user_message, "user"),
@@ -120,7 +120,7 @@ def _content(text: str, role: str) -> dict[str, Any]:
 
 
 def _call(call: ToolCall, n: int) -> dict[str, Any]:
-    # What the agent sent in place of arguments has no form in ADK: it has a key of its own.
+    # ADK has no form for what the agent sent in place of arguments, so it gets a key of its own.
     args = dict(call.args) if isinstance(call.args, Mapping) else {"invalid_arguments": call.args}
     return {"id": f"call-{n}", "name": call.name, "args": args}
 
@@ -130,20 +130,22 @@ def _response(call: ToolCall, n: int) -> dict[str, Any]:
 
 
 def _wrapped(result: Any) -> dict[str, Any]:
-    """A tool's result as ADK keeps it: an object, and anything else under `result`."""
+    """Return a tool's result in ADK's form: an object; other values are wrapped under `result`."""
     if isinstance(result, Mapping) and not _is_wrapping(result):
         return dict(result)
     return {"result": result}
 
 
 def unwrapped(response: Mapping[str, Any]) -> Any:
-    """What the tool itself answered: a text, where ADK keeps `{"result": text}`."""
+    """Return the tool's own result, which ADK wraps as `{"result": text}` if it is a text."""
     return response["result"] if _is_wrapping(response) else response
 
 
 def _is_wrapping(value: Mapping[str, Any]) -> bool:
-    """Whether an object may stand for a result that is none. An object under `result` is a tool's own, unless
-    it would be taken for such a one itself."""
+    """True if an object may be a wrapped result.
+
+    An object under `result` is a tool's own result, unless it looks like a wrapped one itself.
+    """
     if value.keys() != {"result"}:
         return False
     inner = value["result"]

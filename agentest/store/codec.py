@@ -1,8 +1,8 @@
-"""One writer and one reader for every dataclass that is stored: both are derived from its fields.
+"""Encode and decode all stored dataclasses, based on their fields.
 
-A field `agent_message` has the key `agentMessage`. How a value is written follows from the type of its field;
-a `Layout` says what does not. What is written can be read back; unknown keys are ignored, and a key that an
-older version did not write gets the field's default.
+A field `agent_message` has the key `agentMessage`. The type of a field determines its JSON form; a `Layout`
+has the exceptions. Unknown keys are ignored, and a key that an older version did not write gets the field's
+default.
 """
 
 from __future__ import annotations
@@ -73,44 +73,44 @@ T = TypeVar("T")
 
 _MILLISECONDS_DIGITS = 3
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_AS_THEY_ARE = (str, int, bool, NoneType, object)
-"""Types whose values are their own JSON form. A field of type `object` holds JSON already."""
+_JSON_TYPES = (str, int, bool, NoneType, object)
+"""Types whose values are their own JSON form. A field of type `object` contains JSON already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What the fields of a dataclass do not say about its form in a file. All names are names of fields."""
+    """The exceptions to the default file format of a dataclass. All names are names of fields."""
 
     order: tuple[str, ...] = ()
-    """Fields that are written first, in this order; the others follow in their own."""
+    """Fields that come first, in this order; the others follow in their own order."""
     left_out: tuple[str, ...] = ()
-    """Fields that are not stored: they must have a default."""
+    """Fields that are not stored. They must have a default."""
     only_if_set: tuple[str, ...] = ()
-    """Fields that are written only where they differ from their default."""
+    """Fields that are written only if they differ from their default."""
     flat: tuple[str, ...] = ()
-    """Fields whose keys stand among those of the value that has the field."""
+    """Fields whose keys are merged into the object that has the field."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Field → its key, where that is not the field's name in camelCase."""
+    """Field → its key, if that is not the field's name in camelCase."""
     digits: Mapping[str, int] = field(default_factory=dict)
-    """Field → the decimals that are kept. Fields named `…_ms` keep three."""
+    """Field → the number of stored decimals. Fields named `…_ms` have three."""
     older: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    """Field → what turns the form that an older version wrote into today's."""
+    """Field → a function that converts the form of older versions."""
 
 
 Convert = Callable[[Any], Any] | None
-"""None: the value stays as it is."""
+"""None leaves the value unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a value of one type is written and read."""
+    """The functions that encode and decode the values of one type."""
 
     write: Convert = None
     read: Convert = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
+class _FieldForm:
     """A field and its form."""
 
     name: str
@@ -118,22 +118,22 @@ class _Member:
     write: Convert
     read: Convert
     unwritten: Any
-    """The value that is not written; MISSING where every value is."""
+    """The value that is not written; MISSING if all values are written."""
 
 
 @dataclass(frozen=True, slots=True)
-class _FlatMember:
-    """A field whose value's keys stand among those of its owner."""
+class _FlatFieldForm:
+    """A field whose value's keys are merged into its owner's keys."""
 
     name: str
     codec: Codec[Any]
 
 
 class Codecs:
-    """The codecs of a file: one for each dataclass that is in it, made when it is needed first.
+    """The codecs of a file's dataclasses, created on first use.
 
     Args:
-        layouts: those of the dataclasses that need one.
+        layouts: the layouts of dataclasses with exceptions.
     """
 
     def __init__(self, layouts: Mapping[type, Layout]) -> None:
@@ -141,27 +141,27 @@ class Codecs:
         self._codecs: dict[type, Codec[Any]] = {}
 
     def of(self, cls: type[T]) -> Codec[T]:
-        """The codec of a dataclass."""
+        """Return the codec of a dataclass."""
         if cls not in self._codecs:
             codec = self._codecs[cls] = Codec(cls)
-            codec.learn(self._layouts.get(cls, Layout()), self)  # it may hold values of its own type
+            codec.learn(self._layouts.get(cls, Layout()), self)  # it may contain values of its own type
         return self._codecs[cls]
 
     def write(self, value: object) -> Json:
-        """A dataclass instance in JSON types."""
+        """Encode a dataclass instance in JSON types."""
         return self.of(type(value)).write(value)
 
     def read(self, cls: type[T], data: Mapping[str, Any]) -> T:
-        """The value that was written. The data is not checked here: the schema says what it must be."""
+        """Decode a value. The data is not validated here; that is the task of the schema."""
         return self.of(cls).read(data)
 
     def key(self, cls: type, name: str) -> str:
-        """The key of a field."""
+        """Return the key of a field."""
         return self.of(cls).key(name)
 
     def form(self, hint: Any) -> _Form:
-        """The form of the values of a type."""
-        if hint in _AS_THEY_ARE:
+        """Return the form of a type's values."""
+        if hint in _JSON_TYPES:
             return _Form()
         if hint is Any:
             return _Form(plain)
@@ -195,50 +195,50 @@ class Codecs:
 
 
 class Codec(Generic[T]):
-    """Writes and reads one dataclass."""
+    """Encodes and decodes one dataclass."""
 
     def __init__(self, cls: type[T]) -> None:
         self._cls = cls
-        self._members: list[_Member | _FlatMember] = []
+        self._members: list[_FieldForm | _FlatFieldForm] = []
         self._needed: set[str] = set()
 
     def learn(self, layout: Layout, codecs: Codecs) -> None:
-        """Find out how the fields are written and read."""
+        """Determine how the fields are encoded and decoded."""
         hints = get_type_hints(self._cls)
         stored = [each for each in fields(self._cls) if each.name not in layout.left_out]  # type: ignore[arg-type]
         first = {name: place for place, name in enumerate(layout.order)}
         stored.sort(key=lambda each: first.get(each.name, len(first)))
         self._members = [
-            _FlatMember(each.name, codecs.of(_without_none(hints[each.name])))
+            _FlatFieldForm(each.name, codecs.of(_without_none(hints[each.name])))
             if each.name in layout.flat
             else _member(each, codecs.form(hints[each.name]), layout)
             for each in stored
         ]
         for each, member in zip(stored, self._members, strict=True):
             if each.default is MISSING and each.default_factory is MISSING:
-                self._needed |= member.codec._needed if isinstance(member, _FlatMember) else {member.key}
+                self._needed |= member.codec._needed if isinstance(member, _FlatFieldForm) else {member.key}
 
     @property
     def keys(self) -> dict[str, bool]:
-        """Every key that is written, and whether it always is."""
+        """Return every key, and whether it is always written."""
         keys: dict[str, bool] = {}
         for member in self._members:
-            if isinstance(member, _FlatMember):
+            if isinstance(member, _FlatFieldForm):
                 keys |= member.codec.keys
             else:
                 keys[member.key] = member.unwritten is MISSING
         return keys
 
     def key(self, name: str) -> str:
-        """The key of a field."""
-        return next(m.key for m in self._members if isinstance(m, _Member) and m.name == name)
+        """Return the key of a field."""
+        return next(m.key for m in self._members if isinstance(m, _FieldForm) and m.name == name)
 
     def write(self, value: T) -> Json:
-        """The value in JSON types."""
+        """Encode the value in JSON types."""
         data: Json = {}
         for member in self._members:
             content = getattr(value, member.name)
-            if isinstance(member, _FlatMember):
+            if isinstance(member, _FlatFieldForm):
                 if content is not None:
                     data.update(member.codec.write(content))
             elif member.unwritten is MISSING or content != member.unwritten:
@@ -246,10 +246,10 @@ class Codec(Generic[T]):
         return data
 
     def read(self, data: Mapping[str, Any]) -> T:
-        """The value that was written."""
+        """Decode a value."""
         values = {}
         for member in self._members:
-            if isinstance(member, _FlatMember):
+            if isinstance(member, _FlatFieldForm):
                 if member.codec.is_in(data):
                     values[member.name] = member.codec.read(data)
             elif member.key in data:
@@ -258,11 +258,11 @@ class Codec(Generic[T]):
         return self._cls(**values)
 
     def is_in(self, data: Mapping[str, Any]) -> bool:
-        """Whether the data holds such a value: each key that has no default."""
+        """True if the data contains such a value, that is, each key without a default."""
         return all(key in data for key in self._needed)
 
 
-def _member(each: Field[Any], form: _Form, layout: Layout) -> _Member:
+def _member(each: Field[Any], form: _Form, layout: Layout) -> _FieldForm:
     digits = layout.digits.get(each.name, _MILLISECONDS_DIGITS if each.name.endswith("_ms") else None)
     write = form.write if digits is None else partial(_rounded, digits)
     older = layout.older.get(each.name)
@@ -270,7 +270,7 @@ def _member(each: Field[Any], form: _Form, layout: Layout) -> _Member:
     if older:
         read = partial(_read_older, older, form.read)
     default = each.default_factory() if each.default_factory is not MISSING else each.default
-    return _Member(
+    return _FieldForm(
         name=each.name,
         key=layout.names.get(each.name, _camel_case(each.name)),
         write=write,
@@ -285,7 +285,7 @@ def _camel_case(name: str) -> str:
 
 
 def _without_none(hint: Any) -> Any:
-    """The one type of an optional value."""
+    """Return the type of an optional value."""
     return next((each for each in get_args(hint) if each is not NoneType), hint)
 
 
@@ -298,7 +298,7 @@ def _form_of(codec: Codec[Any]) -> _Form:
 
 
 def _enum(cls: type[Enum]) -> _Form:
-    """Members by their value; those that are ordered numbers by their name in lower case."""
+    """Encode members by value, or ordered numbers by their names in lower case."""
     if issubclass(cls, IntEnum):
         return _Form(lambda member: member.name.lower(), lambda name: cls[name.upper()])
     return _Form(lambda member: member.value, cls)
@@ -325,7 +325,7 @@ def _rounded(digits: int, value: float | None) -> float | None:
 
 
 def _written_number(value: float) -> float | str:
-    """The number, or its name where JSON has no form for it."""
+    """Return the number, or its name if JSON has no form for it."""
     return value if math.isfinite(value) else json.dumps(value)
 
 
@@ -339,12 +339,12 @@ def _read_older(older: Callable[[Any], Any], read: Convert, data: Any) -> Any:
 
 
 def _agents(data: Any) -> Any:
-    """Agents of a file of version 1, by name."""
+    """Read the agents of a version 1 file, by name."""
     return {name: {} for name in data} if isinstance(data, list) else data
 
 
 def _verdict_warnings(data: Any) -> Any:
-    """The warnings that question a verdict: older files have texts of other warnings in their place."""
+    """Read the warnings that question a verdict; older files have texts of other warnings under this key."""
     return [each for each in data if not isinstance(each, str)]
 
 
@@ -457,7 +457,7 @@ CODECS = Codecs(
         StoredComparison: Layout(flat=("head",)),
     }
 )
-"""The codecs of all values. Cost is rounded, as the sum depends on the order in which answers came."""
+"""The codecs of all values. Costs are rounded, because their sum depends on the order of the answers."""
 
 NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Conversation: ("time", "session_id", "invalid", "live_state"),
@@ -466,10 +466,11 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     TurnEvaluation: ("reference",),
     RunResult: ("addresses",),
 }
-"""Fields of `transcript` and `results` that have their default when they are read back.
+"""Fields of `transcript` and `results` that have their default after reading.
 
-Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case; the mocks' state itself is gone once it has been judged; a failure's message names the
-real tools that ran. Addresses of agents are with the record of a run (`store.kept.record`). A trajectory is
-stored with its conversation (`StoredTrajectory`); where a reason repeats it, that lacks the alignment.
+Time and the reason for invalidity are stored once, with the result of the conversation. Rubrics and
+references are in the ADK part of a case. The state object of the mocks exists only until it has been judged.
+A failure's message names the bypassed mocks. Agent addresses are in the record of a run
+(`store.runs.record`). A trajectory is stored with its conversation (`StoredTrajectory`), so the copy in a
+reason has no alignment.
 """

@@ -1,4 +1,4 @@
-"""A conversation and its evaluation: to the shape that is stored, and back."""
+"""Convert conversations and their evaluations to the stored form and back."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from agentest.support.json_text import Json, plain
 def conversation_json(
     result: ConversationResult, case: CaseId | None, thresholds: Mapping[str, float]
 ) -> Json:
-    """A conversation in JSON types.
+    """Encode a conversation in JSON types.
 
     Args:
-        case: the case of an evaluation set that the conversation's scenario is, if it is one.
-        thresholds: those of the scenario.
+        case: the case of an evaluation set that the scenario comes from, if any.
+        thresholds: the scenario's thresholds.
     """
     return {**CODECS.write(stored_conversation(result)), **plain(invocations_json(case, thresholds, result))}
 
 
 def stored_conversation(result: ConversationResult) -> StoredConversation:
-    """A conversation as it is stored, without ADK's part of a case."""
+    """Return the stored form of a conversation, without its ADK part."""
     conversation, failure = result.conversation, result.conversation.failure
     counted = [each.result for each in counted_trajectories(result)]
     return StoredConversation(
@@ -83,7 +83,7 @@ def stored_conversation(result: ConversationResult) -> StoredConversation:
 
 
 def conversation_of(stored: StoredConversation) -> Conversation:
-    """What was said and done in a stored conversation."""
+    """Return the transcript of a stored conversation."""
     failure = None
     if stored.error is not None and stored.error_source is not None:
         failure = Failure(stored.error_source, stored.error)
@@ -102,7 +102,7 @@ def conversation_of(stored: StoredConversation) -> Conversation:
 
 
 def result_of(stored: StoredConversation) -> ConversationResult:
-    """A stored conversation with its evaluation."""
+    """Return a stored conversation with its evaluation."""
     return ConversationResult(
         conversation=conversation_of(stored),
         turns=_evaluations(stored),
@@ -119,7 +119,7 @@ def result_of(stored: StoredConversation) -> ConversationResult:
 
 
 def with_vacuous(conversation: StoredConversation) -> StoredConversation:
-    """The conversation with a mark on each trajectory that holds only because no call was seen."""
+    """Mark each trajectory that matched only because no call was visible."""
     return replace(
         conversation,
         trajectory=_vacuous(conversation.trajectory) if conversation.trajectory else None,

@@ -1,8 +1,8 @@
-"""The journal: every finished conversation as a line of a file, at once.
+"""The journal: a file that gets a line as soon as a conversation has finished.
 
-A run that is killed has lost none of them, and a long run need not keep them in memory. Each line is a JSON
-object: a `RunLine` first, then a `ConversationLine` or a `ScenarioLine` for whatever finishes, and an
-`EndLine` last, unless the run was killed. What they hold has the shape that it has in results.json.
+A killed run loses no finished conversation, and a long run does not need to retain them in memory. Each line
+is a JSON object: a `RunLine`, then `ConversationLine` and `ScenarioLine` objects, and finally an `EndLine`,
+unless the run was killed. Their contents have the same format as in results.json.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _AFTER_HEAD = b"null}"
 
 
 class Journal:
-    """Writes the journal, and finds conversations in it until it is closed.
+    """Writes the journal, and reads conversations from it until it is closed.
 
-    What cannot be written, as the disk is full, waits in memory and is read from there.
+    Lines that cannot be written, because the disk is full, wait in memory and are read from there.
 
     Args:
         warn: receives a message as soon as that happens, and another when it is over.
         opened: opens the file.
-        on_begun: is called once when the file has its first line, and what is kept of an earlier run.
-            May raise OSError: then it is called again later.
+        on_begun: called once when the file has its first line and the conversations of a resumed run. It may
+            raise OSError; then it is called again later.
     """
 
     name = "journal"
@@ -66,11 +66,13 @@ class Journal:
         self._on_begun = on_begun
         self._began = False
         self._places: dict[tuple[str, str], array[int]] = {}
-        """Scenario and agent → number, start and length of each conversation, one after the other: plain
-        numbers, as it is all that grows with a run."""
+        """Scenario and agent → number, start and length of each conversation, in a flat array.
+
+        Plain numbers, because nothing else grows with the run.
+        """
 
     def on_event(self, event: Event) -> None:
-        """Write what is to be kept."""
+        """Write the event, if the journal has a line for it."""
         match event:
             case RunStarted():
                 self._begin(event)
@@ -87,15 +89,15 @@ class Journal:
 
     @property
     def held(self) -> int:
-        """How many conversations it has."""
+        """The number of conversations in the journal."""
         return sum(len(flat) for flat in self._places.values()) // 3
 
     def flush(self) -> bool:
-        """Try again to write what waits; whether all of it is in the file."""
+        """Retry waiting lines. Returns True if all lines are in the file."""
         return self._file.flush() and not self._file.lost
 
     def conversations(self, scenario: ScenarioResult) -> Iterator[bytes]:
-        """The scenario's conversations in their order, as JSON. Raises OSError, also where one is missing."""
+        """Yield the scenario's conversations in order, as JSON. Raises OSError, also if one is missing."""
         flat = self._places.get((scenario.name, scenario.agent), array("q"))
         places = sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
         held = scenario.totals.conversations
@@ -105,7 +107,7 @@ class Journal:
             yield self._file.read(start, length)
 
     def close(self) -> None:
-        """Close the file. Conversations cannot be read any more."""
+        """Close the file. Conversations can no longer be read."""
         self._file.close()
 
     def _begin(self, event: RunStarted) -> None:
@@ -133,7 +135,7 @@ class Journal:
             self._keep(kept)
 
     def _note_begun(self) -> None:
-        """Tell that the journal says what it begins with, as soon as that is in the file."""
+        """Call `on_begun` as soon as the beginning of the journal is in the file."""
         if self._began or not self.flush():
             return
         with suppress(OSError):  # the next event tries again

@@ -1,7 +1,7 @@
-"""What an earlier run took, by its run.json, or read from its results.json or journal.
+"""Estimate resources from earlier runs, based on run.json, results.json or a journal.
 
-Nothing is checked against the schema: whoever reads it wants an estimate, and a file that is not as expected
-tells nothing.
+The files are not validated against the schema, because only an estimate is needed. An unexpected format
+yields no estimate.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 def earlier_of_kind(
     records: Iterable[RunRecord], places: Collection[Place], *, offline: bool
 ) -> Earlier | None:
-    """What the first of these runs took that had all of these places, or else the most of them.
+    """Return the resources of the first run that has all of these places, or otherwise the most of them.
 
     Args:
         places: names of a scenario and its agent.
-        offline: whether no model was asked in it.
+        offline: True for runs without model calls.
     """
     best: tuple[int, RunRecord] | None = None
     for record in records:
@@ -56,7 +56,7 @@ def _of_record(record: RunRecord) -> Earlier:
 
 
 def earlier_run(path: Path) -> Earlier | None:
-    """What the run in this file took; None where it cannot be read, or no conversation was held."""
+    """Return the resources of the run in this file; None if it is unreadable or has no conversations."""
     try:
         found = _earlier(_documents(path))
     except (OSError, *_NOT_OURS):
@@ -65,10 +65,11 @@ def earlier_run(path: Path) -> Earlier | None:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    """The lines of a journal, or the one document of a results.json. A line that was cut is left out."""
+    """Yield the lines of a journal, or the document of a results.json. An incomplete line is skipped."""
     journal = path.with_name(JOURNAL)
     if path.with_name(RECORD).is_file() and journal.is_file():
-        path = journal  # the same run, a line at a time: thousands of conversations are not held in memory
+        # The same run, but line by line: thousands of conversations need not be in memory together.
+        path = journal
     if path.suffix != ".jsonl":
         yield json.loads(path.read_bytes())
         return
@@ -87,7 +88,7 @@ def _earlier(documents: Iterator[Any]) -> Earlier:
             places.setdefault(place, []).append(conversation["time"])
         for scenario in _scenarios(document):
             used[scenario["name"], scenario["agent"]] = _used(list(scenario["usage"].values()))
-    # What did not finish has told no cost: it is left out, as if it had not run.
+    # Unfinished scenarios have no known cost, so they are skipped as if they had not run.
     took = {place: _took(times, *used[place]) for place, times in places.items() if place in used}
     return Earlier(started_at=head["startedAt"], models=head["models"], took=took)
 
@@ -108,7 +109,7 @@ def _scenarios(document: Any) -> Iterator[Any]:
 
 
 def _used(usage: Iterable[Any]) -> tuple[int, float | None]:
-    """Calls, and their cost."""
+    """Return the number of calls and their cost."""
     costs = [used["cost"] for used in usage]
     return sum(used["calls"] for used in usage), None if None in costs else sum(costs)
 

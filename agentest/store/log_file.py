@@ -1,4 +1,4 @@
-"""A file to which whole lines are added, and which keeps what cannot be written until it can."""
+"""Append-only files of whole lines, one with retries and one with a maximum size."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 MOST_WAITING = 256_000_000
-"""How many bytes may wait in memory for room on the disk."""
+"""The bytes that may wait in memory for room on the disk."""
 
 
 class RawFile(Protocol):
-    """A file without a buffer, as far as it is needed here."""
+    """The methods of an unbuffered file that are needed here."""
 
     def write(self, data: memoryview, /) -> int | None: ...
     def seek(self, position: int, /) -> int: ...
@@ -22,10 +22,10 @@ class RawFile(Protocol):
 
 
 def open_new(path: Path) -> RawFile:
-    """A new file in the place of an old one, without a buffer: what a buffer holds is lost with the process.
+    """Create a new, unbuffered file in the place of an old one, because buffers are lost with the process.
 
-    The old one is removed, not emptied: another run may still write to it, and read from it. A link that
-    somebody puts there is not followed. Raises OSError.
+    The old one is removed instead of truncated, because another run may still use it. Links are not followed.
+    Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -34,15 +34,15 @@ def open_new(path: Path) -> RawFile:
 
 
 class LateFile:
-    """Lines in a file, in their order; those that could not be written yet are kept and tried again.
+    """Lines in a file, in order; lines that could not be written yet are retained and retried.
 
-    A line of which only a part could be written is completed by the next attempt: until then it stands at the
-    end of the file, without a newline.
+    A line that was written partially is completed by the next attempt. Until then, the file ends with its
+    first part, without a newline.
 
     Args:
-        warn: receives a message at once when something cannot be written, when all of it has been, and when
+        warn: receives a message when a line cannot be written, when all lines are written again, and when
             lines are lost.
-        most_waiting: bytes that may wait in memory; what comes beyond that is lost.
+        most_waiting: the maximum bytes that wait in memory; further lines are lost.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class LateFile:
         self._closed = False
         self._waiting: deque[bytes] = deque()
         self._written = 0
-        """Bytes in the file."""
+        """The number of bytes in the file."""
         self._first = 0
-        """Where the first line that waits begins: at most `_written`."""
+        """The start of the first waiting line, at most `_written`."""
         self._end = 0
-        """Where the next line will begin."""
+        """The start of the next line."""
         self._late = False
         self.lost = 0
-        """How many lines were never written and never will be."""
+        """The number of lines that were lost."""
 
     def add(self, line: bytes) -> int | None:
-        """Write a line, now or later; where it begins, or None where it is lost."""
+        """Write a line, now or later. Returns its start, or None if it is lost."""
         if self._closed or self._end - self._first + len(line) > self._most_waiting:
             self._lose()
             return None
@@ -82,11 +82,11 @@ class LateFile:
 
     @property
     def used(self) -> bool:
-        """Whether any line was added."""
+        """True if any line was added."""
         return self._end > 0
 
     def flush(self) -> bool:
-        """Try to write what waits; whether nothing waits any more."""
+        """Try to write the waiting lines. Returns True if none is left."""
         try:
             self._write()
         except OSError as error:
@@ -103,7 +103,7 @@ class LateFile:
         return True
 
     def read(self, start: int, length: int) -> bytes:
-        """Bytes of one line, wherever it is. Raises OSError."""
+        """Return bytes of one line, from the file or from memory. Raises OSError."""
         if start < self._first:
             if self._file is None:
                 raise OSError(f"{self._path} is closed")
@@ -117,7 +117,7 @@ class LateFile:
         raise OSError(f"{self._path} has no line at {start}")
 
     def close(self) -> None:
-        """Close the file. Its lines cannot be read any more."""
+        """Close the file. Its lines can no longer be read."""
         self._closed = True
         self._waiting.clear()
         if self._file is not None:
@@ -147,12 +147,12 @@ MOST_BYTES = 50_000_000
 
 
 class BoundedLog:
-    """Lines in a file. When it would get too long, the middle is taken out and a line says how much that was.
+    """Lines in a file of limited size; if it grows too long, a note replaces the lines in the middle.
 
     Args:
-        warn: receives a message, once, when the file cannot be written to. It is not tried again: the log is
-            beside what the run is for.
-        most: bytes that it may have. A fifth of them is its beginning, at most two fifths its end.
+        warn: receives one message if the file cannot be written. There are no retries, because the run does
+            not depend on the log.
+        most: the maximum bytes. A fifth of them is for the beginning, and at most two fifths for the end.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None], most: int = MOST_BYTES) -> None:
@@ -162,7 +162,7 @@ class BoundedLog:
         self._file: BinaryIO | None = None
         self._size = 0
         self._head = 0
-        """Where its beginning ends; 0: nothing was left out yet."""
+        """The end of the beginning; 0 if nothing was removed yet."""
         self._left_out = 0
         self._broken = False
 
@@ -200,7 +200,7 @@ class BoundedLog:
         begins = self._line_after(self._size - self._most * 2 // 5)
         self._file.seek(begins)
         end = self._file.read(self._size - begins)
-        self._left_out += begins - self._head - len(self._mark)  # the one that stands there now
+        self._left_out += begins - self._head - len(self._mark)  # the note that is being replaced
         self._file.truncate(self._head)
         self._size = self._head
         self._write(self._mark + end)
@@ -210,7 +210,7 @@ class BoundedLog:
         return f"… {self._left_out:,} bytes left out …\n".encode() if self._left_out else b""
 
     def _line_after(self, position: int) -> int:
-        """Where the first line begins after a position; the position itself where none begins soon."""
+        """Return the start of the first line after a position; the position itself if none starts soon."""
         assert self._file
         self._file.seek(position)
         found = self._file.read(65_536).find(b"\n")

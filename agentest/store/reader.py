@@ -1,4 +1,4 @@
-"""results.json and the journal read back, checked by their schema."""
+"""Read results.json and journals, validated against the schema."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 AnyRun = StoredRun | StoredComparison
 
 JOURNAL = "journal.jsonl"
-"""The name of a run's journal, which is there whatever the reporters are."""
+"""The name of a run's journal, which exists for any choice of reporters."""
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
 _MODE = CODECS.key(RunHead, "mode")
 
 
 def read_results(path: Path) -> AnyRun:
-    """The run that a results.json or a journal holds.
+    """Read the run in a results.json or a journal.
 
-    Raises UsageError that says where the file is not what Agentest writes.
+    Raises UsageError with the position at which the file is not in Agentest's format.
     """
     try:
         content = user_bytes(path, most=None)
@@ -75,7 +75,7 @@ def read_results(path: Path) -> AnyRun:
 
 
 def unreadable(path: Path, error: OSError) -> UsageError:
-    """What to say of results that cannot be read: where the journal of the run is there, that it is."""
+    """Return the error for unreadable results, with a hint at the run's journal if it exists."""
     journal = path.with_name(JOURNAL)
     if not isinstance(error, FileNotFoundError) or path.name == JOURNAL or not journal.is_file():
         return UsageError(f"{path} cannot be read: {error.strerror}")
@@ -86,13 +86,13 @@ def unreadable(path: Path, error: OSError) -> UsageError:
 
 
 def stored_run(document: Mapping[str, Any]) -> AnyRun:
-    """The run that a document holds. The document must be as the schema says."""
+    """Decode a document that is valid according to the schema."""
     comparison = document[_MODE] == Mode.COMPARISON
     return CODECS.read(StoredComparison, document) if comparison else CODECS.read(StoredRun, document)
 
 
 def conversations_of(run: AnyRun) -> dict[tuple[str, str], tuple[Conversation, ...]]:
-    """The conversations of a run by scenario and agent, to be judged again or exported."""
+    """Return the conversations of a run by scenario and agent, to judge them again or to export them."""
     return {
         (entry.scenario.name, entry.scenario.agent): tuple(map(usable, entry.conversations))
         for entry in entries(run)
@@ -101,9 +101,9 @@ def conversations_of(run: AnyRun) -> dict[tuple[str, str], tuple[Conversation, .
 
 
 def usable(stored: StoredConversation) -> Conversation:
-    """A stored conversation; one whose texts were shortened has failed, as it cannot be judged again.
+    """Return a stored conversation. If texts were cut, it has failed, because it cannot be judged again.
 
-    One that is invalid stays so: what its user did has been judged.
+    An invalid conversation stays invalid, because its simulated user has been judged.
     """
     conversation = replace(conversation_of(stored), invalid=stored.invalid)
     if not conversation.shortened or conversation.failure:
@@ -112,7 +112,7 @@ def usable(stored: StoredConversation) -> Conversation:
 
 
 def planned_of(run: AnyRun) -> dict[tuple[str, str], int]:
-    """How many conversations were planned, by scenario and agent, where the file says so."""
+    """Return the planned numbers of conversations by scenario and agent, if the file has them."""
     return {
         (entry.scenario.name, entry.scenario.agent): entry.scenario.planned_conversations
         for entry in entries(run)
@@ -121,10 +121,10 @@ def planned_of(run: AnyRun) -> dict[tuple[str, str], int]:
 
 
 def completed(run: AnyRun) -> AnyRun:
-    """A run from a journal with what its lines could not say yet.
+    """Complete a run from a journal with facts that its lines could not contain.
 
-    These are the summary of a run that was killed, whose duration is not known and 0, and which trajectories
-    hold only because no call of their agent was seen.
+    These are the summary of a killed run, whose unknown duration is 0, and the trajectories that matched only
+    because no call of their agent was visible.
     """
     silent = {name for name, agent in run.head.agents.items() if agent.no_call_seen}
     if silent:
@@ -152,16 +152,16 @@ def _marked(scenarios: tuple[StoredEntry, ...], silent: set[str]) -> tuple[Store
 
 
 def _checked_run(document: Any, path: Path) -> AnyRun:
-    """The run that the document holds. Raises UsageError where the schema does not describe it."""
-    trusted = _written_here(document, path)
-    return trusted if trusted is not None else _described_run(document, path)
+    """Validate and decode the document. Raises UsageError if it violates the schema."""
+    trusted = _trusted_run(document, path)
+    return trusted if trusted is not None else _validated_run(document, path)
 
 
-def _written_here(document: Any, path: Path) -> AnyRun | None:
-    """The run, where this version has written the file into the folder of a kept run.
+def _trusted_run(document: Any, path: Path) -> AnyRun | None:
+    """Decode the run without validation if this version has written the file into a stored run's folder.
 
-    Nobody else writes there, and the schema takes ten times as long as all the rest. None where the file is
-    not what its place says.
+    Nothing else writes there, and validation takes ten times as long as the rest. None if the file does not
+    match its location.
     """
     record = read_record(path.parent)
     if record is None or record.version != __version__:
@@ -172,8 +172,8 @@ def _written_here(document: Any, path: Path) -> AnyRun | None:
         return None
 
 
-def _described_run(document: Any, path: Path) -> AnyRun:
-    """The run, checked by the schema. Raises UsageError."""
+def _validated_run(document: Any, path: Path) -> AnyRun:
+    """Decode the run after validation. Raises UsageError."""
     from jsonschema.validators import (
         validator_for,  # takes a tenth of a second: only commands that read files pay
     )
@@ -191,7 +191,7 @@ def _not_ours(path: Path, problem: str) -> UsageError:
 
 
 def _cause(problem: ValidationError) -> ValidationError:
-    """What is wrong in the form that the document's mode chooses, or else the problem itself."""
+    """Return the error within the form that the document's mode selects, or the problem itself."""
     alternatives = problem.context or ()
     other = {each.schema_path[0] for each in alternatives if list(each.path) == [_MODE]}
     return next((each for each in alternatives if each.schema_path[0] not in other), problem)
@@ -216,15 +216,15 @@ _Place = tuple[str, str]
 
 
 class JournalError(ValueError):
-    """A line is not what Agentest writes; the message says which."""
+    """A line is not in Agentest's format; the message identifies the line."""
 
 
 class OtherVersionError(JournalError):
-    """The first line is not what this version of Agentest writes."""
+    """The first line is not in the format of this version."""
 
 
 def is_journal(content: bytes) -> bool:
-    """Whether a file is a journal, by its first line."""
+    """True if the first line shows that a file is a journal."""
     try:
         first = json.loads(content.partition(b"\n")[0])
     except (ValueError, RecursionError):
@@ -241,10 +241,10 @@ class _Contents:
     scenarios: list[Json] = field(default_factory=list)
     conversations: dict[_Place, dict[int, Json]] = field(default_factory=dict)
     _places: dict[_Place, int] = field(default_factory=dict)
-    """Where the last of the `scenarios` with this name and agent stands."""
+    """The index of the last of the `scenarios` with this name and agent."""
 
     def add(self, data: Any) -> None:
-        """Raises JournalError."""
+        """Add a line. Raises JournalError."""
         match read_line(data):
             case RunLine() as line:
                 self.run = line
@@ -263,7 +263,7 @@ class _Contents:
                 raise JournalError("is no line of a journal")
 
     def _amend(self, scenario: Json) -> None:
-        """Raises JournalError where the scenario has not finished."""
+        """Raises JournalError if the scenario has not finished."""
         at = self._places.get(_place(scenario))
         if at is None:
             raise JournalError("amends a scenario that has not finished")
@@ -271,13 +271,13 @@ class _Contents:
 
     @property
     def planned(self) -> dict[_Place, int]:
-        """How many conversations were planned."""
+        """The planned numbers of conversations."""
         planned = self.run.planned if self.run else ()
         return {(each.scenario, each.agent): each.conversations for each in planned}
 
 
 def read_line(data: Any) -> object:
-    """One of the lines of `lines`. Raises JournalError."""
+    """Decode one line of a journal. Raises JournalError."""
     cls = _LINES.get(data.get(_TYPE)) if isinstance(data, dict) else None
     if cls is None:
         raise JournalError("is no line of a journal")
@@ -297,9 +297,9 @@ def _is_place(names: tuple[Any, Any]) -> bool:
 
 
 def journal_document(content: bytes) -> Json:
-    """The document in the shape of results.json. Raises JournalError.
+    """Convert a journal to the format of results.json. Raises JournalError.
 
-    Without its end its summary counts nothing yet: `reading` makes it from what has been checked.
+    Without an end line the summary is empty; `completed` fills it from the validated contents.
     """
     contents = _Contents()
     for number, line in enumerate(_whole_lines(content), start=1):
@@ -313,19 +313,19 @@ def journal_document(content: bytes) -> Json:
         raise JournalError("line 1: is not whole")
     head = contents.end
     if head is None:
-        head = CODECS.write(_killed(contents.run))
+        head = CODECS.write(_killed_head(contents.run))
     entries = list(_entries(contents))
     comparison = contents.run.mode is Mode.COMPARISON
     return {**head, _SCENARIOS: _compared(entries) if comparison else entries}
 
 
 def _whole_lines(content: bytes) -> list[bytes]:
-    """The lines, without a last one that was cut: it has no newline."""
+    """Return all complete lines; the last one is incomplete if it has no newline."""
     return content.split(b"\n")[:-1]
 
 
-def _killed(run: RunLine) -> RunHead:
-    """The head of a run that was killed, with a summary that counts nothing."""
+def _killed_head(run: RunLine) -> RunHead:
+    """Return the head of a killed run, with an empty summary."""
     comparison = run.mode is Mode.COMPARISON
     nothing = RunResult(
         scenarios=(),
@@ -349,14 +349,14 @@ def _killed(run: RunLine) -> RunHead:
 
 
 def _compared(entries: list[Json]) -> list[Json]:
-    """The entries by scenario."""
+    """Group the entries by scenario."""
     name, agents = (CODECS.key(ComparedScenario, field) for field in ("name", "agents"))
     groups = by_name(entries, lambda entry: str(entry[_NAME]))
     return [{name: scenario, agents: group} for scenario, group in groups.items()]
 
 
 def _entries(contents: _Contents) -> Iterator[Json]:
-    """The scenarios in the order in which they were finished, then those that never were."""
+    """Yield the scenarios in the order of their ends, followed by the unfinished ones."""
     left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
     if contents.end is None:
         left = {place: {} for place in contents.planned} | left
@@ -372,7 +372,7 @@ def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
 
 
 def unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
-    """What a run that was killed has of a scenario that it did not finish; without its conversations."""
+    """Return the result of a scenario that a killed run did not finish, without its conversations."""
     name, agent = place
     of = f" of {planned}" if planned else ""
     conversations = f"{finished}{of} finished conversation{'' if (planned or finished) == 1 else 's'}"
@@ -389,7 +389,7 @@ def unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
 
 
 def events_of(result: RunResult) -> Iterator[Event]:
-    """The events of a run, scenario after scenario. How much it did at once is not stored: 0."""
+    """Yield the events of a stored run, scenario by scenario. Its concurrency is unknown, so it is 0."""
     yield RunStarted(
         version=result.version,
         started_at=result.started_at,

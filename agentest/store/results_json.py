@@ -1,4 +1,4 @@
-"""results.json: the whole run as one document, written piece by piece."""
+"""Write results.json: the whole run as one document, piece by piece."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 
 Conversations = Callable[[ScenarioResult], Iterable[bytes]]
-"""A scenario's conversations in their order, each as JSON."""
+"""Returns a scenario's conversations in order, each as JSON."""
 
 
 def kept_conversations(scenario: ScenarioResult) -> Iterator[bytes]:
-    """The conversations that the scenario's result holds."""
+    """Yield the conversations in the scenario's result."""
     return (
         encoded(conversation_json(result, scenario.case, scenario.thresholds))
         for result in scenario.conversations
@@ -41,9 +41,9 @@ def kept_conversations(scenario: ScenarioResult) -> Iterator[bytes]:
 
 
 def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]:
-    """The run as a file, piece by piece: a run of many conversations has no place in memory.
+    """Yield the document piece by piece, because a large run does not fit in memory.
 
-    One scenario a line, and one conversation a line.
+    Each scenario and each conversation starts on a line of its own.
     """
     conversations = completed_by(result, conversations)
     head = json.dumps(CODECS.write(_without_scenarios(result)), ensure_ascii=False, indent=2, allow_nan=False)
@@ -57,7 +57,7 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
 
 
 def completed_by(result: RunResult, conversations: Conversations) -> Conversations:
-    """The conversations with what is known only at the end of their scenario, or of the run."""
+    """Add facts to the conversations that are known only at the end of their scenario or of the run."""
     silent = silent_agents(result)
 
     def completed(scenario: ScenarioResult) -> Iterable[bytes]:
@@ -95,19 +95,19 @@ def _streamed(scenario: ScenarioResult, conversations: Conversations) -> Iterato
 
 
 def _open_list(value: StoredEntry | ComparedScenario) -> bytes:
-    """A value up to its last field, an empty list, whose items follow."""
+    """Return a value up to its last field, an empty list, so that the items can follow."""
     return encoded(CODECS.write(value)).removesuffix(b"]}")
 
 
 def _separated(items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """The items, each on a line of its own."""
+    """Yield the items, each on a line of its own."""
     for n, item in enumerate(items):
         yield b",\n" if n else b"\n"
         yield from item
 
 
 def by_name(scenarios: Iterable[T], name_of: Callable[[T], str]) -> dict[str, list[T]]:
-    """Scenarios by their name; names and scenarios in the order in which they came."""
+    """Group scenarios by name, in their original order."""
     groups: dict[str, list[T]] = {}
     for scenario in scenarios:
         groups.setdefault(name_of(scenario), []).append(scenario)

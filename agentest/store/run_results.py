@@ -1,4 +1,4 @@
-"""The whole run: to the shape that is stored, and back."""
+"""Convert runs and scenarios to the stored form and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN_SLOWEST = 5
 
 
 def entries(run: StoredRun | StoredComparison) -> tuple[StoredEntry, ...]:
-    """Each scenario with each agent."""
+    """Return each scenario with each agent."""
     if isinstance(run, StoredRun):
         return run.scenarios
     return tuple(entry for compared in run.scenarios for entry in compared.agents)
@@ -46,7 +46,7 @@ def mode_of(comparison: bool) -> Mode:
 
 
 def stored_head(result: RunResult) -> RunHead:
-    """The run as it is stored, without its scenarios."""
+    """Return the stored form of the run, without its scenarios."""
     return RunHead(
         schema_version=SCHEMA_VERSION,
         mode=mode_of(result.comparison),
@@ -65,7 +65,7 @@ def stored_head(result: RunResult) -> RunHead:
 
 
 def run_of(run: StoredRun | StoredComparison) -> RunResult:
-    """A stored run with its scenarios."""
+    """Return a stored run with its scenarios."""
     head = run.head
     return RunResult(
         scenarios=tuple(map(scenario_of, entries(run))),
@@ -91,18 +91,18 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
 def stored_agents(
     names: Iterable[str], sights: Mapping[str, Sight], silent: Iterable[str] = ()
 ) -> dict[str, StoredAgent]:
-    """The agents by name. `silent`: those of which no call was seen in the whole run."""
+    """Return the agents by name. `silent` has those without a visible call in the whole run."""
     unseen = set(silent)
     return {name: StoredAgent(tool_calls=sights[name], no_call_seen=name in unseen) for name in names}
 
 
 def silent_agents(result: RunResult) -> set[str]:
-    """The agents of which no call was seen in the whole run, though their scenarios expect some."""
+    """Return the agents without a visible call in the whole run, although their scenarios expect some."""
     return {warning.agent for warning in result.silent}
 
 
 def summary(result: RunResult) -> Summary:
-    """The run in numbers."""
+    """Summarize the run in numbers."""
     per_agent = {agent: _counts(_of_agent(result, agent)) for agent in result.agents}
     return Summary(
         counts=_counts(result),
@@ -158,7 +158,7 @@ def _slowest(result: RunResult) -> tuple[StoredSlowTurn, ...]:
 
 
 def stored_scenario(result: ScenarioResult) -> StoredScenario:
-    """A scenario as it is stored, without its conversations."""
+    """Return the stored form of a scenario, without its conversations."""
     return StoredScenario(
         agent=result.agent,
         name=result.name,
@@ -195,13 +195,13 @@ def stored_scenario(result: ScenarioResult) -> StoredScenario:
 
 
 def _messages(reasons: Sequence[Reason]) -> tuple[str, ...]:
-    """The messages of the failing reasons first, then those of the rest."""
+    """Return the messages of the failing reasons, followed by the others."""
     failing_first = sorted(reasons, key=lambda reason: reason.status is not Status.FAILED)
     return tuple(reason.message for reason in failing_first)
 
 
 def scenario_of(entry: StoredEntry) -> ScenarioResult:
-    """A stored scenario with its conversations."""
+    """Return a stored scenario with its conversations."""
     stored = entry.scenario
     conversations = with_severe_failures(
         tuple(map(result_of, entry.conversations)), stored.errors, graded=not stored.severity_unknown
@@ -244,16 +244,16 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
 
 
 def severe_failures(groups: Iterable[ErrorGroup]) -> frozenset[str]:
-    """Ids of the failures in groups that fail their scenario."""
+    """Return the ids of failures in groups that fail their scenario."""
     return frozenset(id for group in groups if group.fails for id in group.occurrences)
 
 
 def with_severity(conversation: Json, severe: Collection[str], *, unknown: bool) -> Json:
-    """The conversation as stored, with the severity of its failures.
+    """Add the severity of its failures to a stored conversation.
 
     Args:
-        severe: ids of the failures that fail the scenario.
-        unknown: True if the severity of the scenario's failures is not known.
+        severe: the ids of the failures that fail the scenario.
+        unknown: True if the severity of the scenario's failures is unknown.
     """
     failures = [failure["id"] for failure in conversation["labelledFailures"]]
     found = [id for id in failures if id in severe]

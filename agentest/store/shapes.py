@@ -1,8 +1,8 @@
 """The values of results.json and the journal, as `schemas/results.schema.json` describes them.
 
-Most are the values of `transcript` and `results` themselves. Those that a file holds in another shape have a
-dataclass here; `conversations`, `scenarios` and `runs` convert between the two. `CODECS` writes and reads all
-of them, so that no other module spells a key.
+Most are the values of `transcript` and `results` themselves. Values with another stored form have a dataclass
+here; `conversations` and `run_results` convert between the two. `CODECS` encodes and decodes all of them, so
+that no other module spells a key.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SCHEMA_VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTime:
-    """Where the time went, and how much of it was our own."""
+    """Where the time went, including our own overhead."""
 
     spent: TimeSpent
     own_ms: float = 0.0
@@ -55,7 +55,7 @@ class StoredTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTrajectoryScore:
-    """How much of a trajectory was met, with the mean of precision and recall."""
+    """Partial credit for a trajectory, with the mean of precision and recall."""
 
     score: TrajectoryScore
     f1: float
@@ -63,7 +63,7 @@ class StoredTrajectoryScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTrajectory:
-    """Expected against actual tool calls. `matched` is None where that is not known."""
+    """The comparison of expected and actual tool calls. `matched` is None if unknown."""
 
     matched: bool | None
     missing_calls: tuple[str, ...]
@@ -74,7 +74,7 @@ class StoredTrajectory:
     """The summary and the sides in one text."""
     broken: tuple[str, ...] = ()
     counted: bool = False
-    """Whether it does not match and is no reason all the same: what it lacks counts by a threshold."""
+    """True if it does not match but is not a reason, because a threshold counts what it lacks."""
     mode: str | None = None
     expected: str | None = None
     forbidden: str | None = None
@@ -82,7 +82,7 @@ class StoredTrajectory:
     error: str | None = None
     without_calls: bool = False
     vacuous: bool = False
-    """Whether it held only because no call of the agent was seen in the whole run."""
+    """True if it matched only because no call of the agent was visible in the whole run."""
     alignment: tuple[AlignedRow, ...] = ()
     alignment_more: int = 0
     name: str = ""
@@ -132,7 +132,7 @@ class StoredEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFailure:
-    """A labelled failure of the conversation that holds it."""
+    """A labelled failure of the enclosing conversation."""
 
     id: str
     turn_index: int | None
@@ -144,7 +144,7 @@ class StoredFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdkInvocations:
-    """What ADK's own results say of a conversation with a case, in JSON types."""
+    """ADK's own results for a conversation with a case, in JSON types."""
 
     eval_metric_result_per_invocation: object
 
@@ -181,7 +181,7 @@ class StoredConversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdkCase:
-    """What ADK's own results say of a case: its status and its metrics are in JSON types."""
+    """ADK's own results for a case; status and metrics are in JSON types."""
 
     case: CaseId
     final_eval_status: object
@@ -190,7 +190,7 @@ class AdkCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated:
-    """How long conversations were added, and after how many the verdict was decided (None: it was not)."""
+    """The limits of `repeat`, and the number of conversations that decided the verdict, if they did."""
 
     repeat: Repeat
     decided_after: int | None
@@ -221,20 +221,20 @@ class StoredScenario:
     failures: tuple[str, ...]
     """The messages of the verdict's reasons."""
     reasons: tuple[Reason, ...] = ()
-    """The verdict's reasons in their order, with all that reports say of them."""
+    """The verdict's reasons in order, with all fields that reports need."""
     warnings: tuple[str, ...] = ()
     verdict_warnings: tuple[VerdictWarning, ...] = ()
-    """What questions the verdict."""
+    """Warnings that question the verdict."""
     usage: Mapping[str, ModelUsage]
     intervals: Mapping[str, Figure] = field(default_factory=dict)
     """The averages again, each with n and its interval."""
     pass_rate: Figure | None = None
     pass_hat_k: Mapping[str, float] = field(default_factory=dict)
-    """"1" to "n" → how likely that many conversations all pass."""
+    """"1" to "n" → the probability that this number of conversations all pass."""
     flaky: bool | None = None
-    """None where nothing passed or failed."""
+    """None if nothing passed or failed."""
     repeated: Repeated | None = None
-    """Set where there was no fixed number of conversations."""
+    """None if the number of conversations was fixed."""
     adk: AdkCase | None = None
     """Set for a case of an evaluation set."""
 
@@ -257,7 +257,7 @@ class ComparedScenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAgent:
-    """What is known of an agent. Files of version 1 hold its name alone."""
+    """The properties of an agent. Files of version 1 have only its name."""
 
     tool_calls: Sight | None = None
     no_call_seen: bool = False
@@ -276,12 +276,12 @@ class Counts:
     llm_calls: int
     agent_calls: int
     pass_rate: Figure | None = None
-    """Over all conversations that passed or failed; None: there are none."""
+    """Over all conversations that passed or failed; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """What models were asked in the whole run."""
+    """The model usage of the whole run."""
 
     tokens: Usage
     total_tokens: int
@@ -303,7 +303,7 @@ class StoredSlowTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The run in numbers. `per_agent` is only there in a comparison."""
+    """The run in numbers. Only comparisons have `per_agent`."""
 
     counts: Counts
     duration_ms: float
@@ -311,18 +311,18 @@ class Summary:
     time: StoredTime
     slowest_turns: tuple[StoredSlowTurn, ...]
     warnings: tuple[VerdictWarning, ...] = ()
-    """What questions the verdicts of all scenarios."""
+    """Warnings that question the verdicts of all scenarios."""
     unclaimed_calls: tuple[RunWarning, ...] = ()
-    """Of mock servers' calls that belonged to no conversation."""
+    """Warnings about calls to mock servers that belonged to no conversation."""
     silent_agents: tuple[RunWarning, ...] = ()
-    """Of agents of which no call was seen."""
+    """Warnings about agents without a visible call."""
     unanswered_calls: tuple[RunWarning, ...] = ()
-    """Of calls that were answered with null."""
+    """Warnings about calls that were answered with null."""
     per_agent: Mapping[str, Counts] | None = None
 
 
 class Mode(StrEnum):
-    """Whether a run had one agent or compared several."""
+    """Distinguishes runs with one agent from comparisons."""
 
     SINGLE = "single"
     COMPARISON = "comparison"
@@ -341,13 +341,13 @@ class RunHead:
     models: Mapping[str, str | None]
     agents: Mapping[str, StoredAgent]
     calibration: Mapping[str, JudgeCalibration] = field(default_factory=dict)
-    """Metric → how far its judge has been right, where that was measured."""
+    """Metric → the measured agreement of its judge with people's labels, if there is one."""
     shard: str | None = None
-    """Which part of a run this is, as K/N; None: it is whole."""
+    """The part of a split run that this is, as K/N; None if the run is not split."""
     root_causes: tuple[RootCause, ...] = ()
     """The worst and most frequent first."""
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
-    """What joining the judged groups of several scenarios took, by role; `summary.usage` counts it, too."""
+    """Model usage for joining groups of several scenarios, by role; `summary.usage` includes it."""
     summary: Summary
 
 
@@ -361,27 +361,27 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredComparison:
-    """The whole run with several agents: their results stand together by scenario."""
+    """The whole run with several agents, whose results are grouped by scenario."""
 
     head: RunHead
     scenarios: tuple[ComparedScenario, ...] = ()
 
 
 RUN, CONVERSATION, SCENARIO, END = "run", "conversation", "scenario", "end"
-"""What the lines are, by their `type`."""
+"""The `type` values of lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedConversations:
-    """How many conversations of a scenario with an agent were planned."""
+    """The planned number of conversations of a scenario with an agent."""
 
     scenario: str
     agent: str
     conversations: int
     fingerprint: str = ""
-    """Tells whether scenario and configuration have changed since."""
+    """A hash that changes if the scenario or the configuration changes."""
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
-    """By role: what an earlier run, which this one goes on with, had used."""
+    """By role: the usage of the run that is being resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,7 +416,7 @@ class ScenarioLine:
     type: str = SCENARIO
     scenario: object
     amended: bool = False
-    """Whether it replaces the line that the scenario had when it finished."""
+    """True if it replaces the line from the scenario's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

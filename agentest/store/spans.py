@@ -1,4 +1,4 @@
-"""The spans that an agent sent, out of the file in which a run keeps them: of one conversation, or many."""
+"""Read the spans that agents sent from the file of a run, for one conversation or for many."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from agentest.support.json_text import Json, encoded
 
 SPANS = "spans.jsonl"
-"""The file in a run's folder; `tool_servers.traces.kept` writes its lines."""
+"""The file in a run's folder, which the receiver of spans writes."""
 MOST_SPANS = 2_000
-"""Of one conversation that are read."""
+"""The maximum number of spans that are read for a conversation."""
 MOST_BYTES = 10_000_000
-"""Of their lines together."""
+"""The maximum total size of their lines."""
 _MOST_LINE = 10_000_000
-"""Bytes of a line that we may have written; a longer one is not ours."""
+"""The maximum bytes of a line that Agentest writes; longer lines are ignored."""
 _PIECE = 1_000_000
 
 _Place = tuple[str, str, str]
@@ -27,32 +27,32 @@ _Place = tuple[str, str, str]
 def spans_of(
     folder: Path, scenario: str, agent: str, conversation_id: str, most: int = MOST_SPANS
 ) -> list[Json]:
-    """The spans of a conversation in the order in which they came, as JSON; none where the run kept none.
+    """Return the spans of a conversation in order of arrival, as JSON; empty if the run stored none.
 
-    A file of any size is read a line at a time, also while the run still writes to it. Where not all are
-    there, the last entry is no span: `cut` is true (the run kept no more of them), or `leftOut` says how many
-    more the file has than `most`, or than fit into MOST_BYTES.
+    The file is read line by line, so it can have any size and may still grow. If spans are missing, the last
+    entry is not a span: `cut` is true if the run stored no more, or `leftOut` counts those beyond `most` or
+    MOST_BYTES.
 
-    Raises OSError where the file is there and cannot be read.
+    Raises OSError if the file exists but is unreadable.
     """
     place, id = (scenario, agent, conversation_id), encoded(conversation_id)
-    return _shown(place, (line for _, line in _lines(folder / SPANS) if id in line), most)
+    return _within_limits(place, (line for _, line in _lines(folder / SPANS) if id in line), most)
 
 
 class SpanIndex:
-    """Finds spans of many conversations in a file, which is read through once, when it is first asked."""
+    """Finds the spans of many conversations in a file, which is read once, on the first request."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SPANS
         self._starts: dict[_Place, array[int]] | None = None
 
     def of(self, scenario: str, agent: str, conversation_id: str) -> list[Json]:
-        """What `spans_of` finds, of the file as it was when it was read through. Raises OSError."""
+        """Return the same as `spans_of`, from the file at the time of the first request. Raises OSError."""
         if self._starts is None:
             self._starts = self._read()
         place = scenario, agent, conversation_id
         starts = self._starts.get(place)
-        return _shown(place, self._at(starts), MOST_SPANS) if starts else []
+        return _within_limits(place, self._at(starts), MOST_SPANS) if starts else []
 
     def _read(self) -> dict[_Place, array[int]]:
         starts: dict[_Place, array[int]] = {}
@@ -68,8 +68,8 @@ class SpanIndex:
                 yield file.readline(_MOST_LINE)
 
 
-def _shown(place: _Place, lines: Iterable[bytes], most: int) -> list[Json]:
-    """Those spans among lines that are of a conversation, as many as there is room for."""
+def _within_limits(place: _Place, lines: Iterable[bytes], most: int) -> list[Json]:
+    """Return the spans of a conversation among lines, within the limits."""
     spans: list[Json] = []
     ends: Json = {}
     left_out, room = 0, MOST_BYTES
@@ -92,7 +92,7 @@ def _shown(place: _Place, lines: Iterable[bytes], most: int) -> list[Json]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The whole lines of a file, and where each begins; nothing where there is no file."""
+    """Yield the complete lines of a file with their positions; nothing if there is no file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             if line.endswith(b"\n"):
                 yield start, line
             start += len(line)
-            while line and not line.endswith(b"\n"):  # too long to be ours, or not written to its end yet
+            while line and not line.endswith(b"\n"):  # too long to be ours, or still incomplete
                 line = file.readline(_PIECE)
                 start += len(line)
 
@@ -116,7 +116,7 @@ def _json(line: bytes) -> Any:
 
 
 def _place_of(span: Any) -> _Place | None:
-    """Whose span a line is; None: it is no span."""
+    """Return the conversation of a span; None if the line is not a span."""
     if not isinstance(span, dict):
         return None
     return str(span.get("scenario")), str(span.get("agent")), str(span.get("conversationId"))

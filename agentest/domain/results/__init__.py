@@ -1,7 +1,8 @@
-"""Results: frozen values from one score up to the whole run.
+"""Results: frozen values, from one score to the whole run.
 
-`evaluate` makes scores and trajectories, `verdict` the verdicts, `run` puts them together, and `report` only
-reads them.
+`judging` creates scores and trajectories, `domain.verdict` creates verdicts, `runner` combines them, and
+`report`
+only reads them.
 """
 
 from agentest.domain.results.evaluations import (

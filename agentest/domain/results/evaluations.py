@@ -1,4 +1,4 @@
-"""What evaluation says about a conversation: scores, trajectories, checks, and failures by their causes."""
+"""The evaluation of a conversation: scores, trajectories, checks, criteria and grouped failures."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from agentest.domain.transcript import Conversation, TimeSpent
 
 
 class RowStatus(StrEnum):
-    """What is to say of an expected call, a call that was made, or the two side by side."""
+    """The status of one row of an alignment of expected and actual calls."""
 
     MATCHED = "matched"
     FREE = "free"
-    """Allowed besides what is expected; within a set of allowed calls also one of them that was not made."""
+    """Allowed but not expected; within a set of allowed calls also an allowed call that was not made."""
     DIFFERENT = "different"
-    """A call of the same tool that is not as expected stands where the expected one is missing."""
+    """A call of the right tool with other arguments, in the position of the missing expected call."""
     MISSING = "missing"
     EXTRA = "extra"
-    """Not expected, or one more than a limit allows: then `difference` names the limit."""
+    """Not expected, or above a limit, which `difference` names."""
     FORBIDDEN = "forbidden"
     OUT_OF_ORDER = "out_of_order"
-    """As expected, but not at this place."""
+    """As expected, but in the wrong position."""
     UNKNOWN = "unknown"
-    """It could not be told; `difference` says why."""
+    """Could not be compared; `difference` has the reason."""
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong with it."""
+        """True if the row has no fault."""
         return self in (RowStatus.MATCHED, RowStatus.FREE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignedRow:
-    """An expected call, a call that was made, or one beside the other."""
+    """One row of an alignment: an expected call, an actual call, or both."""
 
     expected: str | None
-    """The expected call as text; None: nothing was expected for this call."""
+    """The expected call as text; None if no call was expected."""
     call: int | None
-    """Which of the calls that the trajectory looked at, from 0; None: it was not made."""
+    """The index of the actual call, from 0; None if it was not made."""
     status: RowStatus
     difference: str = ""
-    """What is not as expected, in words."""
+    """A description of the mismatch."""
 
 
 NO_MODEL = "no model configured"
 DECIDED = "not asked: the conversation has failed already"
-"""Why a judge was not asked whose answer cannot change the verdict any more."""
+"""The reason why a judge was skipped whose answer could no longer change the verdict."""
 STATE_CHECKS = ("session_state", "final_session_state")
-"""The checks of the session's state: of one turn, and after the last."""
+"""The checks of the session's state: after one turn, and after the last turn."""
 
 
 class Severity(IntEnum):
-    """How bad a deduplicated error is; compares by badness."""
+    """The severity of a grouped error, ordered from mild to severe."""
 
     LOW = 0
     MEDIUM = 1
@@ -72,7 +72,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RubricScore:
-    """The judges' answer to one rubric: 1 yes, 0 no, None where they gave no valid answer."""
+    """The judge's answer to one rubric: 1 for yes, 0 for no, None without a valid answer."""
 
     rubric_id: str
     score: float | None
@@ -80,13 +80,13 @@ class RubricScore:
 
 
 class GoalOutcome(StrEnum):
-    """What became of the user's goal. The worst first, as in all that judges choose from."""
+    """The outcome of the user's goal. The worst comes first, as in all choices that judges receive."""
 
     REACHED_WRONGLY = "reached wrongly"
-    """The user got what they wanted, but with a fault: overcharged, for the wrong person, with a leak."""
+    """The user reached the goal, but with a fault: overcharged, for the wrong person, with a leak."""
     NOT_REACHED = "not reached"
     RIGHTLY_NOT_REACHED = "rightly not reached"
-    """It could not or must not be reached, and the agent found that out and said so."""
+    """The goal could not or must not be reached, and the agent found that out and said so."""
     REACHED = "reached"
 
     @property
@@ -96,11 +96,11 @@ class GoalOutcome(StrEnum):
 
 
 class Evidence(StrEnum):
-    """What the known facts say to a statement."""
+    """The relation of the known facts to a statement."""
 
     CONTRADICTED = "contradicted"
     UNSUPPORTED = "unsupported"
-    """Nothing known bears it out, and nothing contradicts it."""
+    """The known facts neither support nor contradict it."""
     SUPPORTED = "supported"
 
 
@@ -108,22 +108,22 @@ class Evidence(StrEnum):
 class Score:
     """A metric's value: a number, or a label for a qualitative metric.
 
-    `samples` keeps every answer of the judge where it was asked more than once (`judge.samples`).
+    `samples` has every answer if the judge was called more than once (`judge.samples`).
     """
 
     value: float | str
     reason: str
     samples: tuple[float | str, ...] = ()
     rubrics: tuple[RubricScore, ...] = ()
-    """The answers that the value is the mean of, for a metric that asks several rubrics."""
+    """The rubric answers whose mean is the value, for a metric with several rubrics."""
     labels: tuple[str, ...] = ()
-    """All labels that apply, by their precedence; the first is the value. Empty without a failure."""
+    """All labels that apply, in order of precedence; the first is the value. Empty without a failure."""
     outcome: GoalOutcome | None = None
-    """What became of the goal, for `goal_completion`."""
+    """The outcome of the goal, for `goal_completion`."""
     evidence: Evidence | None = None
-    """What the known facts say, for what judges statements."""
+    """The evidence for statements, for metrics that judge statements."""
     severity: Severity | None = None
-    """How severe the judge finds a failure; None: there is none, or it did not say."""
+    """The judge's severity for a failure; None without a failure or without an answer."""
 
     @property
     def number(self) -> float | None:
@@ -133,16 +133,16 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """The metric should have a value and has none: its judge or its code failed."""
+    """A metric without the value that it should have, because its judge or its code failed."""
 
     error: str
     own_code: bool = False
-    """Whether a custom metric's own code failed, not the model that it asked."""
+    """True if a custom metric's own code failed, rather than the model that it called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The metric was not evaluated here, and why."""
+    """A metric that was not evaluated here, with the reason."""
 
     why: str
 
@@ -152,15 +152,18 @@ MetricResult = Score | Unscored | Skipped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryScore:
-    """How much of a trajectory was met: partial credit beside its verdict. Each from 0 to 1."""
+    """Partial credit for a trajectory, in addition to its verdict. All values are from 0 to 1."""
 
     met: float
-    """The share of all that it demands: expected calls, forbidden ones, limits and orders. Of calls too many
-    precision tells; but where only some calls are allowed (`within`), each that counts is a demand."""
+    """The share of its requirements that was met: expected calls, forbidden calls, limits and orders.
+
+    Extra calls lower the precision instead; but if only some calls are allowed (`within`), each counted call
+    is a requirement.
+    """
     precision: float
-    """The share of the calls that count which were expected; 1 where none was made."""
+    """The share of the counted calls that were expected; 1 if none was made."""
     recall: float
-    """The share of the expected calls that were made; 1 where none is expected."""
+    """The share of the expected calls that were made; 1 if none is expected."""
 
     @property
     def f1(self) -> float:
@@ -171,11 +174,14 @@ class TrajectoryScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryResult:
-    """Expected against actual tool calls. `…_calls` are names of tools; the sides are whole calls as text."""
+    """The comparison of expected and actual tool calls.
+
+    `…_calls` are tool names; the sides are calls as text.
+    """
 
     matched: bool
     summary: str
-    """What does not match, or that all of it does."""
+    """The mismatches, or a statement that everything matches."""
     mode: str | None = None
     expected: str | None = None
     forbidden: str | None = None
@@ -185,25 +191,25 @@ class TrajectoryResult:
     ordering_issues: tuple[str, ...] = ()
     forbidden_calls: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
-    """The demands other than expected calls that were broken: limits and orders, in words."""
+    """The broken requirements other than expected calls: limits and orders, as sentences."""
     error: str | None = None
-    """Why the calls could not be compared: then they are not `matched`."""
+    """The reason why the calls could not be compared; then `matched` is False."""
     without_calls: bool = False
-    """Whether it matched without any call: that shows nothing if no call of the agent was ever seen."""
+    """True if it matched without any call, which proves nothing if no call of the agent was ever visible."""
     alignment: tuple[AlignedRow, ...] = ()
-    """Expected calls and those made, side by side; empty where it is not about calls, or none are known."""
+    """The alignment of expected and actual calls; empty if calls are not compared or are unknown."""
     alignment_more: int = 0
-    """How many rows more there are: rows with which something is wrong are kept before others."""
+    """The number of omitted rows. Rows with a fault are retained first."""
     name: str = ""
-    """What the scenario calls the trajectory; "": nothing."""
+    """The trajectory's name in the scenario; "" if it has none."""
     score: TrajectoryScore | None = None
-    """None where the calls could not be compared, or it says nothing of calls."""
+    """None if the calls could not be compared, or if the trajectory is not about calls."""
     parts: tuple[TrajectoryResult, ...] = ()
-    """The results of several trajectories, of which this is the one of all together; else empty."""
+    """The results of the single trajectories, if this is the result of several; otherwise empty."""
 
     @property
     def sides(self) -> tuple[tuple[str, str], ...]:
-        """Label and text of each side that the trajectory compares, in the order in which they are shown."""
+        """The label and the text of each side of the comparison, in display order."""
         sides = (
             (f"expected ({self.mode})", self.expected),
             ("forbidden", self.forbidden),
@@ -213,11 +219,11 @@ class TrajectoryResult:
 
     @property
     def reason(self) -> str:
-        """The summary, and below it the sides in full."""
+        """The summary followed by the sides in full."""
         return "\n".join((self.summary, *(f"{label}: {text}" for label, text in self.sides)))
 
     def with_reason(self, reason: str) -> TrajectoryResult:
-        """The result whose reason is this: it has the summary to these sides."""
+        """Return the result with this reason, reduced to the summary that precedes the sides."""
         sides = replace(self, summary="").reason
         return replace(self, summary=reason.removesuffix(sides))
 
@@ -229,21 +235,21 @@ class CheckResult:
     check: str
     passed: bool
     summary: str
-    """What was expected of the reply."""
+    """The expectation about the reply."""
     reply: str | None = None
-    """The reply as it is shown; None where the summary says what matters of it."""
+    """The reply as shown; None if the summary contains everything that matters."""
     error: str | None = None
-    """Why the reply could not be checked: then it has not `passed`."""
+    """The reason why the reply could not be checked; then `passed` is False."""
     turn_index: int | None = None
-    """The turn that decides about a check of the whole conversation; None: no single one does."""
+    """The turn that decides a check of the whole conversation; None if no single turn does."""
 
     @property
     def reason(self) -> str:
-        """What was expected, and what the reply was."""
+        """The expectation followed by the reply."""
         return self.summary if self.reply is None else f"{self.summary}; the reply was {self.reply}"
 
     def with_reason(self, reason: str) -> CheckResult:
-        """The result whose reason is this: it has the summary to this reply."""
+        """Return the result with this reason, reduced to the summary that precedes the reply."""
         reply = replace(self, summary="").reason
         return replace(self, summary=reason.removesuffix(reply))
 
@@ -258,7 +264,7 @@ class ReferenceCall:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What an evaluation set expects of a turn. None stands for what the set does not say."""
+    """The expectations of an evaluation set for one turn. None means that the set has no such expectation."""
 
     text: str | None
     tool_calls: tuple[ReferenceCall, ...] | None
@@ -268,7 +274,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class CaseId:
-    """Which case of which evaluation set a scenario is."""
+    """The evaluation set and the case that a scenario comes from."""
 
     eval_set_id: str
     eval_id: str
@@ -282,12 +288,12 @@ class TurnEvaluation:
     checks: tuple[CheckResult, ...] = ()
     reference: Reference | None = None
     judged_ms: float | None = field(default=None, compare=False)
-    """From when judges were asked about the turn until all had answered; None: none was asked of it alone."""
+    """Time from the first judge call for this turn alone to the last answer; None without such a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledFailure:
-    """A label other than `no failure`, with the id that deduplication refers to."""
+    """A label other than `no failure`, with the id that the grouping uses."""
 
     id: str
     conversation_id: str
@@ -296,11 +302,11 @@ class LabelledFailure:
     label: str
     reason: str
     severity: Severity | None = None
-    """How bad the judge says that it is; None: no judge was asked."""
+    """The judge's severity; None if no judge was called."""
 
 
 class CriterionOutcome(StrEnum):
-    """What a judge says of a criterion. The worst first."""
+    """The judge's answer to a criterion. The worst comes first."""
 
     VIOLATED = "violated"
     CANNOT_TELL = "cannot tell"
@@ -315,29 +321,29 @@ class CriterionResult:
     required: bool
     result: CriterionOutcome
     turn_index: int | None
-    """The turn that decides; None: no single one does."""
+    """The turn that decides; None if no single turn does."""
     reason: str
     samples: tuple[CriterionOutcome, ...] = ()
-    """Every answer, where the judge was asked more than once."""
+    """Every answer, if the judge was called more than once."""
 
     @property
     def not_asked(self) -> bool:
-        """Whether no judge was asked, as the conversation had failed already."""
+        """True if no judge was called because the conversation had already failed."""
         return self._is_untold(DECIDED)
 
     @property
     def without_model(self) -> bool:
-        """Whether there was no judge to ask."""
+        """True if no judge is configured."""
         return self._is_untold(NO_MODEL)
 
     def _is_untold(self, why: str) -> bool:
-        # A judge that found something may have written the same words.
+        # A judge that found evidence may have written the same words.
         return self.result is CriterionOutcome.CANNOT_TELL and self.reason == why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriterionTotals:
-    """What became of one criterion in a scenario's conversations."""
+    """The outcomes of one criterion over a scenario's conversations."""
 
     text: str
     required: bool
@@ -345,44 +351,44 @@ class CriterionTotals:
     violated: int = 0
     untold: int = 0
     example: tuple[str, CriterionResult] | None = None
-    """The first conversation, by its id, of the worst result that there is; None: it was met in all."""
+    """The first conversation, by id, with the worst outcome; None if all met the criterion."""
 
     @property
     def judged(self) -> int:
-        """In how many conversations it was judged, or should have been."""
+        """The number of conversations in which the criterion was judged or should have been."""
         return self.met + self.violated + self.untold
 
     @property
     def worst(self) -> CriterionOutcome:
-        """The worst of its results."""
+        """The worst outcome."""
         return self.example[1].result if self.example else CriterionOutcome.MET
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationResult:
-    """A conversation with all its evaluations."""
+    """A conversation with all of its evaluations."""
 
     conversation: Conversation
     turns: tuple[TurnEvaluation, ...] = ()
     metrics: Mapping[str, MetricResult] = field(default_factory=dict)
-    """Metrics of the conversation as a whole, `goal_completion` among them."""
+    """The metrics of the conversation as a whole, including `goal_completion`."""
     trajectory: TrajectoryResult | None = None
     failures: tuple[LabelledFailure, ...] = ()
     time: TimeSpent = field(default_factory=TimeSpent)
     criteria: tuple[CriterionResult, ...] = ()
-    """In the scenario's order; empty where the conversation was cut short."""
+    """In the scenario's order; empty if the conversation was cut short."""
     invalid: str | None = None
-    """How the simulated user broke its role (`user.check`): the conversation says nothing of the agent."""
+    """How the simulated user broke its role (`user.check`), which makes the conversation invalid."""
     checks: tuple[CheckResult, ...] = ()
-    """What the scenario says of the whole conversation: `says`, `never_says`, `final_state`, `check`."""
+    """Checks of the whole conversation: `says`, `never_says`, `final_state`, `check`."""
     severe_failures: tuple[str, ...] = ()
-    """Ids of its failures that belong to a group at or above `fail_on_error_severity`."""
+    """The ids of failures that belong to a group at or above `fail_on_error_severity`."""
     severity_unknown: bool = False
     """True if it has failures that could not be grouped, so that a severe one cannot be ruled out."""
 
     @property
     def metric_results(self) -> Iterator[tuple[str, MetricResult]]:
-        """Metric and result, of each turn and of the whole; none of an invalid conversation."""
+        """Yield metric and result for each turn and for the whole; nothing for an invalid conversation."""
         if self.invalid is None:
             for turn in self.turns:
                 yield from turn.metrics.items()
@@ -391,7 +397,7 @@ class ConversationResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorExample:
-    """A turn in which an error occurred. The texts are shortened to one row each and hold no secrets."""
+    """A turn in which an error occurred. Each text is shortened to one row and contains no secrets."""
 
     conversation_id: str
     turn_index: int
@@ -410,16 +416,16 @@ class ErrorGroup:
     occurrences: tuple[str, ...]
     explanation: str
     examples: tuple[ErrorExample, ...] = ()
-    """At most three of the turns in which it occurred."""
+    """At most three turns in which it occurred."""
     fails: bool = False
     """True if its severity is at or above `fail_on_error_severity`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """Groups of a scenario's failures; `error` says why the model could not group them."""
+    """The groups of a scenario's failures; `error` has the reason why the model could not group them."""
 
     groups: tuple[ErrorGroup, ...] = ()
     error: str | None = None
     graded: bool = True
-    """False if nobody could be asked how severe the failures are."""
+    """False if no judge was available to grade the severity of the failures."""

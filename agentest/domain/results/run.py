@@ -1,4 +1,4 @@
-"""The results of scenarios and of the whole run, with what they took in time, calls and tokens."""
+"""The results of scenarios and of the whole run, with their time, calls and tokens."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ from agentest.domain.transcript import TimeSpent, Usage
 class Figure:
     """An average or a rate with its 95 % interval.
 
-    `low` and `high` are both None where the observations do not tell how sure the value is.
+    `low` and `high` are both None if the observations do not allow an interval.
     """
 
     value: float
     n: int
-    """How many observations the value is the mean of: turns, or conversations."""
+    """The number of observations: turns, or conversations."""
     low: float | None = None
     high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCalibration:
-    """A judge against people's labels, for one metric.
+    """The agreement of a judge with people's labels, for one metric.
 
     Attributes:
         model: the judge.
         n: the labelled questions that were compared.
-        agreement: the share of those where both see a fault, or both see none.
-        kappa: Cohen's kappa of that; None where it is not defined.
-        low, high: its 95 % interval; None where there is none. Older files may have a zero width.
-        date: when it was measured: ISO 8601, a day.
+        agreement: the share of questions for which both see a fault, or both see none.
+        kappa: Cohen's kappa; None if it is not defined.
+        low, high: the 95 % interval of kappa; None if there is none. Older files may have a zero width.
+        date: the day of the measurement, ISO 8601.
     """
 
     model: str
@@ -65,7 +65,7 @@ class JudgeCalibration:
 
     @property
     def shown(self) -> str:
-        """In short, for beside a figure."""
+        """Format the agreement briefly, to follow a figure."""
         if self.kappa is None:
             return f"judge agrees {self.agreement:.0%}, n {self.n}"
         low, high = self.low, self.high
@@ -74,14 +74,14 @@ class JudgeCalibration:
 
 
 ROLES = ("user", "judge", "dedup")
-"""What models are used for, in the order in which they are shown."""
+"""The purposes of model calls, in display order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Calls to models and the tokens they reported; `retries` are requests that had to be repeated.
+    """Calls to models and the reported tokens; `retries` counts repeated requests.
 
-    `cost` is in USD; None where the price of a model that was asked is not known.
+    `cost` is in USD; None if the price of a model is not known.
     """
 
     calls: int = 0
@@ -100,41 +100,41 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True)
 class SlowTurn:
-    """A turn for which the agent took long."""
+    """One of the turns with the longest response times."""
 
     latency_ms: float
     conversation_id: str
     turn_index: int
     first_token_ms: float | None = None
-    """None: not streamed."""
+    """None if the reply was not streamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A scenario's conversations in numbers, which stay when the conversations themselves are dropped."""
+    """A scenario's conversations in numbers, which remain when the conversations themselves are dropped."""
 
     conversations: int = 0
     passed: int = 0
     turns: int = 0
-    """Started ones, closed or not."""
+    """Started turns, with or without a reply."""
     tool_calls: int = 0
     agent_calls: int = 0
     """Requests to the agent, retries included."""
     agent_retries: int = 0
     agent_tokens: Usage = field(default_factory=Usage)
     slowest: tuple[SlowTurn, ...] = ()
-    """The slowest turns, the slowest first."""
+    """The slowest turns; the slowest comes first."""
     time: TimeSpent = field(default_factory=TimeSpent)
     unanswered: Mapping[str, int] = field(default_factory=dict)
-    """Tool → calls that were answered with null, as nothing had an answer to them."""
+    """Tool → number of calls that were answered with null because no source had an answer."""
     told_turns: int = 0
-    """Turns whose answers showed that the agent tells of its calls, where its type does not say so."""
+    """Turns whose answers showed that the agent reports its calls, if its type does not guarantee that."""
     keeps_calls_back: bool = False
-    """Whether mock servers answered calls of an agent that reported none in their turn."""
+    """True if mock servers answered calls that the agent did not report in their turn."""
     held_without_calls: bool = False
-    """Whether a trajectory held without any call: that shows nothing if the agent was never seen to call."""
+    """True if a trajectory matched without any call, which proves nothing if calls are invisible."""
     evidence: Mapping[str, Mapping[Evidence, int]] = field(default_factory=dict)
-    """Metric → in how many turns what was said is contradicted, or not supported, by what is known."""
+    """Metric → number of turns with contradicted or unsupported statements, by evidence."""
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
     called: frozenset[str] = frozenset()
@@ -143,15 +143,15 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """One scenario against one agent. A file that did not load is one too: errored, without conversations.
+    """One scenario against one agent, or a file that did not load: errored, without conversations.
 
-    `conversations` may have been dropped when the scenario was finished; `totals` stay.
+    `conversations` may be dropped when the scenario has finished; `totals` stay.
     """
 
     name: str
     agent: str
     file: str
-    """Relative to the working directory where possible, with forward slashes."""
+    """Relative to the working directory if possible, with forward slashes."""
     line: int
     verdict: Verdict
     conversations: Sequence[ConversationResult] = ()
@@ -160,10 +160,10 @@ class ScenarioResult:
     metric_verdicts: tuple[MetricVerdict, ...] = ()
     """One for each metric with a threshold."""
     information: tuple[str, ...] = ()
-    """The metrics whose scores decide nothing."""
+    """The metrics whose scores are informational: they decide nothing."""
     errors: tuple[ErrorGroup, ...] = ()
     severity_unknown: bool = False
-    """True if nobody could tell how severe the failures in `errors` are."""
+    """True if no judge was available to grade the severity of the failures in `errors`."""
     skipped_metrics: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     duration_ms: float = 0.0
@@ -173,33 +173,33 @@ class ScenarioResult:
     """Set for a case of an evaluation set."""
     totals: Totals = field(default_factory=Totals)
     planned: int = 0
-    """How many conversations the plan had; with `repeat`, how many it took, or the most if it was ended."""
+    """Planned conversations; with `repeat`, the number that ran, or the maximum after an early end."""
     repeat: Repeat | None = None
-    """None: a fixed number of conversations was held."""
+    """None if the number of conversations is fixed."""
     decided_after: int | None = None
-    """After how many conversations the verdict was decided, where there is `repeat`; None: it was not."""
+    """The number of conversations after which `repeat` decided the verdict; None if it did not."""
     warnings: tuple[str, ...] = ()
-    """What the user should look at even if the scenario passed: mocks that do not take the agent's calls."""
+    """Problems to look at even if the scenario passed, such as mocks that do not accept the agent's calls."""
     verdict_warnings: tuple[VerdictWarning, ...] = ()
-    """What questions the verdict."""
+    """Warnings that question the verdict."""
     intervals: Mapping[str, Figure] = field(default_factory=dict)
-    """Metric → its average with n and interval: the metrics of `averages`."""
+    """Metric → its average with n and interval, for the metrics of `averages`."""
     pass_rate: Figure | None = None
-    """The share of conversations that passed, among those that passed or failed; None: there are none."""
+    """The share of conversations that passed, among those that passed or failed; None without any."""
     pass_hat_k: Mapping[int, float] = field(default_factory=dict)
-    """k → how likely k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
+    """k → the probability that k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
     flaky: bool = False
-    """Whether some conversations passed and some failed."""
+    """True if some conversations passed and some failed."""
     goal: str = ""
-    """What the simulated user wants, without secrets; "": the scenario does not say."""
+    """The simulated user's goal, without secrets; "" if the scenario has none."""
     profile: str = ""
-    """Who the simulated user is, as above."""
+    """The simulated user's profile, without secrets; "" if the scenario has none."""
     causes: tuple[ScenarioCause, ...] = ()
-    """What speaks against it without a judge's labels, collected when it was decided."""
+    """The causes that need no judge's labels, collected when the scenario was decided."""
 
     @property
     def unfinished(self) -> bool:
-        """Whether nothing but the early end of a run keeps it from a verdict of its own."""
+        """True if only the early end of the run keeps the scenario from a verdict of its own."""
         reasons = self.verdict.reasons
         undecided = self.verdict.status in (Status.ERRORED, Status.SKIPPED)
         return undecided and bool(reasons) and all(r.kind is ReasonKind.INTERRUPTED for r in reasons)
@@ -207,7 +207,7 @@ class ScenarioResult:
 
 @dataclass(frozen=True, slots=True)
 class RunWarning:
-    """A warning about the whole run, whatever its verdict, and the scenario to look at first."""
+    """A warning about the whole run, independent of its verdict, and the scenario to look at first."""
 
     message: str
     agent: str
@@ -217,7 +217,7 @@ class RunWarning:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The whole run."""
+    """The result of the whole run."""
 
     scenarios: tuple[ScenarioResult, ...]
     agents: tuple[str, ...]
@@ -229,51 +229,51 @@ class RunResult:
     models: Mapping[str, str | None] = field(default_factory=dict)
     interrupted: bool = False
     stopped: str | None = None
-    """Why the run ended early: interrupted, --fail-fast, a budget."""
+    """The reason why the run ended early: interrupted, --fail-fast, a budget."""
     real_tool_ran: bool = False
-    """Whether it ended early because an agent ran a mocked tool itself; known while the run lasts."""
+    """True if the run ended early because an agent ran a mocked tool itself. Known only during the run."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
-    """How the tool calls of each agent become visible."""
+    """Agent → how its tool calls become visible."""
     silent: tuple[RunWarning, ...] = ()
-    """One for each agent without a single visible tool call, although its scenarios are about calls."""
+    """One warning for each agent without a visible tool call, although its scenarios are about calls."""
     unanswered: tuple[RunWarning, ...] = ()
-    """One for each tool of which calls were answered with null, as nothing had an answer to them."""
+    """One warning for each tool whose calls were answered with null because no source had an answer."""
     unclaimed: tuple[RunWarning, ...] = ()
-    """One for each tool of which mock servers refused calls, as they belonged to no conversation."""
+    """One warning for each tool whose calls mock servers refused because they belonged to no conversation."""
 
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
-    """Metric → how far its judge has been right, where that was measured."""
+    """Metric → the measured agreement of its judge with people's labels, if there is one."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Agent → where it was, for people."""
+    """Agent → its address, for people."""
     shard: str | None = None
-    """Which part of a run this is, as K/N; None: it is whole."""
+    """The part of a split run that this is, as K/N; None if the run is not split."""
     joins: tuple[CauseJoin, ...] = ()
-    """The judged groups of several scenarios that a model joined by their root causes."""
+    """The groups of several scenarios that a model joined because they have the same root cause."""
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
-    """By role, what that took: it belongs to no scenario."""
+    """Model usage of the joining, by role. It belongs to no scenario."""
 
     @property
     def verdict_warnings(self) -> tuple[VerdictWarning, ...]:
-        """What questions the verdicts, scenario by scenario."""
+        """The warnings that question verdicts, in the order of the scenarios."""
         return tuple(warning for scenario in self.scenarios for warning in scenario.verdict_warnings)
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:
-        """All warnings about the run as a whole that its scenarios do not have themselves."""
+        """The warnings about the run as a whole that no scenario has."""
         codes = {(each.agent, each.code) for each in self.verdict_warnings}
         silent = (each for each in self.silent if (each.agent, WarningCode.NO_CALL_SEEN) not in codes)
         return (*self.unclaimed, *silent, *self.unanswered)
 
     @property
     def unfinished(self) -> tuple[ScenarioResult, ...]:
-        """The scenarios that did not run, or ran in part, as the run ended early."""
+        """The scenarios that did not run, or ran in part, because the run ended early."""
         if not self.interrupted and self.stopped is None:
             return ()
         return tuple(scenario for scenario in self.scenarios if scenario.unfinished)
 
     @property
     def finished(self) -> tuple[ScenarioResult, ...]:
-        """All others: those whose verdicts are their own."""
+        """The scenarios with a verdict of their own."""
         left = set(map(id, self.unfinished))
         return tuple(scenario for scenario in self.scenarios if id(scenario) not in left)
 
@@ -303,7 +303,7 @@ class RunResult:
 
     @property
     def conversations(self) -> int:
-        """How many conversations took place."""
+        """The number of conversations that took place."""
         return sum(scenario.totals.conversations for scenario in self.scenarios)
 
     @property
@@ -311,6 +311,6 @@ class RunResult:
         return sum((scenario.totals.time for scenario in self.scenarios), TimeSpent())
 
     def slowest_turns(self, count: int) -> list[tuple[ScenarioResult, SlowTurn]]:
-        """The turns for which agents took longest, the slowest first; at most five of each scenario."""
+        """Return the slowest turns; the slowest comes first, and each scenario has at most five."""
         turns = ((scenario, turn) for scenario in self.scenarios for turn in scenario.totals.slowest)
         return nlargest(count, turns, key=lambda each: each[1].latency_ms)

@@ -1,6 +1,6 @@
-"""Verdicts: the status of a scenario with its reasons, and of a metric with its threshold.
+"""Verdicts on scenarios and metrics, with reasons, warnings and root causes.
 
-`agentest.domain.verdict` makes them; reporters show them, and need nothing but their fields.
+`agentest.domain.verdict` creates them; reporters show them and need only their fields.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class ReasonKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a scenario did not pass: a message for the user, and in fields what the message is about."""
+    """A reason why a scenario did not pass: a message for the user, and its subject in fields."""
 
     status: Status
-    """The status of a scenario with this reason alone."""
+    """The status of a scenario that has only this reason."""
     kind: ReasonKind
     message: str
     _: KW_ONLY
@@ -67,7 +67,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class MetricVerdict:
-    """A metric's score beside its threshold; the status is `errored` where there is no score."""
+    """A metric's score and its threshold; the status is `errored` without a score."""
 
     name: str
     threshold: float
@@ -86,30 +86,30 @@ class Verdict:
 
 
 class WarningCode(StrEnum):
-    """What questions a verdict."""
+    """The codes of warnings that question a verdict."""
 
     ONLY_REPLIES = "only-replies"
     """The only check was that the agent replied."""
     ERROR_REPLY = "error-reply"
-    """A reply reads like an error, and nothing checked its text."""
+    """A reply reads like an error, and no check covered its text."""
     VACUOUS_CHECK = "vacuous-check"
-    """A check holds whatever the agent does."""
+    """A check passes whatever the agent does."""
     UNKNOWN_TOOL = "unknown-tool"
-    """A ban, limit or expectation names a tool that no mock, schema or call of the run knows."""
+    """A ban, limit or expectation names a tool that is unknown to all mocks, schemas and calls of the run."""
     MOCK_NEVER_CALLED = "mock-never-called"
     MOCK_MISFIT = "mock-misfit"
-    """No call of a tool had arguments that its mock takes."""
+    """No call of a tool had arguments that its mock accepts."""
     MOCK_RAISED = "mock-raised"
-    """A mock's own code raised by mistake."""
+    """A mock's own code raised an unintended exception."""
     PARTIAL_VISIBILITY = "partial-visibility"
-    """Only some of the agent's tool calls can be seen."""
+    """Only some of the agent's tool calls are visible."""
     NO_CALL_SEEN = "no-call-seen"
-    """No tool call of the agent was seen in the whole run, though its scenarios are about calls."""
+    """No tool call of the agent was visible in the whole run, although its scenarios are about calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictWarning:
-    """One reason to question the verdict of a scenario. In strict mode it makes the scenario errored."""
+    """A reason to question the verdict on a scenario. In strict mode it makes the scenario errored."""
 
     code: WarningCode
     scenario: str
@@ -119,16 +119,16 @@ class VerdictWarning:
     file: str = ""
     line: int = 0
     tools: tuple[str, ...] = ()
-    """The tools that it is about."""
+    """The tools that the warning is about."""
 
     @property
     def text(self) -> str:
-        """The message with the code in front."""
+        """The message, preceded by the code."""
         return f"{self.code}: {self.message}"
 
 
 def by_code(warnings: Iterable[VerdictWarning]) -> dict[WarningCode, list[VerdictWarning]]:
-    """The warnings of each code, in the order of the codes."""
+    """Group the warnings by code, in the order of the codes."""
     groups: dict[WarningCode, list[VerdictWarning]] = {code: [] for code in WarningCode}
     for warning in warnings:
         groups[warning.code].append(warning)
@@ -136,7 +136,7 @@ def by_code(warnings: Iterable[VerdictWarning]) -> dict[WarningCode, list[Verdic
 
 
 class CauseKind(StrEnum):
-    """Where a root cause shows."""
+    """The kinds of root causes."""
 
     AGENT_ERROR = "agent_error"
     """The agent's own error ended the conversation."""
@@ -155,24 +155,24 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioCause:
-    """What speaks against some conversations of one scenario, without a judge's labels."""
+    """A cause that affects some conversations of one scenario and needs no judge's labels."""
 
     kind: CauseKind
     title: str
-    """In full where all conversations agree, else the pattern."""
+    """The full title if all conversations agree, otherwise the pattern."""
     pattern: str
-    """The title without values that differ from one conversation to the next. It identifies the cause."""
+    """The title without values that vary between conversations. It identifies the cause."""
     conversations: int
     conversation_id: str | None = None
-    """The first conversation; None: the cause is not about a single one."""
+    """The first conversation; None if the cause is not about a single one."""
     turn_index: int | None = None
     text: str = ""
-    """What was found in the first conversation."""
+    """The finding in the first conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseExample:
-    """One place where a root cause shows."""
+    """One occurrence of a root cause."""
 
     scenario: str
     agent: str = ""
@@ -183,7 +183,7 @@ class CauseExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausePlace:
-    """A scenario with an agent in which a root cause shows, and its first conversation there."""
+    """A scenario and agent that a root cause affects, with the first affected conversation."""
 
     scenario: str
     agent: str
@@ -197,7 +197,7 @@ class RootCause:
     """One cause of failures or errors in the whole run."""
 
     id: str
-    """The same in every run that has this cause."""
+    """Identical in every run that has this cause."""
     title: str
     kind: CauseKind
     severity: Severity
@@ -206,14 +206,14 @@ class RootCause:
     agents: tuple[str, ...] = ()
     example: CauseExample
     places: tuple[CausePlace, ...] = ()
-    """The first scenarios with the cause; `scenarios` counts all of them."""
+    """The first affected scenarios; `scenarios` counts all of them."""
     labels: tuple[str, ...] = ()
-    """The labels of groups that a model joined, normalised; empty: it joined none."""
+    """The normalized labels of the groups that a model joined; empty without a join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseJoin:
-    """Labels of judged groups that have one root cause, and what it is called."""
+    """Labels of judged groups that share one root cause, with the title of that cause."""
 
     title: str
     labels: tuple[str, ...]

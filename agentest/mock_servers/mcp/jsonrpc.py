@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0: what comes in the body of a request, and the answers to it, in no transport's form."""
+"""Parse and validate JSON-RPC 2.0 messages, independent of the transport."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RequestId = str | int | float | None
 
 
 class RpcError(Exception):
-    """What a request is answered with in place of a result.
+    """An error response to a request.
 
     Args:
-        code: one of JSON-RPC's or MCP's.
+        code: a code of JSON-RPC or MCP.
         message: for people.
-        data: what programs read of it.
+        data: for programs.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -33,7 +33,7 @@ class RpcError(Exception):
         self.data = data
 
     def body(self, request_id: RequestId) -> dict[str, Any]:
-        """The answer that it is."""
+        """Return the error as a response."""
         error: dict[str, Any] = {"code": self.code, "message": str(self)}
         if self.data is not None:
             error["data"] = self.data
@@ -42,7 +42,7 @@ class RpcError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcRequest:
-    """A request that waits for an answer."""
+    """A request that expects a response."""
 
     id: RequestId
     method: str
@@ -50,7 +50,7 @@ class RpcRequest:
 
 
 def parsed(body: bytes) -> Any:
-    """A body as JSON. Raises RpcError."""
+    """Parse a body as JSON. Raises RpcError."""
     try:
         return json_of_others(body)
     except (ValueError, RecursionError) as error:
@@ -58,14 +58,14 @@ def parsed(body: bytes) -> Any:
 
 
 def request_in(message: Any) -> RpcRequest | None:
-    """The request that a message is; None: nobody waits for an answer to it.
+    """Return the request in a message; None if the message expects no response.
 
-    Raises RpcError for what is no message.
+    Raises RpcError if it is not a valid message.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, f"expected a JSON-RPC message, an object, found {_kind(message)}")
     if "method" not in message:
-        if message.keys() & {"result", "error"}:  # an answer, and we have asked nothing
+        if message.keys() & {"result", "error"}:  # a response, although we never send requests
             return None
         raise RpcError(INVALID_REQUEST, "the message has no `method`")
     if not isinstance(message["method"], str):
@@ -76,7 +76,7 @@ def request_in(message: Any) -> RpcRequest | None:
 
 
 def id_of(message: Any) -> RequestId:
-    """The id of a message that may be wrong otherwise; None where it has none."""
+    """Return the id of a possibly invalid message; None if it has none."""
     found = message.get("id") if isinstance(message, dict) else None
     return found if _is_id(found) else None
 
@@ -89,7 +89,7 @@ def _checked_id(value: Any) -> RequestId:
 
 def _is_id(value: Any) -> TypeGuard[str | int | float]:
     if isinstance(value, float):
-        return math.isfinite(value)  # 1e999 is JSON, and cannot be written back
+        return math.isfinite(value)  # 1e999 is valid JSON, but cannot be written back
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 

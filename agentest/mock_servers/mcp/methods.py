@@ -1,4 +1,4 @@
-"""What the server does with a message, by whichever transport it came."""
+"""Handle MCP messages, independent of the transport."""
 
 from __future__ import annotations
 
@@ -26,57 +26,57 @@ from agentest.mock_servers.registry import Group, Names, Registry, names_of
 from agentest.version import __version__
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Those that are agreed upon by `initialize`."""
+"""The versions that `initialize` negotiates."""
 STATELESS_VERSIONS = ("2026-07-28",)
-"""Those that each request names."""
+"""The versions that each request states."""
 UNSUPPORTED_VERSION = -32022
 MOST_IN_BATCH = 1000
-"""Messages. All are answered at once, and a million of them would hold up every conversation for minutes."""
+"""The maximum messages of a batch. All are answered at once, and a million would block every conversation."""
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _SERVER = "io.modelcontextprotocol/serverInfo"
 _CAPABILITIES = {"tools": {"listChanged": False}}
 _INFO = {"name": "agentest", "version": __version__}
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
-_NOTHING = {
+_EMPTY_LISTS = {
     "prompts/list": "prompts",
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-"""What some clients ask for at their start, whatever the server says of itself, → the list that is empty."""
+"""Methods that some clients call at their start regardless of capabilities → the key of the empty list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """What is known of who sends a message."""
+    """The facts about the sender of a message."""
 
     headers: Mapping[str, str]
     """By lower-case name."""
     conversation: str | None = None
-    """What the path names."""
+    """The conversation in the path."""
     tools: frozenset[str] | None = None
-    """The tools of the server in whose place we stand, where the address names them; None: all."""
+    """The tools of the server that we replace, if the address names them; None for all tools."""
 
     def names(self, params: Mapping[str, Any]) -> Names:
-        """What may name the conversation of a message with these `params`."""
+        """Return the possible names of the conversation for a message with these `params`."""
         return names_of(self.headers, self.conversation, meta_of(params))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Methods:
-    """The server's methods. It keeps nothing of who asks."""
+    """The methods of the server. It has no state about its callers."""
 
     registry: Registry
     group: Group
     catalog: Catalog
     upstream: Upstream | None
+    """The real server; None if it is unknown or must not be called."""
     has_real: bool
-    """Whether there is a real server, whether its tools may run or not."""
-    """The real server; None: it is not known, or must not be asked."""
+    """True if there is a real server, even if its tools must not run."""
 
     async def answers(self, body: bytes, sender: Sender) -> Any:
-        """The answer to the body of a request, or the list of those to a batch; None: nobody waits for one.
+        """Return the response to a request body, or a list for a batch; None if no response is expected.
 
-        Raises RpcError for what is no JSON-RPC.
+        Raises RpcError if the body is not JSON-RPC.
         """
         content = parsed(body)
         self.registry.reach(self.group, "mcp_mock", sender.names({}))
@@ -105,7 +105,7 @@ class Methods:
         try:
             request = request_in(message)
             if request is None:
-                await self._hear(message, sender)
+                await self._accept_report(message, sender)
                 return None
             result = await self._result(request, sender, size)
         except RpcError as error:
@@ -119,13 +119,15 @@ class Methods:
         if request.method == "tools/call":
             result, is_list = await self._call(request.params, sender, size), False
         else:
-            result, is_list = self._told(request, sender), request.method.endswith(("/list", "/discover"))
+            result, is_list = (
+                self._describe_server(request, sender),
+                request.method.endswith(("/list", "/discover")),
+            )
         if version is not None or request.method == "server/discover":
             result = {"resultType": "complete", **result, **(_UNCACHED if is_list else {})}
         return result
 
-    def _told(self, request: RpcRequest, sender: Sender) -> dict[str, Any]:
-        """What the server tells of itself."""
+    def _describe_server(self, request: RpcRequest, sender: Sender) -> dict[str, Any]:
         match request.method:
             case "initialize":
                 return _initialized(request.params.get("protocolVersion"))
@@ -138,8 +140,8 @@ class Methods:
             case "tools/list":
                 _check_first_page(request.params)
                 return {"tools": self.catalog.listing(sender.tools)}
-            case method if method in _NOTHING:
-                return {_NOTHING[method]: []}
+            case method if method in _EMPTY_LISTS:
+                return {_EMPTY_LISTS[method]: []}
         raise RpcError(METHOD_NOT_FOUND, f"there is no method {request.method!r}")
 
     async def _call(self, params: Mapping[str, Any], sender: Sender, size: int) -> dict[str, Any]:
@@ -158,8 +160,8 @@ class Methods:
         answer = await self.registry.answer(self.group, sender.names(params), call, real)
         return self._written(name, answer) | (told(answer) if call.caller_runs else {})
 
-    async def _hear(self, message: Mapping[str, Any], sender: Sender) -> None:
-        """Take what a caller tells of the real tool that it has run (`callers`)."""
+    async def _accept_report(self, message: Mapping[str, Any], sender: Sender) -> None:
+        """Accept a caller's report about a real tool that it has run."""
         params = message.get("params")
         if message.get("method") != ANSWERED or not isinstance(params, Mapping):
             return
@@ -198,7 +200,7 @@ class Methods:
         promised = self.catalog.promised(name)
         try:
             return answered(answer.result, promised and promised.structured(answer.result))
-        except Misfit as error:  # nobody mocks it, nobody really has it
+        except Misfit as error:  # no mock answers it, and no real server has it
             return failed(f"Agentest answered null, which is not what this tool answers: {error}")
 
 
@@ -229,24 +231,24 @@ _ANSWER = "agentest/answer"
 
 
 def meta_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `_meta` of a message; empty where it has none."""
+    """Return the `_meta` of a message; empty if it has none."""
     meta = params.get("_meta")
     return meta if isinstance(meta, Mapping) else {}
 
 
 def runs_tools(meta: Mapping[str, Any]) -> bool:
-    """Whether the caller can run the real tool itself."""
+    """True if the caller can run the real tool itself."""
     return _CALLER in meta
 
 
 def call_id_of(meta: Mapping[str, Any]) -> str | None:
-    """The id that the agent's framework gave to a call."""
+    """Return the id that the agent's framework gave to a call."""
     call_id = meta.get(_CALL_ID)
     return call_id if isinstance(call_id, str) and call_id else None
 
 
 def told(answer: ServedAnswer) -> dict[str, Any]:
-    """What is added to the result of a call for a caller that runs tools."""
+    """Return the addition to a call's result for a caller that runs tools."""
     known = {
         "how": answer.how.value,
         "result": answer.result,

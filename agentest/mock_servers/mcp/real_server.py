@@ -1,4 +1,4 @@
-"""The real MCP server that the configuration names, and the file in which its tools are kept."""
+"""Connect to the real MCP server of the configuration, and record its tools to a file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from agentest.support.files import shown_path
 from agentest.support.http.client import Client
 
 RECORD = "agentest mcp-tools"
-"""The command that keeps the real server's tools in the file."""
+"""The command that records the real server's tools to the file."""
 
 Place = Callable[[str], str]
-"""Where a key of the configuration stands: `mcp_mock.tools of agent 'shop'`."""
+"""Returns the location of a key of the configuration: `mcp_mock.tools of agent 'shop'`."""
 
 
 def open_upstream(settings: McpMock, client: Client, root: Path, place: Place) -> Upstream | None:
-    """The real server, which is not talked to yet; None: the configuration names none.
+    """Create the connection to the real server, which starts on first use; None if it is not configured.
 
     Args:
-        place: says where a key stands, for errors.
+        place: returns the location of a key, for errors.
 
     Raises ConfigError.
     """
@@ -44,7 +44,7 @@ def open_upstream(settings: McpMock, client: Client, root: Path, place: Place) -
 
 
 async def tools_of(upstream: Upstream, place: Place) -> Tools:
-    """The tools that the real server has now. Raises ConfigError."""
+    """Return the current tools of the real server. Raises ConfigError."""
     try:
         return checked_tools(await upstream.list_tools())
     except UpstreamError as error:
@@ -57,7 +57,7 @@ async def tools_of(upstream: Upstream, place: Place) -> Tools:
 
 
 def kept_tools(settings: McpMock, root: Path, place: Place) -> Tools:
-    """The tools in the file. Raises ConfigError."""
+    """Read the tools from the file. Raises ConfigError."""
     path = tools_path(settings, root)
     try:
         return read_tools(path)
@@ -79,7 +79,7 @@ def _way(settings: McpMock) -> str:
 
 
 def keep_tools(settings: McpMock, root: Path, place: Place, tools: Tools) -> str:
-    """Write tools to the file. Returns its path, for people. Raises ConfigError."""
+    """Write tools to the file. Returns its path for display. Raises ConfigError."""
     path = tools_path(settings, root)
     shown = shown_path(path, root)
     try:
@@ -94,9 +94,9 @@ def keep_tools(settings: McpMock, root: Path, place: Place, tools: Tools) -> str
 async def recorded_tools(
     settings: McpMock, upstream: Upstream | None, root: Path, place: Place, on_note: Callable[[str], None]
 ) -> Tools | None:
-    """The real server's tools: of the file, else what it lists now, which is kept in the file.
+    """Return the real server's tools from the file, or else from the server, recording them to the file.
 
-    None: neither is configured. Raises ConfigError.
+    None if neither is configured. Raises ConfigError.
     """
     if settings.tools and (upstream is None or tools_path(settings, root).exists()):
         return kept_tools(settings, root, place)
@@ -113,12 +113,12 @@ async def recorded_tools(
 
 
 async def opened_methods(settings: McpMock, opening: Opening) -> Methods:
-    """The server's methods, with all that they need. Raises ConfigError."""
+    """Create the server's methods with all dependencies. Raises ConfigError."""
     upstream = open_upstream(settings, opening.client, opening.root, opening.place)
     if upstream:
         opening.stack.push_async_callback(upstream.close)
     recorded = await recorded_tools(settings, upstream, opening.root, opening.place, opening.on_note)
-    # Where the real server's tools are known, other mocks are of other tools of the agent.
+    # If the real server's tools are known, other mocks belong to other tools of the agent.
     tools = _catalog(recorded or (), opening.tools if recorded is None else (), opening)
     opening.group.tools |= tools.names
     return Methods(

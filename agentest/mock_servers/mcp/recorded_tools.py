@@ -1,4 +1,4 @@
-"""The file with the real server's tools, as its `tools/list` tells of them."""
+"""Read, write and compare files with the `tools/list` of a real server."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Tools = list[dict[str, Any]]
 
 
 def read_tools(path: Path) -> Tools:
-    """The tools in a file: a list, an object with a list `tools`, or a whole answer to `tools/list`.
+    """Read the tools in a file: a list, an object with a list `tools`, or a complete `tools/list` response.
 
-    Raises ValueError with what is wrong with the file, without its path.
+    Raises ValueError that describes the problem, without the file's path.
     """
     text = text_file(path)
     try:
@@ -39,7 +39,7 @@ def _listed(content: Any) -> Any:
 
 
 def checked_tools(tools: Any) -> Tools:
-    """Tools as a server lists them. Raises ValueError for what is none."""
+    """Validate tools as listed by a server. Raises ValueError for an invalid tool."""
     if not isinstance(tools, list):
         raise ValueError("has no list of tools; expected what the server answers to `tools/list`")
     seen: set[str] = set()
@@ -64,7 +64,7 @@ def _checked_name(tool: Any, number: int) -> str:
 
 
 def write_tools(path: Path, tools: Sequence[dict[str, Any]]) -> None:
-    """Write tools by name, so that the file changes where they do. Raises OSError."""
+    """Write tools sorted by name, so that the file changes only if they do. Raises OSError."""
     content = {"tools": sorted(tools, key=lambda tool: str(tool["name"]))}
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
@@ -76,7 +76,7 @@ _KNOWN = frozenset({"name", "inputSchema", "outputSchema"})
 
 
 def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
-    """Each difference in words that go on after "the real server's"; by tool, in the order of names."""
+    """Describe each difference in words that follow "the real server's"; sorted by tool name."""
     old, new = ({tool["name"]: tool for tool in tools} for tools in (recorded, real))
     return [line for name in sorted(old.keys() | new.keys()) for line in _of_tool(name, old, new)]
 
@@ -140,7 +140,7 @@ def _of_types(name: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _changed(before: Tool, now: Tool) -> list[str]:
-    """The keys whose values differ."""
+    """Return the keys whose values differ."""
     return sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
 
 

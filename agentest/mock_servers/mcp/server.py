@@ -1,7 +1,7 @@
-"""The MCP server over HTTP: streamable HTTP without sessions, and the older form with a stream of events.
+"""The MCP server over HTTP: streamable HTTP without sessions, and the older transport with event streams.
 
-Which conversation a call is of is never a matter of the connection: sessions are shared, opened for each
-call, or gone, as clients like.
+The connection never determines the conversation of a call, because clients may share sessions, open one for
+each call, or drop them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from agentest.support.http.request_bodies import BodyRefused, read_body
 
 PATH = "/mcp"
 READ_BYTES = 64_000_000
-"""What is read of a body: more than is taken, so that the answer can name the request that was too large."""
+"""Bytes that are read of a body: more than the limit, so that the error can name the oversized request."""
 _REFUSED = frozenset({PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION})
-"""Errors that are told with status 400, too."""
+"""Errors that also have status 400."""
 
 
 async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
@@ -46,7 +46,7 @@ async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
 
 
 async def _no_session(request: web.Request) -> web.Response:
-    del request  # clients end their session by it, and there is none
+    del request  # clients end their session with it, but there is none
     return web.Response()
 
 
@@ -56,7 +56,7 @@ class _Server:
         self.streams = Streams()
 
     async def post(self, request: web.Request) -> web.Response:
-        """Streamable HTTP: the answer is that of the request."""
+        """Streamable HTTP: the response to the request has the result."""
         named = request.match_info.get("conversation")
         try:
             answer = await self._answer(request, None if named == "sse" else named, tools_in(request))
@@ -67,7 +67,7 @@ class _Server:
         return _json(answer, 400 if _code_of(answer) in _REFUSED else 200)
 
     async def post_to_stream(self, request: web.Request) -> web.Response:
-        """The older form: the answer is an event of the stream."""
+        """The older transport: an event of the stream has the result."""
         stream = self.streams.get(request.match_info["stream"])
         if stream is None:
             return web.Response(status=404, text="this stream of events has ended; open another one")
@@ -82,7 +82,7 @@ class _Server:
     async def _answer(
         self, request: web.Request, conversation: str | None, tools: frozenset[str] | None
     ) -> Any:
-        """Raises RpcError for what is no JSON-RPC."""
+        """Raises RpcError if the body is not JSON-RPC."""
         sender = Sender(headers=headers_of(request), conversation=conversation, tools=tools)
         return await self._methods.answers(await _body(request), sender)
 
@@ -112,26 +112,29 @@ def _json(content: Any, status: int = 200) -> web.Response:
 
 
 _ALIVE_S = 15.0
-"""Clients take a stream for dead on which nothing comes for minutes."""
+"""Clients consider a stream dead if nothing arrives for minutes."""
 
 
 class Stream:
     """An open stream. A message of None ends it."""
 
     def __init__(self, request: web.Request) -> None:
-        """`request` opens it: what its address names is true of all messages, which are posted elsewhere."""
+        """Open a stream.
+
+        The names in the address of `request` apply to all messages, which use another address.
+        """
         self.conversation = request.match_info.get("conversation")
         self.tools = tools_in(request)
         self.waiting: asyncio.Queue[Any] = asyncio.Queue()
 
     def send(self, message: Any) -> None:
-        """Send a message when its turn has come; each of a batch alone, as the form has none."""
+        """Queue a message, or each message of a batch, because the transport has no batches."""
         for each in message if isinstance(message, list) else [message]:
             self.waiting.put_nowait(each)
 
 
 class Streams:
-    """The open streams, by a name that nobody can guess."""
+    """The open streams, by an unguessable name."""
 
     def __init__(self) -> None:
         self._open: dict[str, Stream] = {}
@@ -140,13 +143,13 @@ class Streams:
         return self._open.get(name)
 
     async def close(self, app: web.Application) -> None:
-        """End all streams: the server waits for them otherwise."""
+        """End all streams, because the server would wait for them."""
         del app
         for stream in self._open.values():
             stream.waiting.put_nowait(None)
 
     async def open(self, request: web.Request) -> web.StreamResponse:
-        """Hold a stream for as long as the client listens."""
+        """Serve a stream for as long as the client is connected."""
         name, stream = token_hex(16), Stream(request)
         response = web.StreamResponse(
             headers={"content-type": "text/event-stream", "cache-control": "no-store"}
@@ -156,7 +159,7 @@ class Streams:
         try:
             await response.write(_event("endpoint", f"/messages/{name}"))
             await _send_all(stream, response)
-        except ConnectionError:  # the client has gone
+        except ConnectionError:  # the client has disconnected
             pass
         finally:
             del self._open[name]
@@ -175,7 +178,7 @@ async def _send_all(stream: Stream, response: web.StreamResponse) -> None:
 
 
 def tools_in(request: web.Request) -> frozenset[str] | None:
-    """The tools that an address names, as `?tools=a,b`: it stands for one of several servers. None: all."""
+    """Return the tools that an address selects, as in `?tools=a,b`; None for all."""
     named = request.query.getall("tools", [])
     return frozenset(name.strip() for text in named for name in text.split(",") if name.strip()) or None
 

@@ -1,4 +1,4 @@
-"""The tools that the server has: as clients are told of them, and what is checked of their calls."""
+"""The catalog of the server's tools: their listing, and the validation of arguments and answers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SHOWN_CHARS = 200
 
 
 class Schema:
-    """A schema of a tool, ready to be compared with values."""
+    """A schema of a tool, prepared for validation."""
 
     def __init__(self, schema: Mapping[str, Any], on_unread: Callable[[str], None]) -> None:
-        """Raises ValueError for what is no JSON Schema, or refers to another document.
+        """Raises ValueError for an invalid JSON Schema, or one that refers to another document.
 
         Args:
-            on_unread: receives each `pattern` that Python cannot read, as those of JavaScript may be; it is
-                taken to match.
+            on_unread: receives each `pattern` that Python cannot read, such as one in JavaScript's syntax; it
+                matches everything.
         """
         try:
             readable = _readable(schema, on_unread)
@@ -42,7 +42,7 @@ class Schema:
         self._validator = schema_validator(readable, _found)
 
     def misfit(self, value: Any) -> str | None:
-        """What is wrong with a value, in words; None where it fits."""
+        """Describe how a value violates the schema; None if it is valid."""
         try:
             found = list(self._validator.iter_errors(value))
         except (
@@ -76,7 +76,7 @@ def _in_words(error: Any) -> str:
 
 
 def _readable(schema: Any, on_unread: Callable[[str], None]) -> Any:
-    """The schema without the patterns that Python cannot read."""
+    """Return the schema without the patterns that Python cannot read."""
     if isinstance(schema, list):
         return [_readable(each, on_unread) for each in schema]
     if not isinstance(schema, Mapping):
@@ -102,18 +102,18 @@ def _found(pattern: str, text: str) -> bool:
 
 
 class Misfit(Exception):
-    """An answer is not what the tool's `outputSchema` says; the message says how."""
+    """An answer violates the tool's `outputSchema`; the message says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """What a tool has promised to answer. It may go to another process, where conversations are held."""
+    """The output schema of a tool. It can be sent to another process that runs conversations."""
 
     schema: str
     """The JSON text of a valid `outputSchema`."""
 
     def __call__(self, result: Any) -> str | None:
-        """Why a mock's answer is none of this tool's; None: it is one."""
+        """Describe how a mock's answer violates the schema; None if it is valid."""
         try:
             self.structured(result)
         except Misfit as error:
@@ -121,7 +121,7 @@ class Promised:
         return None
 
     def structured(self, result: Any) -> Any:
-        """The `structuredContent` of an answer; None: it needs none. Raises Misfit."""
+        """Return the `structuredContent` of an answer; None if it needs none. Raises Misfit."""
         if is_ready(result) and result.get("isError"):
             return None
         schema = _read(self.schema)
@@ -138,18 +138,18 @@ def _value(result: Any, schema: Schema) -> Any:
 
 
 def _wraps(schema: Mapping[str, Any]) -> bool:
-    """Whether it is that of a value that is no object, which servers in Python put into one."""
+    """True if the schema wraps a value that is not an object, as servers in Python do."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and properties.keys() == {"result"}
 
 
 @lru_cache(maxsize=256)
 def _read(schema: str) -> Schema:
-    return Schema(json.loads(schema), on_unread=lambda _: None)  # that was told when the server opened
+    return Schema(json.loads(schema), on_unread=lambda _: None)  # already reported when the server started
 
 
 Entry = Mapping[str, Any]
-"""A tool as `tools/list` tells of it: `name`, `inputSchema`, and what there is besides."""
+"""A tool as in `tools/list`: `name`, `inputSchema` and optional keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +158,9 @@ class ServedTool:
 
     entry: Entry
     arguments: Schema | None = None
-    """None: nobody has recorded what they must be, and the mock itself checks them."""
+    """None if no schema was recorded, so that the mock itself checks its arguments."""
     answer: Promised | None = None
-    """What a client expects in `structuredContent`; None: nothing."""
+    """The schema of `structuredContent`; None if clients expect none."""
 
 
 class Catalog:
@@ -174,10 +174,10 @@ class Catalog:
         return frozenset(self._tools)
 
     def listing(self, names: frozenset[str] | None = None) -> list[Entry]:
-        """What `tools/list` tells. Raises RpcError for a name of no tool.
+        """Return the result of `tools/list`. Raises RpcError for an unknown name.
 
         Args:
-            names: of those alone; None: of all.
+            names: the tools to list; None for all.
         """
         for name in sorted((names or frozenset()) - self._tools.keys()):
             near = did_you_mean(name, self._tools)
@@ -187,31 +187,30 @@ class Catalog:
         return [tool.entry for name, tool in self._tools.items() if names is None or name in names]
 
     async def argument_problem(self, name: str, arguments: Any) -> str | None:
-        """Why arguments do not fit what was recorded of the tool; None: they do, or nothing was."""
+        """Describe how arguments violate the recorded schema; None if valid or without a schema."""
         tool = self._tools.get(name)
         schema = tool.arguments if tool else None
         if schema is None:
             return None
-        if schema.has_patterns:  # they may take long: the other conversations go on meanwhile
+        if schema.has_patterns:  # patterns may take long, and other conversations must continue meanwhile
             problem: str | None = await in_thread(schema.misfit, arguments)
             return problem
         return schema.misfit(arguments)
 
     def promised(self, name: str) -> Promised | None:
-        """What the tool has promised to answer; None: nothing."""
+        """Return the output schema of the tool; None if it has none."""
         tool = self._tools.get(name)
         return tool.answer if tool else None
 
 
 def catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], on_note: Callable[[str], None]) -> Catalog:
-    """The tools of the real server, and mocks of which it does not tell.
+    """Combine the tools of the real server with mocks of other tools.
 
-    Clients ask for tools once, at their start, so they are told of those of all scenarios.
-
-    Raises ValueError for a schema that is none.
+    It includes the mocks of all scenarios, because clients list tools only once, at their start. Raises
+    ValueError for an invalid schema.
     """
     known = {entry["name"] for entry in recorded}
-    of_mocks = (ServedTool(entry=_told(mock)) for mock in mocks if mock.name not in known)
+    of_mocks = (ServedTool(entry=_described_mock(mock)) for mock in mocks if mock.name not in known)
     return Catalog([*(_recorded(entry, on_note) for entry in recorded), *of_mocks])
 
 
@@ -236,10 +235,10 @@ def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> Schema:
         raise ValueError(f"the {key} of tool {entry['name']!r}: {error}") from None
 
 
-def _told(mock: ToolSpec) -> dict[str, Any]:
-    """A mock, told of by its signature."""
+def _described_mock(mock: ToolSpec) -> dict[str, Any]:
+    """Describe a mock by its signature."""
     described = {"description": mock.description} if mock.description else {}
-    schema = {"properties": {}, **mock.parameters}  # models refuse an object without them
+    schema = {"properties": {}, **mock.parameters}  # models reject an object without them
     return {"name": mock.name, **described, "inputSchema": schema}
 
 
@@ -248,7 +247,7 @@ _PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
 def is_ready(result: Any) -> bool:
-    """Whether a mock has answered with MCP's own form: a list `content` of typed parts."""
+    """True if a mock returned MCP's own result format: a list `content` of typed parts."""
     if not isinstance(result, Mapping) or not result.keys() <= _READY_KEYS:
         return False
     parts = result.get("content")
@@ -260,10 +259,10 @@ def _is_part(part: Any) -> bool:
 
 
 def answered(result: Any, structured: Any = None) -> dict[str, Any]:
-    """The result of a call that was answered.
+    """Return the result of a successful call.
 
     Args:
-        structured: the `structuredContent`, where the tool promises one.
+        structured: the `structuredContent`, if the tool has an output schema.
     """
     if is_ready(result):
         return {"isError": False, **result}
@@ -273,12 +272,12 @@ def answered(result: Any, structured: Any = None) -> dict[str, Any]:
 
 
 def failed(message: str) -> dict[str, Any]:
-    """The result of a call that failed: the model reads it, as it reads the error of any tool."""
+    """Return the result of a failed call, which the model reads like the error of any tool."""
     return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
 def value_of(result: Mapping[str, Any]) -> Any:
-    """What a real tool answered, as it is recorded: the value itself, where the content is nothing else."""
+    """Return a real tool's answer for the record: the value itself if the content is nothing else."""
     if result.get("structuredContent") is not None:
         return result["structuredContent"]
     parts = result.get("content")

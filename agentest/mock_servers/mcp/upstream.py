@@ -1,4 +1,4 @@
-"""The real MCP server, as a client sees it: its tools, and what they answer."""
+"""An MCP client session with the real server: its tools, and calls to them."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ _SHOWN_CHARS = 300
 
 
 class UpstreamError(AgentestError):
-    """The real server cannot be reached, or says what is no MCP."""
+    """The real server is unreachable, or its response is not MCP."""
 
 
 class SessionLost(Exception):
-    """The real server knows our session no more."""
+    """The real server no longer knows the session."""
 
 
 class Transport(Protocol):
-    """The way to a server."""
+    """The connection to a server."""
 
     shown: str
-    """The server, for people."""
+    """The server's name for people."""
 
     async def ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request, and wait for the answer with its id. Raises UpstreamError, SessionLost."""
+        """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""
         ...
 
     async def tell(self, message: Mapping[str, Any]) -> None:
-        """Send what is not answered. Raises UpstreamError."""
+        """Send a message without a response. Raises UpstreamError."""
         ...
 
     def agreed(self, version: str | None) -> None:
-        """The version of the protocol that all further messages have; None: a session begins anew."""
+        """Set the protocol version of all further messages; None when a new session starts."""
         ...
 
     async def close(self) -> None:
-        """End what was begun."""
+        """Close the connection."""
         ...
 
 
 class Upstream:
-    """A session with the real server, begun when it is first needed, and shared by all conversations."""
+    """A session with the real server, opened on first use and shared by all conversations."""
 
     def __init__(self, transport: Transport, limit_s: float = _LIMIT_S) -> None:
         self._transport = transport
@@ -67,11 +67,11 @@ class Upstream:
         return self._transport.shown
 
     async def close(self) -> None:
-        """End the session, and a server that was started for it."""
+        """End the session, and the server process if there is one."""
         await self._transport.close()
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """All tools, whatever number of pages they take. Raises UpstreamError."""
+        """Return all tools from all pages. Raises UpstreamError."""
         tools: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         for _ in range(_MAX_PAGES):
@@ -86,7 +86,7 @@ class Upstream:
         raise UpstreamError(f"{self.shown} has more than {_MAX_PAGES} pages of tools")
 
     async def call(self, name: str, arguments: Any) -> RealAnswer:
-        """Call a tool. Raises UpstreamError where the server cannot be reached."""
+        """Call a tool. Raises UpstreamError if the server is unreachable."""
         answer = await self._answer("tools/call", {"name": name, "arguments": arguments})
         if "error" in answer:
             message = _error_text(answer["error"])
@@ -119,7 +119,7 @@ class Upstream:
         await self._begin()
         try:
             return await self._transport.ask(self._request(method, params))
-        except SessionLost:  # it was started anew, or forgets whom it has not heard for long
+        except SessionLost:  # the server was restarted, or drops idle sessions
             self._begun = False
             await self._begin()
         try:
@@ -157,7 +157,7 @@ class Upstream:
 
 
 def reply_to(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What to answer where the server asks us something; None: it asks nothing."""
+    """Return the response to a request from the server; None if the message is not a request."""
     if "method" not in message or "id" not in message:
         return None
     head = {"jsonrpc": "2.0", "id": message["id"]}

@@ -1,4 +1,4 @@
-"""A real MCP server over streamable HTTP."""
+"""Transports to a real MCP server: streamable HTTP and stdio."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LAST_WORDS_S = 2.0
 
 
 class HttpTransport:
-    """Requests to one address. What it is told to send along, like credentials, goes with each."""
+    """Streamable HTTP requests to one address, each with the configured headers, such as credentials."""
 
     def __init__(self, client: Client, url: str, headers: Mapping[str, str]) -> None:
         self._client = client
@@ -70,7 +70,7 @@ class HttpTransport:
             await response.aclose()
 
     async def close(self) -> None:
-        """End the session, which the server keeps otherwise for as long as it likes."""
+        """End the session, which the server would otherwise retain."""
         if self._session is None:
             return
         with suppress(RefusedAddress, *CONNECTION_ERRORS), TimeLimit(_LAST_WORDS_S):
@@ -97,7 +97,7 @@ class HttpTransport:
         }
 
     def _check(self, response: DirectResponse) -> None:
-        """Raise for a status that is none of success."""
+        """Raise an error for an unsuccessful status."""
         status = response.status_code
         if status == 404 and (self._session or not self._version):
             raise SessionLost
@@ -142,13 +142,13 @@ _GRACE_S = 2.0
 
 
 class StdioTransport:
-    """The program, started with the first message, in a process group of its own.
+    """A process that starts with the first message, in a process group of its own.
 
-    It ends when we do, however we end: its standard input does, and the reaper sees to the rest.
+    It ends when our process does, for any reason: its standard input closes, and the reaper handles the rest.
     """
 
     def __init__(self, command: str | Sequence[str], root: Path) -> None:
-        """Raises ValueError for a command whose quotes do not match."""
+        """Raises ValueError for a command with unbalanced quotes."""
         self._words = shlex.split(command) if isinstance(command, str) else list(command)
         self._root = root
         self._process: Process | None = None
@@ -159,7 +159,7 @@ class StdioTransport:
         self.shown = f"the real MCP server (command {self._words[0]!r})"
 
     def agreed(self, version: str | None) -> None:
-        """Nothing: only over HTTP does each message name it."""
+        """Do nothing, because only HTTP messages state the version."""
 
     async def ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         await self._start()
@@ -181,7 +181,7 @@ class StdioTransport:
             raise self._ended() from None
 
     async def close(self) -> None:
-        """Close its input, which asks it to end; what does not is ended."""
+        """Close its input, which requests its end; terminate the process if it does not exit."""
         process = self._process
         if process is None:
             return
@@ -224,7 +224,7 @@ class StdioTransport:
     async def _read(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        with suppress(ValueError):  # a line without end: nothing that follows can be told apart
+        with suppress(ValueError):  # an overlong line: the messages after it cannot be separated
             while line := await self._process.stdout.readline():
                 await self._take(line)
         with anyio.move_on_after(_GRACE_S):
@@ -237,7 +237,7 @@ class StdioTransport:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            return  # many a program prints more than messages
+            return  # many programs print other lines than messages
         if not isinstance(message, dict):
             return
         if reply := reply_to(message):

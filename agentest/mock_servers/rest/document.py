@@ -1,4 +1,4 @@
-"""An OpenAPI document and the files that it refers to, with schemas of one dialect and checked references."""
+"""Load an OpenAPI document and the files that it refers to, in one schema dialect."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agentest.support.errors import ConfigError
 from agentest.support.spelling import did_you_mean, nearest
 
 _MOST_REFERENCES = 100
-"""How many references may lead from one to the next: more are a circle."""
+"""The maximum length of a chain of references; longer chains are circular."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of the document, and where it stands."""
+    """A value of the document, and its location."""
 
     file: Path
     at: At
@@ -28,17 +28,17 @@ class Node:
 
     @property
     def uri(self) -> str:
-        """Its address, as a reference has it."""
+        """Return its address in the form of a reference."""
         parts = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in self.at)
         return f"{self.file.as_uri()}#{quote(parts)}"
 
     def error(self, problem: str) -> ConfigError:
-        """An error that says where the value stands."""
+        """Return an error with the location of the value."""
         return ConfigError(f"{place(self.file, self.at)}: {problem}")
 
 
 class Document:
-    """All files of a document. Every reference in them leads somewhere."""
+    """All files of a document. Every reference in them has a target."""
 
     def __init__(self, path: Path) -> None:
         """Read the file and those that it refers to. Raises ConfigError."""
@@ -46,7 +46,7 @@ class Document:
         raw = read_file(self.path)
         self.version = _version(raw, path)
         self.source: Mapping[str, Any] = raw
-        """As it stands in its file."""
+        """The main file, unchanged."""
         if self.version == "2.0":
             raw = from_swagger_2(raw)
         self._files: dict[Path, Any] = {}
@@ -60,11 +60,11 @@ class Document:
 
     @cached_property
     def has_patterns(self) -> bool:
-        """Whether a schema has a `pattern`, with which a comparison may take long."""
+        """True if a schema has a `pattern`, which may take long to match."""
         return any('"pattern":' in json.dumps(content) for content in self._files.values())
 
     def follow(self, node: Node) -> Node:
-        """The node itself, or what its reference leads to. Raises ConfigError for a circle."""
+        """Return the node itself, or the target of its reference. Raises ConfigError for a circle."""
         seen = node
         for _ in range(_MOST_REFERENCES):
             if not _is_reference(seen.value):
@@ -73,7 +73,7 @@ class Document:
         raise node.error("the reference leads back to itself")
 
     def child(self, node: Node, *keys: str | int) -> Node | None:
-        """What stands in a mapping or list, references followed; None: nothing."""
+        """Return a value in a mapping or list, following references; None if it does not exist."""
         found = self.follow(node)
         for key in keys:
             at, value = found.at, found.value
@@ -85,7 +85,7 @@ class Document:
         return found
 
     def children(self, node: Node | None) -> Iterator[tuple[str, Node]]:
-        """What stands in a mapping by key, references followed; extensions (`x-…`) are left out."""
+        """Yield the values of a mapping by key, following references; extensions (`x-…`) are skipped."""
         if node is None:
             return
         if not isinstance(node.value, Mapping):
@@ -96,7 +96,7 @@ class Document:
                 yield key, found
 
     def items(self, node: Node | None) -> Iterator[Node]:
-        """What stands in a list, references followed."""
+        """Yield the items of a list, following references."""
         if node is None:
             return
         if not isinstance(node.value, list):
@@ -107,7 +107,7 @@ class Document:
                 yield found
 
     def validator(self, node: Node, **options: Any) -> Any:
-        """A jsonschema validator of the schema that stands there."""
+        """Return a jsonschema validator for the schema at the node."""
         from jsonschema import Draft202012Validator
         from referencing import Registry
         from referencing.jsonschema import DRAFT202012
@@ -121,10 +121,10 @@ class Document:
         return kind({"$ref": node.uri}, registry=self._registry, **options)
 
     def _converted(self, node: Node, *, named: bool) -> Any:
-        """The value with schemas as JSON Schema has them today, and whole addresses for references.
+        """Convert the schemas in a value to current JSON Schema, with absolute references.
 
         Args:
-            named: whether the keys are the user's names, so that `default` among them is no value.
+            named: True if the keys are the user's names, so that a key `default` has no special meaning.
         """
         value, at = node.value, node.at
         if isinstance(value, list):
@@ -142,7 +142,7 @@ class Document:
         return made if named else as_json_schema(made)
 
     def _checked(self, node: Node) -> Node:
-        """What a reference leads to, as it stands in its file. Raises ConfigError where there is nothing."""
+        """Return the unresolved target of a reference. Raises ConfigError if there is none."""
         ref = node.value["$ref"]
         address = urlsplit(ref)
         if address.scheme or address.netloc:
@@ -164,7 +164,7 @@ class Document:
         return self._raw[file]
 
     def _at_address(self, uri: str) -> Node:
-        """What stands at an address that is known to lead somewhere."""
+        """Return the value at an address that is known to exist."""
         address, _, fragment = uri.partition("#")
         file = next(file for file in self._files if file.as_uri() == address)
         node = Node(file, (), self._files[file])
@@ -195,7 +195,7 @@ def _is_reference(value: Any) -> bool:
 
 
 def _parts(pointer: str) -> tuple[str, ...] | None:
-    """The keys of a JSON Pointer; None: it is none."""
+    """Return the keys of a JSON Pointer; None if it is invalid."""
     if not pointer:
         return ()
     if not pointer.startswith("/"):
@@ -242,14 +242,14 @@ NAMED = frozenset(
         "securitySchemes",
     ]
 )
-"""Keys whose values are mappings from names of the user's."""
+"""Keys whose values are mappings with names of the user."""
 NO_SCHEMAS = frozenset({"example", "examples", "default", "enum", "const"})
-"""Keys whose values are data, in which nothing is to be read."""
+"""Keys whose values are data, which is not interpreted."""
 _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
 
 def as_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of any of the dialects; whatever else stands in a document stays as it is."""
+    """Convert a schema of any dialect; other parts of a document stay unchanged."""
     made = {key: value for key, value in schema.items() if key != "$id"}
     for exclusive, bound in _BOUNDS.items():
         if isinstance(made.get(exclusive), bool) and (made.pop(exclusive) and bound in made):
@@ -260,7 +260,7 @@ def as_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema, and null beside it."""
+    """Extend the schema by null."""
     kind = schema.get("type")
     if not isinstance(kind, str):
         return {"anyOf": [schema, {"type": "null"}]}
@@ -277,7 +277,7 @@ _STYLES = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}
 
 
 def from_swagger_2(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document in the form of OpenAPI 3."""
+    """Convert the document to the form of OpenAPI 3."""
     return _Conversion(document).made()
 
 
@@ -327,7 +327,7 @@ class _Conversion:
         return [self._one(each) for each in parameters] if isinstance(parameters, list) else []
 
     def _one(self, value: Any) -> Any:
-        """The value, or what its reference into the same file leads to."""
+        """Return the value, or the target of its reference into the same file."""
         ref = value.get("$ref") if isinstance(value, Mapping) else None
         if not isinstance(ref, str) or not ref.startswith("#/"):
             return value

@@ -1,4 +1,4 @@
-"""One file of an OpenAPI document: JSON or YAML, read as JSON values, and the lines of what stands in it."""
+"""Read one file of an OpenAPI document, JSON or YAML, as JSON values with line numbers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from agentest.support.json_text import json_value, plainly
 from agentest.support.spelling import nearest
 
 At = tuple[str | int, ...]
-"""Where a value stands in a file: keys and indices from the top."""
+"""The location of a value in a file: keys and indices from the top."""
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """YAML 1.2 as OpenAPI wants it: JSON's values alone, so that a date, `no` and `on` are texts."""
+    """YAML 1.2 restricted to JSON's values, as OpenAPI requires: a date, `no` and `on` are strings."""
 
 
 _VALUES = {
@@ -51,7 +51,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 def read_file(path: Path) -> Any:
-    """What a file holds, in JSON values; keys are texts. Raises ConfigError that names file and line."""
+    """Read a file as JSON values with string keys. Raises ConfigError with file and line."""
     text = _text_of(path)
     if text.lstrip().startswith(("{", "[")):
         try:
@@ -112,7 +112,7 @@ def _read_yaml(text: str, path: Path) -> Any:
 
 
 def _twice(node: yaml.Node, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """The keys that stand twice in one mapping, with their lines."""
+    """Yield keys that occur twice in one mapping, with their lines."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -129,7 +129,7 @@ def _twice(node: yaml.Node, seen: set[int]) -> Iterator[tuple[str, int]]:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """The value with texts for keys: to YAML the status `200` is a number."""
+    """Convert keys to strings, because YAML reads the status `200` as a number."""
     if isinstance(value, dict):
         return {_key(key): _with_text_keys(item) for key, item in value.items()}
     return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
@@ -140,14 +140,14 @@ def _key(key: Any) -> str:
 
 
 def place(path: Path, at: At) -> str:
-    """`file:line: key` of what stands there, or of the nearest thing above it that does."""
+    """Return `file:line: key` of a value, or of its nearest existing parent."""
     line = _line(path, at)
     key = f": {dotted(at)}" if at else ""
     return f"{path}:{line}{key}" if line else f"{path}{key}"
 
 
 def _line(path: Path, at: At) -> int | None:
-    """The file is read again: lines are asked for in errors alone."""
+    """Find a line by reading the file again, because only errors need lines."""
     try:
         node = yaml.compose(user_text(path), Loader=_Loader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):

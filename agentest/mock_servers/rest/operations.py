@@ -1,4 +1,4 @@
-"""The operations of a document: each is a tool, with parameters, bodies that it takes, and answers."""
+"""The operations of a document as tools: parameters, request bodies and responses."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _STYLES = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-"""What is known; the first is the one that counts where none is told."""
+"""The supported styles; the first is the default."""
 _NOT_PARAMETERS = frozenset({"accept", "content-type", "authorization"})
-"""Headers that OpenAPI has other words for."""
+"""Headers that OpenAPI describes by other means."""
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """What a request has in its path, query, headers or cookies."""
+    """A parameter in the path, the query, a header or a cookie."""
 
     name: str
     where: str
@@ -39,12 +39,12 @@ class Parameter:
     explode: bool
     is_json: bool = False
     argument: str = ""
-    """The name among the tool's arguments."""
+    """The name of the tool's argument."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """A body, of a request or an answer: media type → schema; None: anything."""
+    """The body of a request or a response: media type → schema; None for any value."""
 
     required: bool = False
     kinds: Mapping[str, Schema | None] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class Operation:
     answers: Mapping[str, Content] = field(default_factory=dict)
     """By status, `2XX` or `default`."""
     short_name: str | None = None
-    """The name of FastAPI's function, from which it made the id."""
+    """The name of FastAPI's function, from which it generated the id."""
     summary: str = ""
-    """What it does, in the document's words."""
+    """The document's summary of the operation."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -78,15 +78,15 @@ class Api:
 
     operations: tuple[Operation, ...]
     bases: tuple[str, ...]
-    """What may stand before each path, by the document's `servers`; the longest first."""
+    """Possible prefixes of each path, from the document's `servers`; the longest comes first."""
     keys_in_query: frozenset[str]
-    """Names in queries that are credentials, and no parameters."""
+    """Query parameters that are credentials, so that they are not arguments."""
 
     def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
-        """The operations under the names that mocks know them by: their ids, else FastAPI's functions.
+        """Rename operations to the names that mocks use: their ids, or else FastAPI's functions.
 
         Args:
-            spoken: names in trajectories, which say the name of an operation that nobody mocks.
+            spoken: names in trajectories, which decide the names of operations without a mock.
         """
         mocks, others = frozenset(mocked), frozenset(spoken)
         ids = {each.tool for each in self.operations}
@@ -102,7 +102,7 @@ class Api:
 
 
 def read_api(document: Document) -> Api:
-    """The operations of a document. Raises ConfigError that says where something is wrong."""
+    """Read the operations of a document. Raises ConfigError with a location."""
     return _Reader(document).api()
 
 
@@ -123,7 +123,7 @@ class _Reader:
         )
 
     def _named(self, operations: list[Operation]) -> Iterator[Operation]:
-        """The operations with a name for those without an id, which no other has."""
+        """Yield the operations, with unique names for those without an id."""
         taken = {each.tool for each in operations}
         for each in operations:
             name = each.tool or made_name(each.method, each.path)
@@ -190,7 +190,7 @@ class _Reader:
         return told
 
     def _parameters(self, path: str, item: Node, node: Node) -> list[Parameter]:
-        """Those of the operation, and those of the path that it does not tell anew."""
+        """Return the operation's parameters, and those of the path that it does not override."""
         known: dict[tuple[str, str], Parameter] = {}
         for holder in (item, node):
             for each in self._document.items(self._document.child(holder, "parameters")):
@@ -262,7 +262,7 @@ def _said(node: Node, key: str) -> str:
 
 
 def _with_arguments(parameters: list[Parameter]) -> Iterator[Parameter]:
-    """Those of path and query with the names of their arguments: the path's win, `query_id` gives way."""
+    """Assign argument names: in a conflict, the path's parameter wins and the other becomes `query_id`."""
     in_path = {each.name for each in parameters if each.where == "path"}
     for each in parameters:
         clashes = each.where == "query" and each.name in in_path
@@ -270,7 +270,7 @@ def _with_arguments(parameters: list[Parameter]) -> Iterator[Parameter]:
 
 
 def made_name(method: str, path: str) -> str:
-    """The tool of an operation without an id: `GET /orders/{id}` → `get_orders_by_id`."""
+    """Make a tool name for an operation without an id: `GET /orders/{id}` → `get_orders_by_id`."""
     words = [method.lower()]
     for part in path.strip("/").split("/"):
         words += [f"by_{word}" if inside else word for word, inside in _words(part)]
@@ -285,24 +285,24 @@ def _words(part: str) -> Iterator[tuple[str, bool]]:
 
 
 def _function_of(tool: str, path: str, method: str) -> str | None:
-    """The name of a function in an id that FastAPI made: `get_order_orders__id__get` → `get_order`."""
+    """Extract the function's name from an id of FastAPI: `get_order_orders__id__get` → `get_order`."""
     ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
     return tool.removesuffix(ending) if tool.endswith(ending) and tool != ending else None
 
 
 def is_json(kind: str) -> bool:
-    """Whether a media type is JSON's."""
+    """True if a media type is JSON."""
     plain = kind.partition(";")[0].strip().lower()
     return plain.endswith(("/json", "+json")) or plain in ("*/*", "application/*")
 
 
 def read_operations(path: Path) -> Api:
-    """The operations of the document in a file. Raises ConfigError."""
+    """Read the operations of the document in a file. Raises ConfigError."""
     return read_api(Document(path))
 
 
 def told_operations(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> tuple[ToolSpec, ...]:
-    """The operations as tools, under the names that mocks (else trajectories) know them by."""
+    """Return the operations as tools, under the names that mocks or else trajectories use."""
     return tuple(map(_told, api.named_as(mocked, spoken).operations))
 
 
@@ -317,7 +317,7 @@ def _told(operation: Operation) -> ToolSpec:
 
 
 def _arguments(operation: Operation) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """The name of each argument, its schema as far as its type goes, and whether it must be there."""
+    """Yield name, schema and required flag of each argument; the schema only has the type."""
     for each in operation.parameters:
         if each.where in ("path", "query"):
             yield each.argument or each.name, _type(each.schema), each.required

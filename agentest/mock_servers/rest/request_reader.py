@@ -1,4 +1,4 @@
-"""A request read as a tool's call: its arguments, and what in it does not fit the document."""
+"""Read an HTTP request as a tool call: find its operation, read the arguments and report violations."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ from agentest.mock_servers.rest.schema import Problem
 from agentest.support.spelling import did_you_mean, nearest
 
 BODY = "body"
-"""The argument that a body is which is no object."""
+"""The argument for a body that is not an object."""
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request, as far as it counts for a call."""
+    """The parts of a request that matter for a call."""
 
     query: Pairs
     headers: Mapping[str, str]
     """By lower-case name."""
     body: bytes
     values: Mapping[str, str]
-    """What stands in the path for its parameters."""
+    """The path's values for its parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a request says."""
+    """The arguments and the problems of a request."""
 
     arguments: Mapping[str, Any]
     problems: tuple[Problem, ...] = ()
     status: int | None = None
-    """What is answered where something does not fit; None: what the document says."""
+    """The response status for problems; None for the status in the document."""
     strangers: tuple[str, ...] = field(default=())
-    """What the operation does not know, in words: names in the query, a body. Servers leave it out."""
+    """Descriptions of unknown query parameters and bodies, which servers ignore."""
 
     @property
     def problem(self) -> str | None:
-        """What does not fit, in a sentence."""
+        """The problems in one sentence."""
         shown = [str(problem) for problem in self.problems[:_SHOWN]]
         return "; ".join(shown) or None
 
 
 def read_request(operation: Operation, asked: Asked, keys_in_query: frozenset[str]) -> Read:
-    """Read a request. It never raises: what does not fit is told.
+    """Read a request. Never raises: problems are part of the result.
 
     Args:
-        keys_in_query: names in queries that are credentials.
+        keys_in_query: query parameters that are credentials.
     """
     arguments: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -78,7 +78,7 @@ def read_request(operation: Operation, asked: Asked, keys_in_query: frozenset[st
 
 
 def _value(parameter: Parameter, asked: Asked, problems: list[Problem]) -> Any:
-    """The value of a parameter, MISSING where it has none; what is wrong with it is added."""
+    """Return the value of a parameter or MISSING, and append its problem if there is one."""
     at = (parameter.where, parameter.name)
     try:
         value = value_of(parameter, _pairs(parameter, asked))
@@ -114,14 +114,14 @@ def _cookies(header: str) -> Pairs:
 def _read_body(
     operation: Operation, asked: Asked, arguments: dict[str, Any], problems: list[Problem]
 ) -> int | None:
-    """Add what the body says to the arguments. Returns the status that its fault has."""
+    """Add the body to the arguments. Returns the status for its problem."""
     content = operation.body
     if not asked.body:
         if content and content.required:
             problems.append(Problem(at=(BODY,), text="is missing"))
         return None
     if content is None:
-        return None  # nobody reads it
+        return None  # the operation has no body
     try:
         value, schema = read_body(asked.body, asked.headers.get("content-type", ""), content)
     except BadBody as error:
@@ -151,22 +151,22 @@ def _strangers(operation: Operation, asked: Asked, keys_in_query: frozenset[str]
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 _CONVERSATION = re.compile(r"/c/([^/]+)(/.*)?")
 _KEY = re.compile(r"[0-9a-f]{24}")
-_routing_SHOWN = 20
+_MAX_LISTED_OPERATIONS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a request asks for."""
+    """The target of a request."""
 
     conversation: str | None
-    """What its path names as the conversation."""
+    """The conversation that the path names."""
     path: str
-    """The path of the document, without conversation and base."""
+    """The path in the document, without conversation and base."""
     operation: Operation | None = None
     values: Mapping[str, str]
-    """What stands in the path for its parameters."""
+    """The path's values for its parameters."""
     methods: tuple[str, ...] = ()
-    """Where the method is none of the path's: those that are."""
+    """The methods that the path supports, if the request's method is not one of them."""
 
 
 class Routes:
@@ -177,13 +177,13 @@ class Routes:
         by_path: dict[str, list[Operation]] = {}
         for operation in api.operations:
             by_path.setdefault(operation.path, []).append(operation)
-        self._paths = [(_pattern(path), by_path[path]) for path in sorted(by_path, key=_specific)]
+        self._paths = [(_pattern(path), by_path[path]) for path in sorted(by_path, key=_literal_first)]
 
     def find(self, method: str, raw_path: str) -> Found:
-        """What a request asks for.
+        """Find the target of a request.
 
         Args:
-            raw_path: as it is sent, with `%2F` for a slash that is none.
+            raw_path: as sent, with `%2F` for a slash within a segment.
         """
         path = re.sub("/{2,}", "/", raw_path)
         match = _CONVERSATION.fullmatch(path)
@@ -196,11 +196,11 @@ class Routes:
         return whole if whole.operation or whole.methods else inside
 
     def shown(self, path: str) -> str:
-        """What there is, for whoever asked for something else."""
+        """Describe the available operations, for the sender of an unknown request."""
         known = [str(operation) for operation in self._api.operations]
         close = nearest(path, [operation.path for operation in self._api.operations])
-        there = ", ".join(known[:_routing_SHOWN]) + (
-            f" and {len(known) - _routing_SHOWN} more" if len(known) > _routing_SHOWN else ""
+        there = ", ".join(known[:_MAX_LISTED_OPERATIONS]) + (
+            f" and {len(known) - _MAX_LISTED_OPERATIONS} more" if len(known) > _MAX_LISTED_OPERATIONS else ""
         )
         return (f"the nearest path is {close}; " if close else "") + f"there are {there}"
 
@@ -224,7 +224,7 @@ class Routes:
         return Found(conversation=conversation, path=path, values={}, methods=methods)
 
     def _without_base(self, path: str) -> Iterator[str]:
-        """The paths that may be meant: clients have the base path of the real API in theirs, or not."""
+        """Yield the possible paths, because clients may or may not include the base path of the real API."""
         for base in self._api.bases:
             if path == base or path.startswith(base + "/"):
                 yield path[len(base) :] or "/"
@@ -236,8 +236,8 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile("".join("([^/]+?)" if i % 2 else re.escape(part) for i, part in enumerate(parts)))
 
 
-def _specific(path: str) -> tuple[tuple[int, str], ...]:
-    """Before others stands, part by part, what has more of it written out."""
+def _literal_first(path: str) -> tuple[tuple[int, str], ...]:
+    """Sort key: more literal paths come first, compared part by part."""
     return tuple((_openness(part), part) for part in path.split("/"))
 
 
@@ -252,5 +252,5 @@ def _other_end(path: str) -> str:
 
 
 def allowed(methods: Iterable[str]) -> str:
-    """The header `Allow`."""
+    """Return the `Allow` header."""
     return ", ".join(sorted(methods))

@@ -1,4 +1,4 @@
-"""The values of parameters: texts of a URL, as the JSON values that their schemas say they are."""
+"""Convert parameters and bodies of requests to JSON values according to their schemas."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _BETWEEN = {
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 Pairs = Sequence[tuple[str, str]]
-"""Names and values of a query, a form or cookies, in their order."""
+"""Names and values of a query, a form or cookies, in order."""
 
 
 def value_of(parameter: Parameter, pairs: Pairs) -> Any:
-    """The value of a parameter, or MISSING. Raises ValueError where its form cannot be read.
+    """Return the value of a parameter, or MISSING. Raises ValueError if its format is invalid.
 
     Args:
-        pairs: those of the parameter's place; of a path and of headers, one for each name.
+        pairs: those of the parameter's location; for paths and headers, one for each name.
     """
     schema, name = parameter.schema, parameter.name
     if parameter.style == "deepObject":
@@ -60,18 +60,18 @@ def value_of(parameter: Parameter, pairs: Pairs) -> Any:
 
 
 def names_of_query(parameter: Parameter) -> tuple[str, ...]:
-    """The names by which a parameter stands in a query; that of a deep object is the beginning of them."""
+    """Return the query names of a parameter; for a deep object, their common beginning."""
     return parameter.schema.properties if _is_spread(parameter) else (parameter.name,)
 
 
 def _is_spread(parameter: Parameter) -> bool:
-    """Whether it is an object whose properties are parameters of their own."""
+    """True for an object whose properties are separate query parameters."""
     told = parameter.explode and parameter.style == "form" and not parameter.is_json
     return told and _is(parameter.schema, "object")
 
 
 def typed(text: str, schema: Schema | None) -> Any:
-    """A text as the value that its schema says it is; the text itself where it can be none."""
+    """Convert a text to the type of its schema; return the text itself if that is impossible."""
     types = schema.types if schema else frozenset()
     if not types or "string" in types:
         return text
@@ -87,7 +87,7 @@ def typed(text: str, schema: Schema | None) -> Any:
 
 
 def typed_field(texts: Sequence[str], schema: Schema | None) -> Any:
-    """A field of a form as the value that its schema says it is."""
+    """Convert a form field to the type of its schema."""
     if schema and _is(schema, "array"):
         return _typed_all(texts, schema)
     if schema and _is(schema, "object"):
@@ -128,7 +128,7 @@ def _separator(parameter: Parameter) -> str:
 
 
 def _bare(parameter: Parameter, text: str) -> str:
-    """The text of a path without what its style puts before it: `.` or `;name=`."""
+    """Return the text of a path without the prefix of its style: `.` or `;name=`."""
     if parameter.style == "label":
         return text.removeprefix(".")
     if parameter.style == "matrix":
@@ -153,14 +153,14 @@ def _object(parameter: Parameter, text: str) -> dict[str, Any]:
 
 
 def _spread(schema: Schema, pairs: Pairs) -> Any:
-    """The properties that the query has."""
+    """Return the properties that the query has."""
     known = {key: [v for k, v in pairs if k == key] for key in schema.properties}
     made = {key: typed_field(texts, schema.property(key)) for key, texts in known.items() if texts}
     return made or MISSING
 
 
 def deep(name: str, schema: Schema | None, pairs: Pairs) -> Any:
-    """What `name[key]=value`, `name[key][inner]=value` and `name[]=value` say; MISSING: nothing.
+    """Read `name[key]=value`, `name[key][inner]=value` and `name[]=value`; MISSING without any.
 
     Raises ValueError.
     """
@@ -193,7 +193,7 @@ def _typed_deep(texts: Any, schema: Schema | None) -> Any:
 
 
 def _listed(texts: Mapping[str, Any], schema: Schema) -> list[Any]:
-    """`[]` has all texts of a list, `[0]` and `[1]` one each."""
+    """`[]` has all texts of a list, `[0]` and `[1]` have one each."""
     if texts.keys() == {""} and isinstance(texts[""], list):
         return _typed_all(texts[""], schema)
     if not all(key.isdecimal() for key in texts):
@@ -205,16 +205,16 @@ FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 _MOST_FIELDS = 10_000
 _MOST_HEAD_BYTES = 8192
-"""Of a part of a form: its name, and what its content is."""
+"""The maximum bytes of the headers of a form part."""
 _HEADER = re.compile(
     r"""[^\s;"()]+(?:\s*;\s*[^\s;="()]+=(?:"(?:[^"\\]|\\.)*+"|[^\s;"()]*+))*+\s*;?\s*""", re.S
 )
-"""A value with parameters, and without comments."""
+"""A value with parameters, without comments."""
 _HEAD_END = re.compile(rb"(?:\A|\r?\n)\r?\n")
 
 
 class BadBody(ValueError):
-    """The body cannot be read. `status` says it to who sent it."""
+    """The body is unreadable. `status` is the status of the response."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -222,10 +222,10 @@ class BadBody(ValueError):
 
 
 def read_body(body: bytes, content_type: str, content: Content) -> tuple[Any, Schema | None]:
-    """What a body says, and the schema that it must fit. Raises BadBody.
+    """Return the value of a body, and the schema that applies to it. Raises BadBody.
 
     Args:
-        content_type: the request's header; empty: it says none.
+        content_type: the request's header; "" if it has none.
     """
     kind, charset = _kind_of(content_type)
     kind = kind or _usual(content)
@@ -256,13 +256,13 @@ def _boundary_of(content_type: str) -> bytes:
 
 
 def _usual(content: Content) -> str:
-    """What a body is that says nothing of itself."""
+    """Return the media type of a body without a content type."""
     kinds = [kind for kind in content.kinds if "*" not in kind]
     return next((kind for kind in kinds if is_json(kind)), kinds[0] if kinds else "application/json")
 
 
 def _declared(kind: str, content: Content) -> str | None:
-    """The media type of the document that a body is of: itself, else a range like `text/*`."""
+    """Return the document's media type for a body: the same, or else a range like `text/*`."""
     plain = {each.partition(";")[0].strip(): each for each in content.kinds}
     for each in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
         if each in plain:
@@ -305,7 +305,7 @@ def _form(text: str, schema: Schema | None) -> dict[str, Any]:
 
 
 def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
-    """The fields of a form; a file is its text, or a word on its name and size."""
+    """Return the fields of a form; a file is its text, or a description with name and size."""
     boundary = b"--" + _boundary_of(content_type)
     if body.count(boundary) > _MOST_FIELDS + 1:  # the last one ends the form
         raise BadBody(f"is a form of more than {_MOST_FIELDS:,} parts")
@@ -320,7 +320,7 @@ def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[st
 
 
 def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[Message, bytes]]:
-    """Head and content of each part; what is within a part is its content, whatever it says of itself."""
+    """Yield head and content of each part; the content is not parsed further, whatever its type."""
     line = re.compile(rb"(?:\A|\r?\n)" + re.escape(boundary) + rb"(?P<last>--)?[ \t]*(?=\r?\n|\Z)")
     begins: int | None = None
     for found in line.finditer(body):
@@ -347,7 +347,7 @@ def _part(text: bytes) -> tuple[Message, bytes]:
 
 def _of_part(head: Message, content: bytes) -> str:
     head.set_payload(content.decode("ascii", "surrogateescape"))
-    data = head.get_payload(decode=True)  # packed as in mail, by clients of old
+    data = head.get_payload(decode=True)  # encoded as in mail, by old clients
     assert isinstance(data, bytes)
     try:
         return data.decode(head.get_content_charset() or "utf-8")
@@ -357,7 +357,7 @@ def _of_part(head: Message, content: bytes) -> str:
 
 
 def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:
-    """The fields by their schemas. Names like `items[0][price]` are paths into a property that is known."""
+    """Convert the fields by their schemas. Names like `items[0][price]` are paths into a known property."""
     made: dict[str, Any] = {}
     try:
         for name, keys in _by_property(fields).items():

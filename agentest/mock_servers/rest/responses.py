@@ -1,4 +1,4 @@
-"""What goes back to the agent: status, headers and body of an answer, as the document has them."""
+"""Build HTTP responses for the agent, with status, headers and body as the document describes them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from agentest.support.redaction import without_credentials
 JSON = "application/json"
 _NO_BODY = (204, 205, 304)
 NOTHING = (None, "")
-"""Answers that say no more than that there is one: what is recorded of an empty body is a text."""
+"""Results that carry no information; the record of an empty body is a text."""
 _OF_HOW = {How.FAILED: 500, How.UNMOCKED: 501, How.REFUSED: 409}
-"""Retries are for those who may come through: a refusal and a lack of mocks stay."""
+"""Statuses that clients do not retry, because a refusal and a missing mock are permanent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer of HTTP."""
+    """An HTTP response."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -38,13 +38,13 @@ class Answer:
 
 
 def in_json(status: int, value: Any, headers: Iterable[tuple[str, str]] = ()) -> Answer:
-    """A JSON value as an answer."""
+    """Return a JSON value as a response."""
     body = well_formed(json_text(value)).encode()
     return Answer(status=status, headers=(*headers, ("content-type", JSON)), body=body)
 
 
 def misfit(operation: Operation, problems: Sequence[Problem], status: int | None) -> Answer:
-    """What whoever asked wrongly is told: in words, and item by item in the form of FastAPI."""
+    """Report invalid requests to the agent: as a message, and item by item in FastAPI's format."""
     declared = "422" in operation.answers
     detail = [{"loc": list(each.at), "msg": each.text, "type": "value_error"} for each in problems]
     said = {"error": "; ".join(map(str, problems)), "detail": detail}
@@ -52,7 +52,7 @@ def misfit(operation: Operation, problems: Sequence[Problem], status: int | None
 
 
 def written(operation: Operation, answer: ServedAnswer) -> Answer:
-    """The answer to a call that fits its operation."""
+    """Return the response to a valid call."""
     if answer.real is not None:
         return answer.real if isinstance(answer.real, Answer) else in_json(502, {"error": answer.message})
     if answer.status is None and answer.how is not How.ANSWERED:
@@ -71,7 +71,7 @@ def written(operation: Operation, answer: ServedAnswer) -> Answer:
 
 
 def success(operation: Operation, result: Any) -> int:
-    """The status of an answer: the first of success in the document that has a body where there is one."""
+    """Return the document's first status of success, preferring one with a body."""
     statuses = [(_number(status), content) for status, content in operation.answers.items()]
     good = [(status, content) for status, content in statuses if status and 200 <= status < 300]
     with_body = [status for status, content in good if content.kinds and status not in _NO_BODY]
@@ -81,13 +81,13 @@ def success(operation: Operation, result: Any) -> int:
 
 
 def content_of(operation: Operation, status: int) -> Content | None:
-    """What the document says of an answer with a status."""
+    """Return the document's content for a status."""
     answers: Mapping[str, Content] = operation.answers
     return answers.get(str(status)) or answers.get(f"{status // 100}XX") or answers.get("DEFAULT")
 
 
 def media_type(content: Content | None, result: Any) -> str:
-    """The media type of an answer: JSON, where the document has it or the result is no text."""
+    """Return the media type of a response: JSON if the document has it or the result is not a text."""
     kinds = [kind for kind in content.kinds if "*" not in kind] if content else []
     in_json = next((kind for kind in kinds if is_json(kind)), None)
     if in_json or not isinstance(result, str) or not kinds:
@@ -100,11 +100,11 @@ def media_type(content: Content | None, result: Any) -> str:
 
 
 def misfits(operation: Operation, answer: Answer, result: Any) -> str | None:
-    """What of a mock's answer the document does not allow; None: nothing."""
+    """Describe how a mock's answer violates the document; None if it is valid."""
     content = content_of(operation, answer.status)
     if content is None:
         known = ", ".join(operation.answers).lower()
-        failing = answer.status >= 400  # of failures documents rarely tell
+        failing = answer.status >= 400  # documents rarely describe failures
         return None if failing or not known else f"the status {answer.status} is none of its own: {known}"
     if answer.status in _NO_BODY or (not content.kinds and answer.status < 300):
         return None if result in NOTHING else f"an answer with status {answer.status} has no body"
@@ -137,7 +137,7 @@ _OF_THE_CONNECTION = frozenset(
     ]
 )
 _NOT_PASSED_ON = _OF_THE_CONNECTION | {"accept-encoding", "content-encoding", HEADER}
-"""Of a request; its body is unpacked by then."""
+"""Headers of a request that are not forwarded; its body is decompressed already."""
 _FAILING = 400
 
 
@@ -146,18 +146,18 @@ class Upstream:
     """The real API."""
 
     url: str
-    """Its base URL; a query of it is sent with each request."""
+    """Its base URL; the query is sent with each request."""
     client: Client
     redact: Callable[[str], str]
-    """Hides credentials in what the agent is told of errors."""
+    """Hides credentials in error messages for the agent."""
 
     async def call(
         self, method: str, path_and_query: str, headers: Mapping[str, str], body: bytes
     ) -> RealAnswer:
-        """Send a request on. Where nothing answers, the answer says so with status 502.
+        """Forward a request. If the real API does not respond, the answer has status 502.
 
         Args:
-            path_and_query: as it is sent, without conversation and base path.
+            path_and_query: as sent, without conversation and base path.
         """
         path, _, query = path_and_query.partition("?")
         base = urlsplit(self.url)
@@ -192,8 +192,8 @@ class Upstream:
 
 
 def _value(body: bytes) -> Any:
-    """A body as it is recorded."""
+    """Return the recorded form of a body."""
     try:
-        return json.loads(body) if body else ""  # no null: that is the answer of nobody
+        return json.loads(body) if body else ""  # not null, which stands for a call without an answer
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The schemas of a document: what a value in a URL may be, and what does not fit."""
+"""The schemas of a document: the types of values, and the validation of requests and responses."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _MAX_DEPTH = 30
 _SHOWN_PROBLEMS = 5
 _MATCHED_CHARS = 10_000
-"""A `pattern` is not tried on longer texts: it takes too long."""
+"""A `pattern` is not matched against longer texts, because that takes too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What does not fit in a request or an answer."""
+    """A violation in a request or a response."""
 
     at: tuple[str | int, ...]
-    """Where: `query`, `path`, `header`, `cookie` or `body`, then the names and indices."""
+    """Its location: `query`, `path`, `header`, `cookie` or `body`, followed by names and indices."""
     text: str
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Problem:
 
 
 class Schema:
-    """A schema that stands somewhere in the document."""
+    """A schema at a location in the document."""
 
     def __init__(self, document: Document, node: Node) -> None:
         self._document = document
@@ -46,37 +46,37 @@ class Schema:
 
     @cached_property
     def types(self) -> frozenset[str]:
-        """The types that a value may be of; none: any."""
+        """Return the possible types of a value; empty for any type."""
         return frozenset(self._types(self._node, 0))
 
     @cached_property
     def items(self) -> Schema | None:
-        """The schema of a list's items, where it says one."""
+        """Return the schema of a list's items, if it has one."""
         return next((self._of(node) for node in self._found(self._node, "items")), None)
 
     def property(self, name: str) -> Schema | None:
-        """The schema of a property, where it says one."""
+        """Return the schema of a property, if it has one."""
         return next((self._of(node) for node in self._found(self._node, "properties", name)), None)
 
     @cached_property
     def properties(self) -> tuple[str, ...]:
-        """The names of the properties that it has."""
+        """Return the names of the properties."""
         found = self._found(self._node, "properties")
         return tuple(dict.fromkeys(name for node in found for name, _ in self._document.children(node)))
 
     def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[Problem]:
-        """What of a value does not fit, the first few.
+        """Return the first violations of a value.
 
         Args:
-            answered: whether the value is an answer's, which need not have what is `writeOnly`; else it is a
-                request's, which need not have what is `readOnly`.
+            answered: True for a response, in which `writeOnly` properties may be missing; False for a
+                request, in which `readOnly` properties may be missing.
         """
         validator = self._of_answers if answered else self._of_requests
         try:
             errors = islice(validator.iter_errors(value), _SHOWN_PROBLEMS)
             return [
                 Problem(at=(*where, *error.absolute_path), text=_worded(error))
-                for error in map(_best, errors)
+                for error in map(_closest_error, errors)
             ]
         except RecursionError:
             return [Problem(at=where, text="is nested too deeply")]
@@ -85,11 +85,15 @@ class Schema:
 
     @cached_property
     def _of_requests(self) -> Any:
-        return self._document.validator(self._node, kind=_kind("readOnly"), format_checker=_formats())
+        return self._document.validator(
+            self._node, kind=_validator_class("readOnly"), format_checker=_formats()
+        )
 
     @cached_property
     def _of_answers(self) -> Any:
-        return self._document.validator(self._node, kind=_kind("writeOnly"), format_checker=_formats())
+        return self._document.validator(
+            self._node, kind=_validator_class("writeOnly"), format_checker=_formats()
+        )
 
     def _of(self, node: Node) -> Schema:
         return Schema(self._document, node)
@@ -110,7 +114,7 @@ class Schema:
             yield from self._types(each, depth + 1)
 
     def _found(self, node: Node, *keys: str, depth: int = 0) -> Iterator[Node]:
-        """What stands under keys, in the schema or its alternatives."""
+        """Yield the values under keys, in the schema or in its alternatives."""
         node = self._document.follow(node)
         if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
             return
@@ -140,8 +144,8 @@ def _type_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def _best(error: Any) -> Any:
-    """Of alternatives that all fail, what is wrong with the one that the value is nearest to."""
+def _closest_error(error: Any) -> Any:
+    """If all alternatives fail, return the error of the closest one."""
     while error.context:
         deepest = max(
             error.context, key=lambda each: (len(each.path), each.validator not in ("type", "enum"))
@@ -175,11 +179,11 @@ def _shown(value: Any) -> str:
 
 
 @cache
-def _kind(not_needed: str) -> Any:
-    """Validators whose patterns take no time without end, and which know whose properties these are.
+def _validator_class(not_needed: str) -> Any:
+    """Return a validator class with a time limit for patterns and direction-specific required properties.
 
     Args:
-        not_needed: the mark of properties that need not be there.
+        not_needed: the keyword of properties that may be missing.
     """
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
@@ -206,7 +210,7 @@ def _matches(pattern: str, text: str) -> bool:
     """Raises PatternTimeout."""
     try:
         found = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):  # one of JavaScript's own: it is not known
+    except (re.error, RecursionError, OverflowError):  # a pattern in JavaScript's syntax cannot be checked
         return True
     return searches(found, text)
 
@@ -227,10 +231,10 @@ def _is_time(value: Any) -> bool:
 
 
 def check_schema(document: Document, node: Node, seen: set[int]) -> None:
-    """Raise ConfigError where a schema, or one that it leads to, is none.
+    """Raise ConfigError if a schema, or one that it refers to, is invalid.
 
     Args:
-        seen: identities of those that have been looked at, to which others are added.
+        seen: identities of the checked schemas, which this extends.
     """
     waiting = [node]
     while waiting:

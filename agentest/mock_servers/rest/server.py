@@ -1,4 +1,4 @@
-"""An HTTP server for the API of an OpenAPI document, whose operations are answered by mocks."""
+"""The HTTP server for the API of an OpenAPI document, whose operations mocks answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def open_rest_server(settings: RestMock, opening: Opening) -> str:
         _check_mocks(api, routes, opening, document.path.name)
     opening.group.tools.update(operation.tool for operation in api.operations)
     named = {*opening.spoken, *(tool.name for tool in opening.tools)}
-    opening.group.tools.update(name for name in named if _is_beside(name, routes))
+    opening.group.tools.update(name for name in named if _is_undocumented_request(name, routes))
     url = settings.upstream
     upstream = Upstream(url=url, client=opening.client, redact=opening.redact) if url else None
     place = opening.place("rest_mock")
@@ -51,7 +51,7 @@ async def open_rest_server(settings: RestMock, opening: Opening) -> str:
 
 
 def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
-    """The document and its operations, by the names that mocks know them by."""
+    """Read the document and its operations, under the names that mocks use."""
     try:
         document = Document(opening.root / Path(settings.openapi).expanduser())
         api = read_api(document)
@@ -61,22 +61,22 @@ def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
 
 
 def _names_of_mocks(api: Api, opening: Opening) -> set[str]:
-    """The names that tools have in scenarios; where none has any yet, those that read best."""
+    """Return the tool names that scenarios use; if there are none yet, the most readable ones."""
     if opening.left_out is None:
         return {each.short_name for each in api.operations if each.short_name}
     return {tool.name for tool in opening.tools} | opening.left_out
 
 
 def _check_mocks(api: Api, routes: Routes, opening: Opening, file: str) -> None:
-    """Raise ConfigError where a mock is of no operation: it would reach no tool."""
+    """Raise ConfigError if a mock belongs to no operation, because it would never be called."""
     names = {operation.tool for operation in api.operations}
-    # An id that FastAPI made is shown by the name of its function, as mocks may call it.
+    # An id from FastAPI is shown as the name of its function, because mocks may use that name.
     shown_api = api.named_as(each.short_name for each in api.operations if each.short_name)
     known = [operation.tool for operation in shown_api.operations]
     for tool in opening.tools:
-        if tool.name in names or _is_beside(tool.name, routes):
+        if tool.name in names or _is_undocumented_request(tool.name, routes):
             continue
-        close = _meant(tool.name, routes) or nearest(tool.name, known)
+        close = _operation_named(tool.name, routes) or nearest(tool.name, known)
         operation = next((each for each in shown_api.operations if each.tool == close), None)
         hint = f"the nearest is {close!r} ({operation})" if operation else "none is like it"
         shown = ", ".join(f"{each.tool} ({each})" for each in shown_api.operations[:_SHOWN_OPERATIONS])
@@ -89,17 +89,17 @@ def _check_mocks(api: Api, routes: Routes, opening: Opening, file: str) -> None:
         )
 
 
-def _meant(name: str, routes: Routes) -> str | None:
-    """The tool of the operation that a name like `GET /orders/{id}` says, if any."""
+def _operation_named(name: str, routes: Routes) -> str | None:
+    """Return the tool of the operation that a name like `GET /orders/{id}` identifies, if any."""
     method, _, path = name.partition(" ")
     found = routes.find(method, path).operation if path.startswith("/") else None
     return found.tool if found else None
 
 
-def _is_beside(name: str, routes: Routes) -> bool:
-    """Whether a name says method and path of a request that the document does not have."""
+def _is_undocumented_request(name: str, routes: Routes) -> bool:
+    """True if a name is a method and a path that the document does not have."""
     method, _, path = name.partition(" ")
-    return method.isupper() and path.startswith("/") and _meant(name, routes) is None
+    return method.isupper() and path.startswith("/") and _operation_named(name, routes) is None
 
 
 class _Server:
@@ -116,7 +116,9 @@ class _Server:
         self._document = document
         self._api = api
         self._routes = routes
-        self._beside = frozenset(tool.name for tool in opening.tools if _is_beside(tool.name, routes))
+        self._undocumented = frozenset(
+            tool.name for tool in opening.tools if _is_undocumented_request(tool.name, routes)
+        )
         """Mocks of requests that the document does not have."""
         self._upstream = upstream
         self._callers = callers
@@ -124,7 +126,7 @@ class _Server:
         self._in_threads = document.has_patterns
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer a request, whatever it is."""
+        """Answer any request."""
         path, _, query = _target(request).partition("?")
         found = self._routes.find(request.method, path)
         if is_preflight(request) and found.operation is None:
@@ -147,7 +149,7 @@ class _Server:
         return await self._called(found.operation, read, names, real)
 
     async def _read(self, operation: Operation, asked: Asked) -> Read:
-        """Read a request; a large one, or a slow pattern, holds up no other conversation."""
+        """Read a request in a thread if it is large or has patterns, so that other conversations continue."""
         if len(asked.body) > _LARGE_BYTES or self._in_threads:
             read: Read = await in_thread(read_request, operation, asked, self._api.keys_in_query)
             return read
@@ -166,12 +168,12 @@ class _Server:
                 f"{', '.join(read.strangers)} in requests of {operation.tool} ({operation}) is unknown to "
                 f"{self._document.path.name}, and was left out of its arguments"
             )
-        made = _told(operation, read, answer)
+        made = _response(operation, read, answer)
         await self._check(operation, made, answer)
         return made
 
     async def _check(self, operation: Operation, made: Answer, answer: ServedAnswer) -> None:
-        """Note once for each operation that a mock answers what the document does not have."""
+        """Note violations of the document by mocks, once for each operation."""
         by_nobody = self._opening.passthrough and answer.result is None
         by_a_mock = answer.how is How.ANSWERED or answer.status is not None
         if answer.real is not None or by_nobody or not by_a_mock:
@@ -194,10 +196,10 @@ class _Server:
         names: Names,
         real: CallReal | None,
     ) -> Answer:
-        """A request that is no operation: recorded where it is a conversation's, which goes on."""
+        """Answer a request without an operation, and record it if it belongs to a conversation."""
         if request.method == "GET" and found.path == _OWN_DOCUMENT:
             return self._own_document(request, found)
-        one = _unheard_of(request.method, found.path)
+        one = _unknown_operation(request.method, found.path)
         status, headers = (405, [("allow", allowed(found.methods))]) if found.methods else (404, [])
         there = f"it has {allowed(found.methods)}" if found.methods else self._routes.shown(found.path)
         text = f"{one.tool} is no operation of {self._document.path.name}: {there}"
@@ -207,53 +209,53 @@ class _Server:
             return in_json(status, {"error": text}, headers)
         read = problem or await self._read(one, asked)
         arguments = {**dict(asked.query), **read.arguments}
-        answered = one.tool in self._beside or (real is not None and self._opening.passthrough)
+        answered = one.tool in self._undocumented or (real is not None and self._opening.passthrough)
         call = ServedCall(tool=one.tool, arguments=arguments, problem=read.problem if answered else text)
         answer = await registry.answer(group, names, call, real)
         if answer.how is How.INVALID and not answered:
             return in_json(status, {"error": text}, headers)
-        return _told(one, read, answer)
+        return _response(one, read, answer)
 
     def _own_document(self, request: web.Request, found: Found) -> Answer:
-        """The document itself, for agents that make their tools of it; its address is ours."""
+        """Serve the document itself with our address, for agents that generate their tools from it."""
         conversation = f"/c/{found.conversation}" if found.conversation else ""
         servers = [{"url": f"{request.scheme}://{request.host}{conversation}"}]
         return in_json(200, {**self._document.source, "servers": servers})
 
     def _real(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> CallReal | None:
         if self._upstream is None or not self._opening.passthrough:
-            return None  # evaluation sets let calls pass by default, which is no leave for real tools
+            return None  # evaluation sets allow unmocked calls by default, but that must not run real tools
         return partial(self._upstream.call, method, target, headers, body)
 
     def _note(self, text: str, about: str | None = None) -> None:
-        """Tell the user at the end of the run, once."""
+        """Note something for the user once, for the end of the run."""
         if (about or text) not in self._noted and len(self._noted) < 100:
             self._noted.add(about or text)
             self._opening.on_note(self._opening.redact(text))
 
 
-def _told(operation: Operation, read: Read, answer: ServedAnswer) -> Answer:
-    """What goes back: of a misfit what the document does not allow, else what the mock does not take."""
+def _response(operation: Operation, read: Read, answer: ServedAnswer) -> Answer:
+    """Return the response: for invalid calls by the document's rules first, then by those of the mock."""
     if answer.how is not How.INVALID:
         return written(operation, answer)
     problems = read.problems or (Problem(at=("arguments",), text=answer.message),)
     return misfit(operation, problems, read.status)
 
 
-def _unheard_of(method: str, path: str) -> Operation:
-    """What a request would be that the document does not have; whatever body it has is read."""
+def _unknown_operation(method: str, path: str) -> Operation:
+    """Return an operation for a request that the document does not have; it accepts any body."""
     name = shortened(f"{method} {path}", _NAME_CHARS)
     return Operation(tool=name, method=method, path=path, body=Content(kinds={"*/*": None}))
 
 
 def _target(request: web.Request) -> str:
-    """Path and query as they were sent: `%2F` is no slash."""
+    """Return path and query as sent, because `%2F` is not a separator."""
     raw = request.raw_path
     return raw if raw.startswith("/") else str(request.rel_url)
 
 
 async def _body_of(request: web.Request) -> tuple[bytes, Read | None]:
-    """The body, unpacked; or what is said where it is too large or packed wrongly."""
+    """Return the decompressed body, or the problem if it is too large or not decodable."""
     try:
         return await read_body(request, MAX_BODY_BYTES), None
     except BodyRefused as error:
@@ -262,12 +264,12 @@ async def _body_of(request: web.Request) -> tuple[bytes, Read | None]:
 
 
 def is_preflight(request: web.Request) -> bool:
-    """Whether a browser asks what it may ask."""
+    """True for a CORS preflight request."""
     return request.method == "OPTIONS" and "access-control-request-method" in request.headers
 
 
 def preflight(request: web.Request, callers: Callers) -> web.Response:
-    """What a page that may call may ask: all."""
+    """Answer a preflight request: an accepted page may send anything."""
     told = request.headers
     headers = dict(allowing(request, callers))
     if headers:
@@ -277,7 +279,7 @@ def preflight(request: web.Request, callers: Callers) -> web.Response:
 
 
 def allowing(request: web.Request, callers: Callers) -> Sequence[tuple[str, str]]:
-    """The headers that let a page that may call read an answer."""
+    """Return the headers that let an accepted page read a response."""
     origin = request.headers.get("origin", "")
     if not callers.allows(origin):
         return ()

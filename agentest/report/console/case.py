@@ -1,4 +1,4 @@
-"""A case of an evaluation set on the console: its scores below thresholds, and every invocation in full."""
+"""Show a case of an evaluation set on the console: scores below thresholds, and every invocation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLUMN_WIDTH = 80
 
 @dataclass(frozen=True, slots=True)
 class _Shortfall:
-    """A score below its threshold. Equal for runs in which the same happened."""
+    """A score below its threshold. Two of them are equal if the same happened in two runs."""
 
     turn: int
     verdict: MetricVerdict
@@ -46,7 +46,7 @@ class _Shortfall:
 
 
 def shortfall_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
-    """The scores below their thresholds with their reasons, those that several runs share once."""
+    """List the scores below their thresholds; a shortfall that several runs share appears once."""
     if result.case is None:
         return
     shortfalls = Counter(_shortfalls(result))
@@ -99,7 +99,7 @@ def _below_threshold(
 
 
 def detail_tables(result: ScenarioResult, look: Look, printer: Printer) -> Iterator[Line | Table]:
-    """Every invocation of a case: the expected one beside the actual one, and the scores."""
+    """Show every invocation of a case: the expected and the actual one in two columns, and the scores."""
     if result.case is None:
         return
     for conversation in result.conversations:
@@ -169,7 +169,7 @@ def _cell(part: Part, printer: Printer) -> Text:
 
 
 def expected_text(call: ReferenceCall) -> str:
-    """An expected call as it is shown: without arguments where none are expected of it."""
+    """Format an expected call; without arguments if none are expected."""
     if call.args is None:
         return call.name
     return f"{call.name}({', '.join(f'{key}={safe_repr(value)}' for key, value in call.args.items())})"

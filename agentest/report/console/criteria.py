@@ -1,4 +1,4 @@
-"""A scenario's criteria as lines for the console: each by its text, with what became of it."""
+"""Format a scenario's criteria and alignments as lines for the console."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentest.support.text import count, shortened
 
 
 def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
-    """The criteria that did not hold in all conversations, and how many did; with --verbose all of them."""
+    """Show the criteria that some conversations did not meet; with --verbose, show all of them."""
     criteria = result.totals.criteria
     unasked = [each for each in criteria if each.example and each.example[1].without_model]
     if unasked and not look.verbose:
@@ -35,13 +35,13 @@ def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
             yield _criterion(each, told, look)
     held = sum(each.example is None for each in criteria)
     if held and not look.verbose:
-        text = f"{count(held, 'criterion', 'criteria')} met{_everywhere(result)}"
+        text = f"{count(held, 'criterion', 'criteria')} met{_everywhere_text(result)}"
         yield line(4, (text, "dim"), lead=(look.mark(Status.PASSED), " "))
     yield from _left_out(result, look)
 
 
 def conversation_criteria(result: ConversationResult, look: Look, indent: int) -> Iterator[Line]:
-    """Each criterion of a conversation with what the judge says of it."""
+    """Show each criterion of a conversation with the judge's answer."""
     for each in result.criteria:
         turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
         found: Part = (f"{each.result}{turn}", "bold")
@@ -49,18 +49,18 @@ def conversation_criteria(result: ConversationResult, look: Look, indent: int) -
         yield line(indent, f"{criterion_name(each)}  ", found, why, lead=(_mark(each, look), " "))
 
 
-def _everywhere(result: ScenarioResult) -> str:
-    those = " that were asked about" if _decided(result) else ""
+def _everywhere_text(result: ScenarioResult) -> str:
+    those = " that were asked about" if _already_failed(result) else ""
     return f" in all conversations{those}" if result.totals.conversations > 1 else ""
 
 
-def _decided(result: ScenarioResult) -> list[ConversationResult]:
-    """The conversations of which no criterion was asked, as they had failed already."""
+def _already_failed(result: ScenarioResult) -> list[ConversationResult]:
+    """Return the conversations whose criteria were skipped because they had already failed."""
     return [each for each in result.conversations if any(c.reason == DECIDED for c in each.criteria)]
 
 
 def _left_out(result: ScenarioResult, look: Look) -> Iterator[Line]:
-    if decided := _decided(result):
+    if decided := _already_failed(result):
         names = count(len({c.text for each in decided for c in each.criteria}), "criterion", "criteria")
         text = f"{names} not asked of {count(len(decided), 'conversation')}: failed already"
         yield line(4, (text, STYLES[Status.SKIPPED]), lead=(look.mark(Status.SKIPPED), " "))
@@ -75,7 +75,7 @@ def _unasked(criteria: Sequence[CriterionTotals], look: Look) -> Line:
 def _criterion(criterion: CriterionTotals, told: Sequence[CriterionResult], look: Look) -> Line:
     found = criterion.example[1] if criterion.example else None
     mark = _mark(found, look) if found else look.mark(Status.PASSED)
-    # What the verdict says already is not said again.
+    # The verdict states it already.
     example = criterion_example(criterion, reason=found not in told)
     counts = criterion_counts(criterion) if criterion.judged > 1 or not example else ""
     where = "; ".join(part for part in (counts, example) if part)
@@ -83,7 +83,7 @@ def _criterion(criterion: CriterionTotals, told: Sequence[CriterionResult], look
 
 
 def _mark(criterion: CriterionResult, look: Look) -> Part:
-    """The mark is pale of one that was not met and has no say: it is not required, or was not asked."""
+    """The mark is dim for an unmet criterion without effect: it is optional, or was skipped."""
     status = criterion_status(criterion)
     pale = status is Status.PASSED and criterion.result is not CriterionOutcome.MET
     return look.mark(Status.SKIPPED if pale else status)
@@ -97,7 +97,7 @@ _STATUS = {
 
 
 def alignment_lines(table: SideBySide, look: Look, indent: int) -> Iterator[Line]:
-    """The rows under their heads; below a row what is wrong with its call, or why it is free."""
+    """Show the rows below their headings; below a row its mismatch, or the reason why the call is allowed."""
     width = max(map(len, look.glyphs.marks.values()))
     blank = " " * (width + 1)
     heads, *shown = columns((" " * indent,), [((blank,), *_heads(table)), *_rows(table, look, width)])

@@ -1,4 +1,4 @@
-"""The console reporter: live progress on a terminal, plain lines anywhere else."""
+"""The console reporter: live progress on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_console_reporter(
     next_step: str = "",
     forecast: Forecast | None = None,
 ) -> ConsoleReporter:
-    """A reporter on standard output as the environment wants it. `CI` stops what moves."""
+    """Create a reporter on standard output that respects the environment. `CI` disables live progress."""
     stream = file or sys.stdout
     live = stream.isatty() and environ.get("TERM") != "dumb" and environ.get("CI", "") in ("", "0", "false")
     console = open_console(environ, stream, live=live)
@@ -49,10 +49,10 @@ def make_console_reporter(
 
 
 def open_console(environ: Mapping[str, str], stream: TextIO, *, live: bool = False) -> Console:
-    """A console as the environment wants it.
+    """Create a console that respects the environment.
 
-    `NO_COLOR` takes colours away, `FORCE_COLOR` gives them to a pipe. Off a terminal lines are neither
-    wrapped nor cut.
+    `NO_COLOR` disables colors, `FORCE_COLOR` enables them for a pipe. Output that is not a terminal is
+    neither wrapped nor cut.
     """
     terminal = stream.isatty()
     forced = environ.get("FORCE_COLOR")
@@ -72,11 +72,11 @@ class ConsoleReporter:
     """Shows a run on a console.
 
     Args:
-        live: show progress that moves; by default on a terminal.
-        detailed: show every invocation of an evaluation set beside what was expected.
-        next_step: the command that runs what an interrupted run has left; "": there is none.
-        forecast: what the run may take, by an earlier one.
-        clock: seconds of any clock, for what is said of time while the run goes on.
+        live: show live progress; by default on a terminal.
+        detailed: show the expected and the actual form of every invocation of an evaluation set.
+        next_step: the command that continues an interrupted run; "" if there is none.
+        forecast: the expected resources of the run.
+        clock: returns seconds, for durations during the run.
     """
 
     name = "console"
@@ -97,19 +97,19 @@ class ConsoleReporter:
         self._printer = Printer(console)
         self._look = Look(self._printer.glyphs, verbose, next_step=next_step)
         self._unfinished: list[ScenarioResult] = []
-        """What is one count at the end, where the run turns out to have ended early."""
+        """The scenarios that the end of the run shows as one count, if it ended early."""
         moving = console.is_terminal and not console.is_dumb_terminal if live is None else live
         self._forecast = forecast
         expected_s = forecast.seconds if forecast else None
         self._live = LiveArea(self._printer, expected_s=expected_s, clock=clock) if moving else None
-        self._pulse = None if moving else PulseReporter(self._say, expected_s=expected_s, clock=clock)
+        self._pulse = None if moving else PulseReporter(self._print_text, expected_s=expected_s, clock=clock)
 
     def show(self, text: str) -> bool:
-        """Show a text among the lines that move, where there are any; whether it is shown."""
+        """Show a text in the live area, if there is one. Returns True if it is visible."""
         return self._live is not None and self._live.show(text)
 
     def on_event(self, event: Event) -> None:
-        """Show an event. If that fails, the terminal is left in order."""
+        """Show an event. If that fails, the terminal is restored."""
         try:
             self._show(event)
         except BaseException:
@@ -126,22 +126,22 @@ class ConsoleReporter:
             if going_on:
                 going_on.on_event(event)
         if isinstance(event, ScenarioFinished):
-            self._tell(event.result)
+            self._show_result(event.result)
         elif isinstance(event, ScenarioAmended) and event.was is not event.result.verdict.status:
-            self._tell_whole(replace(event.result, conversations=()))
+            self._show_complete_result(replace(event.result, conversations=()))
         elif isinstance(event, RunFinished):
             self._finish(event.result)
 
-    def _say(self, text: str) -> None:
+    def _print_text(self, text: str) -> None:
         self._printer.write([line(0, (text, "dim"))])
 
-    def _tell(self, result: ScenarioResult) -> None:
+    def _show_result(self, result: ScenarioResult) -> None:
         if result.unfinished and not (self._look.verbose and result.conversations):
             self._unfinished.append(result)
         else:
-            self._tell_whole(result)
+            self._show_complete_result(result)
 
-    def _tell_whole(self, result: ScenarioResult) -> None:
+    def _show_complete_result(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
         for part in detail_tables(result, self._look, self._printer) if self._detailed else ():
             if isinstance(part, Line):
@@ -152,7 +152,7 @@ class ConsoleReporter:
     def _finish(self, result: RunResult) -> None:
         if not result.unfinished:
             for one in self._unfinished:
-                self._tell_whole(one)
+                self._show_complete_result(one)
         self._printer.write([BLANK])
         if result.comparison and result.scenarios:
             self._printer.write_table(comparison_table(result, self._look, self._printer))
@@ -161,7 +161,7 @@ class ConsoleReporter:
 
 
 class FileConsole:
-    """Writes what the console would show to a file, as plain text, while the run goes on."""
+    """Writes the console output to a file as plain text while the run goes on."""
 
     name = "console"
 
@@ -188,11 +188,11 @@ _REFRESHES_PER_SECOND = 8
 
 
 class LiveArea:
-    """The lines that move, drawn anew with whatever is printed above them.
+    """The lines of live progress, which are redrawn below all other output.
 
     Args:
-        expected_s: how long the run may take, by an earlier one.
-        clock: seconds of any clock.
+        expected_s: the expected duration of the run in seconds.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -213,14 +213,14 @@ class LiveArea:
     def on_event(self, event: Event) -> None:
         self._progress.on_event(event, self._clock())
         if isinstance(event, RunStarted):
-            # Live hides the cursor; a run that dies without its last event must give it back.
+            # Live hides the cursor; a run that dies without its last event must restore it.
             atexit.register(self.stop)
             self._live.start()
         elif isinstance(event, RunFinished):
             self.stop()
 
     def show(self, text: str) -> bool:
-        """Show a text below the other lines from now on; whether they are on the screen."""
+        """Show a text below the other live lines from now on. Returns True if the lines are on the screen."""
         self._text = text
         return self._live.is_started
 
@@ -230,13 +230,13 @@ class LiveArea:
 
     def __rich__(self) -> Group:
         lines = live_lines(self._progress, self._printer, self._clock())
-        # The last row is short: an echoed ^C beside it takes no row of its own, which nobody would erase.
+        # The last row is short, so that an echoed ^C fits into it and leaves no further row to erase.
         last = line(0, (self._text, "bold yellow"))
         return Group(*(row for each in chain(lines, [last]) for row in self._printer.rows(each)))
 
 
 def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Line]:
-    """How far the run is, in rows that fit the terminal, then some scenarios that are under way."""
+    """Yield the progress in rows that fit the terminal, followed by some running scenarios."""
     standing = progress.standing(now)
     yield _bar_line(progress, standing, printer)
     yield _facts_line(standing)
@@ -250,7 +250,7 @@ def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Lin
 
 
 def _bar_line(progress: Progress, now: Standing, printer: Printer) -> Line:
-    """The bar is as long as the numbers beside it leave room for; without any room, the numbers count."""
+    """Fill the room that the numbers leave with a bar; without room, show only the numbers."""
     ended = sum(progress.finished.values())
     numbers = f" {now.done:,}/{count(now.planned, 'conversation')}"
     numbers += f" · {ended:,}/{count(progress.scenarios, 'scenario')}"

@@ -1,4 +1,4 @@
-"""One finished scenario as lines for the console: a headline, and below it why it did not pass."""
+"""Format one finished scenario for the console: a headline, followed by the reasons why it did not pass."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _SEVERITY_STYLES = {
 
 
 def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
-    """All lines of a finished scenario; details only of what did not pass."""
+    """Return all lines of a finished scenario; only scenarios that did not pass have details."""
     status = result.verdict.status
     if status is Status.SKIPPED:
         return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
@@ -67,7 +67,7 @@ def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
 
 
 def headline(result: ScenarioResult, look: Look) -> Line:
-    """The one line of a scenario."""
+    """Return the single line that summarizes a scenario."""
     status = result.verdict.status
     badge: Chunk = ((look.glyphs.badge(status), STYLES[status]), "  ")
     chunks: list[Chunk] = [((result.name, "bold"),)]
@@ -87,10 +87,10 @@ def location(result: ScenarioResult) -> str:
 def averages_text(
     result: ScenarioResult, calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({})
 ) -> list[Chunk]:
-    """Each average with its threshold, coloured by what the verdict says about it.
+    """Return each average with its threshold, colored by the verdict on it.
 
     Args:
-        calibrations: where its judge was measured, an average says how right the judge is.
+        calibrations: the measured agreement of judges, shown after the averages.
     """
     names = dict.fromkeys([*result.averages, *result.thresholds])
     return [_average(name, result, calibrations.get(name)) for name in names if name != PASS_RATE]
@@ -103,7 +103,7 @@ def passed_conversations(result: ScenarioResult) -> str:
 def _facts(result: ScenarioResult) -> Iterator[str]:
     totals = result.totals
     if totals.conversations and result.case is not None:
-        # Its scores are averaged over all runs: none of them passes or fails by itself.
+        # Its scores are averaged over all runs, so a single run neither passes nor fails.
         yield count(totals.conversations, "run")
     elif totals.conversations:
         rate = result.thresholds.get(PASS_RATE)
@@ -150,13 +150,12 @@ def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) 
 
 
 def _in_parentheses(*facts: str) -> str:
-    """Those that say something."""
     shown = ", ".join(filter(None, facts))
     return f" ({shown})" if shown else ""
 
 
 def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:
-    """The reasons that belong to no single conversation; error groups are shown with their occurrences."""
+    """Show the reasons that belong to no single conversation; error groups include their occurrences."""
     ids = {each.conversation.conversation_id for each in result.conversations}
     for reason in result.verdict.reasons:
         if reason.conversation_id not in ids and reason.group not in result.errors:
@@ -189,12 +188,12 @@ def _ids(ids: Sequence[str]) -> Part:
 
 
 def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
-    """The conversations that failed, those alike once, then the others."""
+    """Show the failed conversations first, similar ones only once, then the others."""
     reasons = _by_conversation(result)
     with_reasons = [c for c in result.conversations if c.conversation.conversation_id in reasons]
     others = [c for c in result.conversations if c.conversation.conversation_id not in reasons]
-    groups = _alike(with_reasons, reasons, look)
-    shown_groups = [*_shown(groups, reasons, look)]
+    groups = _group_similar(with_reasons, reasons, look)
+    shown_groups = [*_visible_groups(groups, reasons, look)]
     for alike in shown_groups:
         first = alike[0]
         yield from _conversation(first, reasons[first.conversation.conversation_id], look)
@@ -225,10 +224,10 @@ def _by_conversation(result: ScenarioResult) -> dict[str, list[Reason]]:
     return reasons
 
 
-def _alike(
+def _group_similar(
     conversations: Sequence[ConversationResult], reasons: dict[str, list[Reason]], look: Look
 ) -> list[list[ConversationResult]]:
-    """The conversations in groups that did not pass for the same reasons; with transcripts, each alone."""
+    """Group the conversations that did not pass for the same reasons; with transcripts, each is alone."""
     if look.verbose:
         return [[each] for each in conversations]
     groups: dict[tuple[object, ...], list[ConversationResult]] = {}
@@ -238,10 +237,10 @@ def _alike(
     return list(groups.values())
 
 
-def _shown(
+def _visible_groups(
     groups: Sequence[list[ConversationResult]], reasons: dict[str, list[Reason]], look: Look
 ) -> Iterator[list[ConversationResult]]:
-    """The groups to show: a few of those that are about criteria alone, as these are counted below."""
+    """Select the groups to show: few about criteria alone, because these are counted below."""
     left = _SHOWN_BY_CRITERIA
     for alike in groups:
         about = reasons[alike[0].conversation.conversation_id]
@@ -253,7 +252,7 @@ def _shown(
 
 
 def _signature(reason: Reason) -> tuple[object, ...]:
-    """The same for reasons that differ only in ids, numbers and what the agent happened to say."""
+    """Return equal keys for reasons that differ only in ids, numbers and the agent's wording."""
     first_row = _without_reply(reason).split("\n", 1)[0]
     message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
     # An agent may break down at any turn; a check or a trajectory belongs to its own.
@@ -281,7 +280,7 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
     mark = look.mark(conversation_status(result))
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(result, reasons, look)
-    yield from _counted(result, look)
+    yield from _threshold_trajectories(result, look)
     has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
     if not (look.verbose or has_goal) and (goal := unreached_goal(result)):
         yield line(8, goal, lead=(("goal: ", "dim"),))
@@ -298,8 +297,8 @@ def _ending(conversation: Conversation) -> str:
     return IN_WORDS[conversation.ending]
 
 
-def _counted(result: ConversationResult, look: Look) -> Iterator[Line]:
-    """The trajectories that do not match and are no reason; a transcript has them itself."""
+def _threshold_trajectories(result: ConversationResult, look: Look) -> Iterator[Line]:
+    """Show mismatched trajectories that are not reasons; a transcript includes them already."""
     for held, text in () if look.verbose else counted_lines(result):
         yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
         if table := of_held(held, result.conversation):
@@ -307,7 +306,7 @@ def _counted(result: ConversationResult, look: Look) -> Iterator[Line]:
 
 
 def _reasons(result: ConversationResult, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
-    """The reasons turn by turn, each turn with what was said in it."""
+    """Show the reasons turn by turn, each turn with its messages."""
     conversation = result.conversation
     by_turn: dict[int | None, list[Reason]] = {}
     for reason in reasons:
@@ -334,7 +333,7 @@ def _about_state(reason: Reason) -> bool:
 def _turn(
     conversation: Conversation, index: int | None, shown: dict[int | None, list[Reason]]
 ) -> Turn | UnfinishedTurn | None:
-    """The turn that a reason is about; without one the last, unless that is shown anyway."""
+    """Return the turn that a reason is about; without one the last turn, unless that is shown anyway."""
     turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
     if conversation.unfinished:
         turns.append(conversation.unfinished)
@@ -351,10 +350,10 @@ def _reason_line(reason: Reason, look: Look, indent: int) -> Line:
 
 
 def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[Line]:
-    """The rows below the first of a message; the sides of a trajectory stand below each other.
+    """Show the further rows of a message; the sides of a trajectory are aligned.
 
     Args:
-        sides: whether they are shown here.
+        sides: show the sides.
     """
     rows = list(_labelled_rows(reason, sides))
     if len(rows) > _SHOWN_ROWS:
@@ -366,7 +365,7 @@ def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[L
 
 
 def _labelled_rows(reason: Reason, sides: bool) -> Iterator[tuple[str, str]]:
-    """The rows below the first, each with the label of the side that begins with it, if one does."""
+    """Yield the further rows, each with the label of the side that begins with it, if there is one."""
     trajectory = reason.trajectory
     for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]:
         yield "", row
@@ -377,10 +376,10 @@ def _labelled_rows(reason: Reason, sides: bool) -> Iterator[tuple[str, str]]:
 
 
 def block(result: ScenarioResult, *, verbose: bool = False, several_agents: bool = False) -> str:
-    """The lines of a scenario, without colours and without a blank row at the end.
+    """Return the lines of a scenario without colors and without a blank row at the end.
 
     Args:
-        verbose: with transcripts; the result must have kept its conversations.
+        verbose: include transcripts; the result must still have its conversations.
     """
     look = Look(verbose=verbose, several_agents=several_agents)
     return in_log("\n".join(clean(line.plain) for line in scenario_lines(result, look)).rstrip())

@@ -1,4 +1,4 @@
-"""The first and the last screen of a run as lines for the console."""
+"""Format the first and the last screen of a run for the console."""
 
 from __future__ import annotations
 
@@ -31,13 +31,18 @@ _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
 def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[Line]:
-    """What is about to run, against what, and what it may take by an earlier run."""
+    """Show what is going to run, against which agents, and the forecast."""
     lines = [line(0, ("agentest", "bold"), f" {event.version}")]
     widest = max((len(name) for name in event.agents), default=0)
     for i, (name, endpoint) in enumerate(event.agents.items()):
         label = "agent" if len(event.agents) == 1 else "agents"
         lines.append(
-            _fact(label if i == 0 else "", (name.ljust(widest), "bold"), f"  {endpoint}", _sight(event, name))
+            _fact(
+                label if i == 0 else "",
+                (name.ljust(widest), "bold"),
+                f"  {endpoint}",
+                _visibility(event, name),
+            )
         )
     lines.append(_fact("model", *_models(event.models)))
     conversations = "at most " * event.at_most + count(event.conversations, "conversation")
@@ -50,8 +55,8 @@ def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[Li
     return [*lines, BLANK]
 
 
-def _sight(event: RunStarted, agent: str) -> Part:
-    """How the agent's tool calls come to be known: what is not seen is not judged."""
+def _visibility(event: RunStarted, agent: str) -> Part:
+    """Show how the agent's tool calls become visible, because invisible calls are not judged."""
     sight = event.sights.get(agent)
     if servers := event.servers.get(agent):
         some = "partly " * (sight is Sight.PARTIAL)
@@ -60,7 +65,7 @@ def _sight(event: RunStarted, agent: str) -> Part:
 
 
 def closing_lines(result: RunResult, look: Look) -> list[Line]:
-    """The end of a run; what did not pass and the totals last, so that the last screen shows them."""
+    """Show the end of a run. Failures and totals come last, so that the last screen has them."""
     return [
         *_skipped_metrics(result),
         *_slowest(result, look),
@@ -77,7 +82,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
 
 
 def comparison_table(result: RunResult, look: Look, printer: Printer) -> Table:
-    """Scenario by agent, with status and averages."""
+    """Build the table of scenarios and agents, with status and averages."""
     table = Table(box=box.SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False)
     table.add_column(printer.text(["scenario"]), printer.text(["passed"]), overflow="fold")
     for agent in result.agents:
@@ -154,7 +159,7 @@ def _first_token(turn: SlowTurn) -> str:
 
 
 def _waiting(result: RunResult) -> Iterator[Line]:
-    """What the conversations waited for, in shares of their time."""
+    """Show the waits of conversations as shares of their time."""
     time = result.time
     if time.total_ms <= 0:
         return
@@ -172,7 +177,7 @@ def _waiting(result: RunResult) -> Iterator[Line]:
 
 
 def _calls(result: RunResult) -> Iterator[Line]:
-    """Calls and tokens: of the agent, and of the model in each of its roles."""
+    """Show calls and tokens of the agent, and of the models in each role."""
     if not result.agent_calls:
         return
     yield _fact("agent", ", ".join(_agent_calls(result)))
@@ -208,7 +213,7 @@ def _tokens(usage: Usage) -> Iterator[str]:
 
 
 def _rates(result: RunResult) -> Iterator[Line]:
-    """How many conversations passed, how sure that is, and what so many conversations can tell."""
+    """Show how many conversations passed, with an interval and the limits of the sample size."""
     found = run_rates(result)
     if not found:
         return
@@ -221,7 +226,7 @@ def _rates(result: RunResult) -> Iterator[Line]:
 
 
 def _questions(result: RunResult) -> Iterator[Line]:
-    """The warnings that question verdicts, a few lines for each code."""
+    """Show the warnings that question verdicts, a few lines for each code."""
     found = questions(result)
     for each in found:
         yield line(0, (each.head, "yellow"), lead=(("Warning: ", "bold yellow"),))
@@ -256,7 +261,7 @@ def _recap(result: RunResult, look: Look) -> Iterator[Line]:
 
 
 def _causes(result: RunResult, look: Look) -> Iterator[Line]:
-    """The root causes of all scenarios that did not pass, as one short list."""
+    """List the root causes of all scenarios that did not pass."""
     causes = root_causes(result)
     if not causes:
         return
@@ -273,7 +278,7 @@ def _causes(result: RunResult, look: Look) -> Iterator[Line]:
 
 
 def _early_end(result: RunResult, look: Look) -> Iterator[Line]:
-    """What did not finish, as one count, and how to go on."""
+    """Show the number of unfinished scenarios and the command that continues the run."""
     if text := ended_early_text(result):
         yield line(0, (f"{text}.", "bold yellow"))
     if result.unfinished and look.next_step:

@@ -1,6 +1,6 @@
-"""Lines for the console: cleaned of what could steer a terminal, then laid out for the console at hand.
+"""Lines for the console: cleaned of terminal control characters and laid out for the console's width.
 
-Whoever formats makes `Line` values and knows no terminal; `Printer` knows width and encoding.
+Formatting code creates `Line` values and is independent of the terminal; `Printer` knows width and encoding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentest.domain.results import JudgeCalibration, Status
 from agentest.support.terminal import clean, encodable
 
 Part = str | tuple[str, str]
-"""Text, or text and its rich style. It is never parsed: markup, emoji codes and escapes stay as they are."""
+"""Text, or text and its rich style. It is never parsed: markup, emoji codes and escapes stay unchanged."""
 
 
 Chunk = tuple[Part, ...]
@@ -32,21 +32,21 @@ _WHOLE_CHARS = 10_000
 
 
 _WIDEST_COLUMN = 60
-"""Cells of the first column, where lines may be of any length: a longer text moves the second one."""
+"""The maximum cells of the first column if lines are unlimited; a longer text moves the second one."""
 _NARROW = 30
-"""Cells in which two columns find no room beside each other."""
+"""The minimum cells for two columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """Symbols that the output can carry."""
+    """Symbols that the output encoding supports."""
 
     badges: dict[Status, str]
     marks: dict[Status, str]
     bar: tuple[str, str]
 
     def badge(self, status: Status) -> str:
-        """Symbol and word, all of one width."""
+        """Return the symbol and the word of a status, padded to a common width."""
         return self.badges[status].ljust(max(map(len, self.badges.values())))
 
 
@@ -67,15 +67,15 @@ STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.ERRORED: "yellow"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How results are shown: what formatting needs to know besides the results."""
+    """Display options, and the facts that formatting needs in addition to results."""
 
     glyphs: Glyphs = UNICODE
     verbose: bool = False
     several_agents: bool = False
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
-    """Metric → how far its judge has been right, where that was measured."""
+    """Metric → the measured agreement of its judge with people's labels, if there is one."""
     next_step: str = ""
-    """The command that runs what an interrupted run has left; "": there is none."""
+    """The command that continues an interrupted run; "" if there is none."""
 
     def mark(self, status: Status) -> Part:
         return self.glyphs.marks[status], STYLES[status]
@@ -83,14 +83,17 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of output. Too long, it is broken between its chunks first, and hangs after `lead`."""
+    """One line of output.
+
+    If it is too long, it is broken between chunks and indented to the end of `lead`.
+    """
 
     lead: Chunk
     chunks: tuple[Chunk, ...] = ()
     cut: bool = False
-    """Shorten to a terminal's width instead of wrapping."""
+    """Cut the line at the terminal's width instead of wrapping it."""
     gap: str = _GAP
-    """What stands between chunks in one row."""
+    """The separator of chunks in one row."""
 
     @property
     def plain(self) -> str:
@@ -99,7 +102,7 @@ class Line:
 
     @property
     def parts(self) -> Chunk:
-        """Everything in one row."""
+        """All parts in one row."""
         gaps = ((self.gap,) if i else () for i in range(len(self.chunks)))
         return (
             *self.lead,
@@ -112,10 +115,10 @@ BLANK = Line(())
 
 @dataclass(frozen=True, slots=True)
 class TwoColumns(Line):
-    """A line whose two chunks stand in columns; too long, each is broken in its own, or below the other."""
+    """A line with two chunks in columns. Long chunks wrap within their column, or one below the other."""
 
     widths: tuple[int, int] = (0, 0)
-    """How many cells the widest of each column takes."""
+    """The cells of the widest chunk in each column."""
 
     @property
     def parts(self) -> Chunk:
@@ -125,7 +128,7 @@ class TwoColumns(Line):
 
 
 def columns(lead: Chunk, rows: Sequence[tuple[Chunk, Part, Part]]) -> Iterator[TwoColumns]:
-    """Rows whose parts stand below each other, each with a lead of its own after the common one."""
+    """Yield rows whose parts are aligned in columns, each with its own lead after the common one."""
     widths = _widest(left for _, left, _ in rows), _widest(right for _, _, right in rows)
     for own, left, right in rows:
         yield TwoColumns((*lead, *own), ((left,), (right,)), widths=widths)
@@ -140,26 +143,26 @@ def _cells(chunk: Chunk) -> int:
 
 
 def line(indent: int, *parts: Part, lead: Chunk = ()) -> Line:
-    """A line of one chunk."""
+    """Return a line with one chunk."""
     return Line((" " * indent, *lead), (parts,))
 
 
 def rows_of(text: str) -> list[str]:
-    """The rows of a text with several; one that is very long is cut, and says so."""
+    """Split a text into rows; a very long text is cut, with a note."""
     left_out = len(text) - _WHOLE_CHARS
     shown = text if left_out <= 0 else f"{text[:_WHOLE_CHARS]}… ({left_out} more characters)"
     return shown.replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
 def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> Iterator[Line]:
-    """Rows beside a label; only the first row carries it."""
+    """Yield rows next to a label, which only the first row shows."""
     for row in rows:
         yield line(indent, (row, style), lead=((label, "dim"),))
         label = " " * len(label)
 
 
 class Printer:
-    """Writes lines to a console: wrapped at a terminal's width, whole anywhere else."""
+    """Writes lines to a console, wrapped at the width of a terminal and unwrapped otherwise."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -168,7 +171,7 @@ class Printer:
         self.glyphs = UNICODE if encodable("✓✗━─", console.encoding) == "✓✗━─" else ASCII
 
     def write(self, lines: Iterable[Line]) -> None:
-        """Write the lines; of blank ones in a row only the first."""
+        """Write the lines; of several blank lines in a row, write only the first."""
         rows = [row for each in self._once_blank(lines) for row in self.rows(each)]
         for row in rows:
             row.rstrip()
@@ -189,7 +192,7 @@ class Printer:
             self._after_blank = each is BLANK
 
     def rows(self, each: Line) -> list[Text]:
-        """The line as the rows that the console shows."""
+        """Return the rows that the console shows for a line."""
         if not self._wraps:
             return [self.text(each.parts)]
         if isinstance(each, TwoColumns):
@@ -199,7 +202,7 @@ class Printer:
         return self._wrapped(each)
 
     def text(self, parts: Iterable[Part]) -> Text:
-        """The parts as text that this console can carry."""
+        """Return the parts as text that the console's encoding supports."""
         text = Text()
         for part in parts:
             words, style = (part, "") if isinstance(part, str) else part
@@ -241,7 +244,7 @@ class Printer:
         ]
 
     def _packed(self, each: Line, width: int) -> Iterator[Text]:
-        """Rows with as many whole chunks as fit."""
+        """Fill each row with as many whole chunks as fit."""
         row: Text | None = None
         for text in map(self.text, each.chunks):
             if row is None:
@@ -260,7 +263,7 @@ def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:
 
 
 def _shared(room: int, widths: tuple[int, int]) -> tuple[int, int]:
-    """How wide two columns are that together have so much room: what one does not need is the other's."""
+    """Divide the room between two columns; one column gets what the other does not need."""
     left, right = widths
     half = room // 2
     if left + right <= room or left <= half:

@@ -1,4 +1,4 @@
-"""The messages and tool calls of a conversation as lines for the console: in short, and in full."""
+"""Format the messages and tool calls of a conversation for the console, briefly or in full."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SHOWN_CALLS = 8
 _CALL_CHARS = 110
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
 _SERVER = "server "
-_OWN = "user's "
-"""The simulated user's own tools, which the agent does not see."""
+_USER_PREFIX = "user's "
+"""The prefix of the simulated user's own tools, which are invisible to the agent."""
 
 
 def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[Line]:
-    """The two messages of a turn, each in about two rows."""
+    """Show the two messages of a turn, each in about two rows."""
     yield from labelled(indent, _USER, [shortened(turn.user_message)])
     if isinstance(turn, UnfinishedTurn):
         yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
@@ -59,7 +59,7 @@ def _server_lines(turn: UnfinishedTurn, indent: int) -> Iterator[Line]:
 
 
 def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
-    """The tool calls of a conversation, one row each, with their results."""
+    """Show the tool calls of a conversation with their results, one row each."""
     for call in calls[:_SHOWN_CALLS]:
         made, answer = (
             shortened(call_text(call), _CALL_CHARS),
@@ -71,7 +71,7 @@ def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
 
 
 def example_lines(example: ErrorExample, indent: int) -> Iterator[Line]:
-    """A turn in which an error occurred: where it is, what was said and what was called."""
+    """Show a turn in which an error occurred: its position, messages and calls."""
     yield line(indent, (f"for example {example.conversation_id}, turn {example.turn_index}", "dim"))
     yield from labelled(indent + 2, _USER, [example.user_message])
     for call in example.tool_calls:
@@ -82,10 +82,10 @@ def example_lines(example: ErrorExample, indent: int) -> Iterator[Line]:
 def transcript_lines(
     result: ConversationResult, look: Look, indent: int, *, faults: bool = True
 ) -> Iterator[Line]:
-    """The whole conversation with the evaluation of each turn.
+    """Show the whole conversation with the evaluation of each turn.
 
     Args:
-        faults: also what did not pass; False where that is shown already.
+        faults: include what did not pass; False if that is shown already.
     """
     conversation = result.conversation
     evaluations = {turn.turn_index: turn for turn in result.turns}
@@ -93,13 +93,13 @@ def transcript_lines(
         yield line(indent, (f"session {conversation.session_id}", "dim"))
     for turn in conversation.turns:
         yield line(indent, (_turn_head(turn), "bold"))
-        yield from _own_calls(conversation, turn.turn_index, indent + 2)
+        yield from _user_calls(conversation, turn.turn_index, indent + 2)
         yield from _messages(turn, indent + 2)
         yield from state_lines(conversation, turn, indent + 2)
         if turn.turn_index in evaluations:
             yield from _evaluation(evaluations[turn.turn_index], result, look, indent + 2, faults)
     yield from _unfinished(conversation, indent)
-    yield from _before_the_end(conversation, indent)
+    yield from _user_calls_at_end(conversation, indent)
     if faults and conversation.failure:
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
@@ -111,7 +111,7 @@ def transcript_lines(
 
 
 def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator[Line]:
-    """What a turn changed in the state of the agent's session, a row a key; or why that is not known."""
+    """Show the changes to the session's state in a turn, one row for each key, or why they are unknown."""
     if turn.state_error:
         yield from labelled(indent, _STATE, [shortened(turn.state_error)], "yellow")
     change = state_changes(conversation).get(turn.turn_index)
@@ -120,7 +120,7 @@ def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator
 
 
 def value_text(value: Any) -> str:
-    """A tool's result as it was sent."""
+    """Return a tool's result as it was sent."""
     if isinstance(value, str):
         return value
     try:
@@ -147,15 +147,15 @@ def _messages(turn: Turn, indent: int) -> Iterator[Line]:
     yield from labelled(indent, _AGENT, rows_of(turn.agent_message or NO_TEXT))
 
 
-def _own_calls(conversation: Conversation, turn_index: int, indent: int) -> Iterator[Line]:
-    """What the simulated user did with its own tools before it spoke in a turn."""
+def _user_calls(conversation: Conversation, turn_index: int, indent: int) -> Iterator[Line]:
+    """Show the calls of the simulated user's own tools before its message in a turn."""
     calls = [call for call in conversation.user_calls if call.turn_index == turn_index]
-    yield from _calls_in_full(calls, indent, _OWN)
+    yield from _calls_in_full(calls, indent, _USER_PREFIX)
 
 
-def _before_the_end(conversation: Conversation, indent: int) -> Iterator[Line]:
-    """What the simulated user did with its own tools after the last turn, before it ended."""
-    calls = list(_own_calls(conversation, len(conversation.turns), indent + 2))
+def _user_calls_at_end(conversation: Conversation, indent: int) -> Iterator[Line]:
+    """Show the calls of the simulated user's own tools after the last turn."""
+    calls = list(_user_calls(conversation, len(conversation.turns), indent + 2))
     if calls and conversation.unfinished is None:
         yield line(indent, ("after the last turn", "bold"))
         yield from calls
@@ -172,7 +172,7 @@ def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> 
 
 
 def _remarks(call: ToolCall) -> list[Part]:
-    """What was unusual about a call."""
+    """Describe the unusual properties of a call."""
     invalid = "" if arguments_untold(call) else call.invalid_arguments
     remarks = [f"invalid arguments: {invalid}"] if invalid else []
     if call.error:
@@ -185,7 +185,7 @@ def _remarks(call: ToolCall) -> list[Part]:
 def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
     if unfinished := conversation.unfinished:
         yield line(indent, (f"turn {unfinished.turn_index}  no reply{_hidden(unfinished)}", "bold"))
-        yield from _own_calls(conversation, unfinished.turn_index, indent + 2)
+        yield from _user_calls(conversation, unfinished.turn_index, indent + 2)
         yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
         yield from _calls_in_full(unfinished.tool_calls, indent + 2)
         yield from _server_lines(unfinished, indent + 2)
@@ -220,7 +220,7 @@ def _check(check: CheckResult, look: Look, indent: int) -> Line:
 def _trajectories(
     result: ConversationResult, turn_index: int | None, look: Look, indent: int, faults: bool
 ) -> Iterator[Line]:
-    """Those of a turn, or of the whole; what only counts by a threshold is no fault."""
+    """Show the trajectories of a turn, or of the whole; those that only a threshold counts are not faults."""
     counted = dict(counted_lines(result))
     for held in held_trajectories(result):
         if held.turn_index == turn_index and (held.result.matched or faults or held in counted):

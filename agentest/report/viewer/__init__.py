@@ -1,1 +1,1 @@
-"""The viewer: one page in two coats, a file that a CI job keeps and the page of `agentest ui`."""
+"""The viewer: one page in several variants, for the report file of a CI job and for `agentest ui`."""

@@ -1,8 +1,8 @@
-"""What the page knows of a run before anything in it is opened: numbers and one row for each scenario.
+"""Build the data that the page shows first: numbers, and one row for each scenario.
 
-It is made of the JSON of results.json and of the journal, so that a report, a finished run and one that is
-under way have one way. Ten thousand scenarios are looked through at once: a row holds what is filtered,
-sorted and shown in the list, and nothing else.
+The input is the JSON of results.json and of the journal, so that reports, finished runs and active runs share
+one path. The page searches ten thousand scenarios at once, so a row has only the fields that the list
+filters, sorts and shows.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from agentest.support.text import shortened
 
 _SHOWN_CHARS = 240
 _COUNTED_IN = ("intervals", "skippedMetrics")
-"""What rows bring for the figures of the run; the list does not show it."""
+"""Fields of rows that only the figures of the run need; the list does not show them."""
 _SIDES = re.compile(r"\n(?:expected \(|forbidden: |actual: )")
 _HOLDING = ("matched", "free")
 
 
 def brief(conversation: Json) -> Json:
-    """A conversation in one row.
+    """Summarize a conversation in one row.
 
     Args:
         conversation: as in results.json.
@@ -45,13 +45,13 @@ def brief(conversation: Json) -> Json:
         "totalMs": time.get("totalMs"),
         "first": _short(every[0]["userMessage"]) if every else "",
         "broke": broken_turn(conversation),
-        "why": _short(_why(conversation)),
+        "why": _short(_first_reason(conversation)),
         **({"invalid": _short(conversation["invalid"])} if conversation.get("invalid") else {}),
     }
 
 
 def broken_turn(conversation: Json) -> int | None:
-    """The first turn to look at; None: nothing points at one."""
+    """Return the index of the first turn to look at; None if no fault points to a turn."""
     found = [
         *(failure["turnIndex"] for failure in conversation["labelledFailures"]),
         *(
@@ -74,7 +74,7 @@ def broken_turn(conversation: Json) -> int | None:
 
 
 def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
-    """Turn and trajectory where calls are not as they must be: of turns first, then (None) of the whole."""
+    """Yield turn and trajectory for each mismatch: first of turns, then (None) of the whole conversation."""
     held = [(each["turnIndex"], each) for each in conversation["perTurnTrajectory"]]
     for index, trajectory in (*held, (None, conversation["trajectory"])):
         for part in (trajectory.get("parts") or (trajectory,)) if trajectory else ():
@@ -83,12 +83,11 @@ def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
 
 
 def _failed_checks(conversation: Json) -> list[Json]:
-    """Those of the whole conversation."""
     return [check for check in conversation.get("checks", ()) if not check["passed"]]
 
 
 def _wrong_calls(conversation: Json) -> Iterator[int]:
-    """The turns of calls that the trajectories of the whole conversation did not expect so."""
+    """Yield the turns with calls that the trajectories of the whole conversation did not expect."""
     turns = [*conversation["turns"], *filter(None, [conversation["unfinishedTurn"]])]
     made = [turn["turnIndex"] for turn in turns for _ in turn["toolCalls"]]
     rows = (
@@ -100,8 +99,8 @@ def _wrong_calls(conversation: Json) -> Iterator[int]:
             yield made[place]
 
 
-def _told(trajectory: Json) -> str:
-    """Why a trajectory does not hold: what differs, without both sides, which are shown elsewhere."""
+def _mismatch_text(trajectory: Json) -> str:
+    """Return the mismatches of a trajectory without the sides, which other elements show."""
     rows = trajectory.get("alignment", ())
     differences = [
         f"{row['expected'].partition('(')[0]}: {row['difference']}"
@@ -112,17 +111,17 @@ def _told(trajectory: Json) -> str:
 
 
 def without_sides(reason: str) -> str:
-    """A trajectory's reason up to where it lists what was expected and what came."""
+    """Return a trajectory's reason up to the sides."""
     return _SIDES.split(reason, maxsplit=1)[0]
 
 
-def _why(conversation: Json) -> str:
-    """What speaks against a conversation first; "": nothing."""
+def _first_reason(conversation: Json) -> str:
+    """Return the first reason against a conversation; "" if there is none."""
     if conversation["error"]:
         return str(conversation["error"])
     for _, trajectory in _mismatches(conversation):
         name = f"{trajectory['name']}: " if trajectory.get("name") else ""
-        return name + _told(trajectory)
+        return name + _mismatch_text(trajectory)
     for scores in conversation["evaluation"]["turnEvaluations"]:
         for check in scores["checks"]:
             if not check["passed"]:
@@ -141,11 +140,11 @@ def _why(conversation: Json) -> str:
 
 
 def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
-    """A scenario in one row.
+    """Summarize a scenario in one row.
 
     Args:
-        scenario: as in results.json; its conversations are not looked at.
-        rows: what `brief` says of them.
+        scenario: as in results.json; its conversations are ignored.
+        rows: the results of `brief` for its conversations.
     """
     usage = scenario["usage"].values()
     costs = [role["cost"] for role in usage]
@@ -174,7 +173,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
 
 
 def _first_failure(scenario: Json, rows: Sequence[Json]) -> str:
-    """What the scenario failed for first, as its conversation tells it where that says more."""
+    """Return the scenario's first failure, from its conversation if that is more specific."""
     kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
     longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
     return f"{kind}{colon}{next(longer, reason)}"
@@ -190,18 +189,18 @@ def _margin(scenario: Json) -> Json:
 
 
 def _unfinished(scenario: Json) -> bool:
-    """Whether nothing but the early end of the run keeps it from a verdict."""
+    """True if only the early end of the run keeps the scenario from a verdict."""
     kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
     return scenario["status"] in ("errored", "skipped") and kinds == {"interrupted"}
 
 
 def _broken(scenario: Json) -> bool:
-    """Whether it stands for a file that did not load."""
+    """True if it stands for a file that did not load."""
     return any(reason["kind"] == "file" for reason in scenario.get("reasons", ()))
 
 
 def failed_metrics(scenario: Json) -> list[str]:
-    """The metrics that speak against a scenario."""
+    """Return the metrics that missed their thresholds."""
     return list(
         dict.fromkeys(reason["metric"] for reason in scenario.get("reasons", ()) if "metric" in reason)
     )
@@ -217,16 +216,16 @@ def overview(
     left_out: int = 0,
     **more: Any,
 ) -> Json:
-    """All of it.
+    """Build the complete overview.
 
     Args:
-        run: what the run is called: `id`, `state`, and what run.json has.
-        head: results.json without its scenarios; None: the run has not ended.
-        scenarios: of `scenario_row`.
-        root_causes: `rootCauses` of results.json, or what is known of them so far.
-        trend: what run.json has of earlier runs, the latest last.
-        left_out: of how many conversations there is no transcript, as there was no room for it.
-        more: what one coat alone knows.
+        run: the properties of the run: `id`, `state`, and the contents of run.json.
+        head: results.json without its scenarios; None if the run has not ended.
+        scenarios: the results of `scenario_row`.
+        root_causes: `rootCauses` of results.json, or those found so far.
+        trend: data from run.json of earlier runs; the latest is last.
+        left_out: the number of conversations whose transcripts had no room.
+        more: data that only one variant has.
     """
     shown = [{key: row[key] for key in row if key not in _COUNTED_IN} for row in scenarios]
     return {
@@ -250,12 +249,12 @@ _YES_OR_NO: Range = (0.0, 1.0)
 
 
 def figures(rows: Sequence[Json]) -> Json:
-    """`rates` and `averages`, with intervals; `skipped`: metrics that were not scored, and why.
+    """Return `rates` and `averages` with intervals, and `skipped`: metrics that were not scored, and why.
 
-    Where several agents were run, each has figures of its own.
+    Each agent of a comparison has its own figures.
 
     Args:
-        rows: of `overview.scenario_row`.
+        rows: the results of `overview.scenario_row`.
     """
     agents = list(dict.fromkeys(row["agent"] for row in rows if row["agent"]))
     parts: dict[str, Sequence[Json]] = {
@@ -271,9 +270,9 @@ def figures(rows: Sequence[Json]) -> Json:
 
 
 def margin(averages: Mapping[str, Any], thresholds: Mapping[str, Any]) -> float | None:
-    """By how much the closest average is above its threshold: a share of the metric's scale.
+    """Return the smallest distance of an average from its threshold, as a share of the metric's scale.
 
-    Below 0: it is missed. None: there is no threshold for a number.
+    A negative value means that the threshold was missed. None if no numeric metric has a threshold.
     """
     return min(
         (
@@ -291,21 +290,21 @@ def _width(metric: str, threshold: float) -> float:
 
 
 def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
-    """How many conversations passed, and pass^k; nothing where none passed or failed."""
+    """Yield how many conversations passed, and pass^k; nothing if none passed or failed."""
     held = [(round(rate["value"] * rate["n"]), rate["n"]) for row in rows if (rate := row.get("passRate"))]
     n, passed = sum(of for _, of in held), sum(times for times, _ in held)
     if not n:
         return
     yield {
         "agent": agent,
-        "passRate": {"value": passed / n, "n": n, **_ends(clustered_share(held))},
+        "passRate": {"value": passed / n, "n": n, **_interval_bounds(clustered_share(held))},
         "scenarios": len(held),
         "passHatK": _all_pass(held),
     }
 
 
 def _all_pass(held: Iterable[tuple[int, int]]) -> dict[str, float]:
-    """k → the mean of pass^k over the scenarios of several conversations, as far as each has it."""
+    """Return the mean of pass^k over scenarios with several conversations, by k."""
     several = [pass_hat_k(n, passed) for passed, n in held if n > 1]
     most = min(map(len, several), default=0)
     return {str(k): round(mean(each[k] for each in several), 6) for k in _SHOWN_K if k <= most}
@@ -322,7 +321,7 @@ def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
 
 
 def _average(agent: str, name: str, rows: Sequence[Json]) -> Json:
-    """A metric: the average of one scenario as it is, that of several as the mean of theirs."""
+    """Return a metric's average: that of one scenario unchanged, that of several as their mean."""
     values = [row["averages"][name] for row in rows]
     limits = [row["thresholds"][name] for row in rows if _number(row.get("thresholds", {}).get(name))]
     lowest = min(rows, key=lambda row: row["averages"][name])
@@ -330,7 +329,7 @@ def _average(agent: str, name: str, rows: Sequence[Json]) -> Json:
         "metric": name,
         "agent": agent,
         **_pooled(name, rows, values),
-        "scale": list(scale_of(name) or _YES_OR_NO) if _on_scale(name, values) else None,
+        "scale": list(scale_of(name) or _YES_OR_NO) if _share_of_scale(name, values) else None,
         "scenarios": len(rows),
         "lowest": {"name": lowest["name"], "agent": lowest["agent"], "value": lowest["averages"][name]},
         "thresholds": sorted({min(limits), max(limits)}) if limits else [],
@@ -342,12 +341,12 @@ def _pooled(name: str, rows: Sequence[Json], values: Sequence[float]) -> Json:
     if len(rows) == 1:
         figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
         return {**figure, "value": values[0]}
-    scale = (scale_of(name) or _YES_OR_NO) if _on_scale(name, values) else None
+    scale = (scale_of(name) or _YES_OR_NO) if _share_of_scale(name, values) else None
     found = clustered_mean([[value] for value in values], scale)
-    return {"value": mean(values), "n": len(values), **_ends(found)}
+    return {"value": mean(values), "n": len(values), **_interval_bounds(found)}
 
 
-def _on_scale(name: str, values: Iterable[float]) -> bool:
+def _share_of_scale(name: str, values: Iterable[float]) -> bool:
     low, high = scale_of(name) or _YES_OR_NO
     return all(low <= value <= high for value in values)
 
@@ -364,7 +363,7 @@ def _skipped(rows: Iterable[Json]) -> list[Json]:
     ]
 
 
-def _ends(interval: Interval | None) -> Json:
+def _interval_bounds(interval: Interval | None) -> Json:
     return {"low": interval.low, "high": interval.high} if interval else {"low": None, "high": None}
 
 
@@ -373,14 +372,14 @@ def _number(value: object) -> bool:
 
 
 def rerun(scenario: Json, several: bool) -> str:
-    """The command that runs a scenario again, in the folder of its configuration; "": there is none.
+    """Return the command that runs a scenario again in its configuration's folder; "" if there is none.
 
     Args:
         scenario: as in results.json.
-        several: whether the run had several agents.
+        several: True if the run had several agents.
     """
     file, agent = scenario["file"], scenario["agent"]
-    if not file or not agent:  # it was no scenario: a file that did not load
+    if not file or not agent:  # not a scenario, but a file that did not load
         return shlex.join(["agentest", "run", _path(file)]) if file else ""
     words = ["agentest", "run", f"{_path(file)}:{scenario['line']}"]
     if "evalId" in scenario:
@@ -389,15 +388,15 @@ def rerun(scenario: Json, several: bool) -> str:
 
 
 def shown(run: str, scenario: str = "") -> str:
-    """The command that prints transcripts of a kept run: of all its scenarios, or of one.
+    """Return the command that prints transcripts of a stored run: of all its scenarios, or of one.
 
     Args:
-        run: its id; "": the latest.
+        run: the id of the run; "" for the latest.
     """
     only = ("--scenario", f"={scenario}") if scenario else ()
     return shlex.join(["agentest", "show", run or "latest", *only, "--verbose"])
 
 
 def _path(file: str) -> str:
-    """A path that no command takes for an option."""
+    """Return a path that no command mistakes for an option."""
     return f"./{file}" if file.startswith("-") else file

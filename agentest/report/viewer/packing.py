@@ -1,4 +1,4 @@
-"""Data inside the page: JSON, compressed, as text that stands in an element."""
+"""Embed data in the page: JSON, compressed, as the text of an element."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agentest.support.json_text import encoded
 CHUNK_BYTES = 256 * 1024
 _LEVEL = 6
 _LEAST_ROOM = 64 * 1024
-"""Packed characters; where less is left, hardly another chunk has room."""
+"""The minimum room for another chunk, in compressed characters."""
 
 Place = tuple[int, int]
-"""Number of a chunk, and which of its pieces."""
+"""The index of a chunk, and the index of a piece in it."""
 
 
 def packed(value: object) -> str:
-    """A value of JSON types as the page unpacks it. The same value gives the same text."""
+    """Compress a value of JSON types for the page. Equal values give equal texts."""
     return _packed(encoded(value))
 
 
@@ -28,26 +28,26 @@ def _packed(text: bytes) -> str:
 
 @dataclass(slots=True)
 class Chunks:
-    """Pieces of JSON, packed as lists of them, so that a page unpacks one list to see a piece.
+    """Pieces of JSON, compressed in lists, so that the page decompresses one list to show a piece.
 
-    Only the list that is being filled is in memory as it is. `close` ends the last one.
+    Only the list that is being filled is in memory uncompressed. `close` ends the last one.
     """
 
     most: int | None = None
-    """How many packed characters there may be; None: any number."""
+    """The maximum of compressed characters; None for no limit."""
     packed: list[str | None] = field(default_factory=list)
-    """The lists in their order; None: there was no room for this one."""
+    """The compressed lists in order; None for a list without room."""
     left_out: int = 0
-    """How many pieces had no room."""
+    """The number of pieces without room."""
     _pieces: list[bytes] = field(default_factory=list)
     _size: int = 0
     _used: int = 0
     _full: bool = False
 
     def add(self, piece: bytes) -> Place | None:
-        """Put a piece behind the others. None: there is no room any more.
+        """Append a piece. Returns None if there is no more room.
 
-        A place may turn out to be in a list without room: then that is None in `packed`.
+        A place may turn out to be in a list without room, which is None in `packed`.
         """
         if self._pieces and self._size + len(piece) > CHUNK_BYTES:
             self.close()
@@ -59,21 +59,21 @@ class Chunks:
         return len(self.packed), len(self._pieces) - 1
 
     def leave_out(self, number: int) -> None:
-        """Count pieces that were not even made, as there is no room for them."""
+        """Count pieces that were not created because there is no room for them."""
         self.left_out += number
 
     @property
     def full(self) -> bool:
-        """Whether nothing more has room."""
+        """True if there is no more room."""
         return self._full
 
     @property
     def absent(self) -> list[int]:
-        """The numbers of the lists that had no room."""
+        """Return the indices of the lists that had no room."""
         return [number for number, text in enumerate(self.packed) if text is None]
 
     def close(self) -> None:
-        """Pack what has been added since the last list."""
+        """Compress the pieces that were added since the last list."""
         if not self._pieces:
             return
         text = _packed(b"[" + b",".join(self._pieces) + b"]")
@@ -83,6 +83,6 @@ class Chunks:
         else:
             self.packed.append(None)
             self.left_out += len(self._pieces)
-            # A giant stands alone, and where it finds no room the next ones may.
+            # A giant piece gets a list of its own; if that has no room, later pieces may still fit.
             self._full = len(self._pieces) > 1 or self.most - self._used < _LEAST_ROOM
         self._pieces, self._size = [], 0

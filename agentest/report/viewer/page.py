@@ -1,8 +1,8 @@
-"""The page as one document: modules, style sheet and data joined, with a policy that allows nothing else.
+"""Build the page as one document: modules, style sheet and data, with a policy that blocks everything else.
 
-There is no build: `assets/` has plain modules, and each becomes a function of one script here. So that this
-stays a matter of a few rows, modules import in one form only, `import { a, b } from "./x.js";`, on one line
-at their top, and export functions, classes and constants by name where they declare them.
+There is no build step: `assets/` contains plain modules, and each becomes a function of one script here. To
+keep this small, modules import in one form only, `import { a, b } from "./x.js";`, on one line at their top,
+and export functions, classes and constants by name in their declarations.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
 class Coat(StrEnum):
-    """What the page is for; the value is the module that starts it."""
+    """The variants of the page; the value is the module that starts the variant."""
 
     FILE = "file.js"
-    """One file to look at, with its data inside."""
+    """A file for viewing, with its data inside."""
     SERVED = "served.js"
-    """The page of `agentest ui` for looking at runs and starting them: it asks its server."""
+    """The page of `agentest ui` that shows and starts runs; it gets its data from the server."""
     WORKING = "working.js"
-    """Its page for work: talks, cases, labels. A browser loads the one that it needs of the two."""
+    """The page of `agentest ui` for conversations, cases and labels.
+
+    A browser loads only the variant that it needs.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page in two halves, so that data may be written between them.
+    """A page in two halves, so that data can be written between them.
 
     Attributes:
-        head: up to where data stands.
-        tail: what ends it.
-        policy: its content security policy, as it stands in `head`.
+        head: the part before the data.
+        tail: the part after the data.
+        policy: the content security policy in `head`.
     """
 
     head: str
@@ -53,11 +56,11 @@ class Page:
 
 
 def page(coat: Coat, title: str, data: Mapping[str, str] | None = None, *, plain: str = "") -> Page:
-    """The page in one of its coats.
+    """Build one variant of the page.
 
     Args:
-        data: id → text of elements that stand before the script; base64, or other text without `<`.
-        plain: what is told where no script may run.
+        data: id → text of elements before the script; base64, or other text without `<`.
+        plain: the text for browsers without scripts.
     """
     script, style = joined(coat), _style()
     policy = _policy(script, style, connect="'none'" if coat is Coat.FILE else "'self'")
@@ -76,13 +79,13 @@ def page(coat: Coat, title: str, data: Mapping[str, str] | None = None, *, plain
 
 
 def data_element(id: str, text: str) -> str:
-    """Data that a browser neither shows nor runs. The text must not contain `<`."""
+    """Return an element with data that a browser neither shows nor runs. The text must not contain `<`."""
     return f'<script type="application/octet-stream" id="{escape(id)}">{text}</script>\n'
 
 
 @cache
 def joined(coat: Coat) -> str:
-    """All modules that a coat needs as one script, which starts it. Raises ValueError."""
+    """Join all modules of a variant into one script that starts it. Raises ValueError."""
     order: dict[str, str] = {}
     _collect(coat.value, order, ())
     functions = "".join(_as_function(name, text) for name, text in order.items())
@@ -91,7 +94,7 @@ def joined(coat: Coat) -> str:
 
 
 def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> None:
-    """Put a module behind those that it imports. Raises ValueError where they do not fit together."""
+    """Add a module after those that it imports. Raises ValueError if they do not fit together."""
     if name in importers:
         raise ValueError(f"modules import each other: {' → '.join((*importers, name))}")
     if name in order:
@@ -122,12 +125,12 @@ def _as_function(name: str, text: str) -> str:
 
 @cache
 def _style() -> str:
-    """The style sheet without comments, and without spaces where one could not tell two things apart."""
+    """Return the style sheet without comments and unnecessary spaces."""
     pieces = _TEXT.split(" ".join(_COMMENT.sub("", _asset("style.css")).split()))
-    return "".join(piece if at % 2 else _tight(piece) for at, piece in enumerate(pieces))
+    return "".join(piece if at % 2 else _minified_rules(piece) for at, piece in enumerate(pieces))
 
 
-def _tight(rules: str) -> str:
+def _minified_rules(rules: str) -> str:
     for loose in ("{ ", " {", "; ", " }", "} ", ", ", ": "):
         rules = rules.replace(loose, loose.strip())
     return rules
@@ -158,37 +161,37 @@ def _asset(name: str) -> str:
 
 
 def asset_names() -> Iterator[str]:
-    """The files of the page."""
+    """Yield the names of the page's files."""
     return (each.name for each in ASSETS.iterdir() if each.name.endswith((".js", ".css")))
 
 
 def whole(parts: Page, data: Iterable[str] = ()) -> str:
-    """The page as one text."""
+    """Return the page as one text."""
     return f"{parts.head}{''.join(data)}{parts.tail}"
 
 
-_slim_TEXT = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+_STRING_PATTERN = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
 _REGEX = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/[a-z]*")
-_PLAIN = re.compile(rf"//[^\n]*|\s+|{_slim_TEXT}|[\w$]+|[^\w\s]")
-_QUOTED = re.compile(_slim_TEXT)
+_PLAIN = re.compile(rf"//[^\n]*|\s+|{_STRING_PATTERN}|[\w$]+|[^\w\s]")
+_QUOTED = re.compile(_STRING_PATTERN)
 _BEFORE_REGEX = frozenset("(,=:[!&|?{};>+-*%~^<") | {"return", "typeof", "case", "in", "of", "void", "delete"}
-_GO_ON = frozenset("{([,;=?:&|+")
-"""A line that ends with one of these goes on, so its break says nothing."""
+_CONTINUES_LINE = frozenset("{([,;=?:&|+")
+"""A line that ends with one of these continues, so its line break has no meaning."""
 
 
 class Token(NamedTuple):
-    """A piece of a script, and what stood before it: "", a space or a line break."""
+    """A token of a script, and the white space before it: "", a space or a line break."""
 
     text: str
     gap: str
 
 
 def slim(script: str) -> str:
-    """The script with as few spaces as it can do with. Raises ValueError where a text has no end."""
+    """Minify the script by removing spaces. Raises ValueError if a string is not closed."""
     pieces: list[str] = []
     before = "\n"
     for text, gap in tokens(script):
-        if gap == "\n" and before[-1] not in _GO_ON:
+        if gap == "\n" and before[-1] not in _CONTINUES_LINE:
             pieces.append("\n")
         elif gap and _would_join(before[-1], text[0]):
             pieces.append(" ")
@@ -198,7 +201,7 @@ def slim(script: str) -> str:
 
 
 def tokens(script: str) -> Iterator[Token]:
-    """The pieces of a script that mean something. Raises ValueError."""
+    """Yield the tokens of a script. Raises ValueError."""
     at, before, gap = 0, ";", ""
     while at < len(script):
         end = _end(script, at, before)
@@ -226,20 +229,20 @@ def _end(script: str, at: int, before: str) -> int:
 
 
 def _end_of_template(script: str, at: int) -> int:
-    """Where a text in backticks ends, whose places may hold further ones."""
+    """Return the end of a template literal, which may contain further ones."""
     while at < len(script):
         if script[at] == "\\":
             at += 2
         elif script[at] == "`":
             return at + 1
         elif script.startswith("${", at):
-            at = _end_of_place(script, at + 2)
+            at = _end_of_placeholder(script, at + 2)
         else:
             at += 1
     raise ValueError("a text in backticks has no end")
 
 
-def _end_of_place(script: str, at: int) -> int:
+def _end_of_placeholder(script: str, at: int) -> int:
     depth = 1
     while at < len(script) and depth:
         if script[at] == "`":
@@ -253,7 +256,7 @@ def _end_of_place(script: str, at: int) -> int:
 
 
 def _would_join(before: str, after: str) -> bool:
-    """Whether two pieces would be read as one, or as another one, without a space."""
+    """True if two tokens without a space between them would be read as other tokens."""
     return (_in_word(before) and _in_word(after)) or (before == after and before in "+-")
 
 

@@ -1,1 +1,1 @@
-"""The runs that are kept: a folder for each, and how one is found again."""
+"""Run history: a folder for each stored run, and the functions that find and read runs."""

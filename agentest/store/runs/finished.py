@@ -1,4 +1,4 @@
-"""What a run had finished when it was ended, read from its journal."""
+"""Read the finished part of an interrupted run from its journal."""
 
 from __future__ import annotations
 
@@ -36,51 +36,51 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionErro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedPart:
-    """What a run had finished of a scenario with an agent."""
+    """The finished part of a scenario with an agent."""
 
     planned: PlannedConversations
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Number of a conversation → where its line begins in the journal, and how long it is."""
+    """Number of a conversation → start and length of its line in the journal."""
     scenario: StoredScenario | None = None
-    """None: it had not come to a verdict, not even one on a part."""
+    """None if there was no verdict, not even a partial one."""
 
     @property
     def decided(self) -> bool:
-        """Whether the verdict is that of all conversations."""
+        """True if the verdict covers all conversations."""
         return self.scenario is not None and not any(
             reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.reasons
         )
 
     @property
     def usage(self) -> Mapping[str, ModelUsage]:
-        """What it is known to have used of models."""
+        """The known model usage."""
         return self.scenario.usage if self.scenario else self.planned.usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedParts:
-    """What a run had finished."""
+    """The finished part of a run."""
 
     path: Path
-    """Its journal."""
+    """The path of its journal."""
     parts: Mapping[Place, FinishedPart]
-    """Of all that was planned."""
+    """One part for every planned scenario and agent."""
     run: RunLine
-    """What it began with."""
+    """The first line of the journal."""
     end: RunHead | None = None
-    """What it ended with; None: it was killed."""
+    """The last line; None if the run was killed."""
     not_run: Mapping[Place, StoredScenario] = field(default_factory=dict)
-    """What stood in its plan as a result already: scenarios that are skipped, files that are broken."""
+    """Scenarios that needed no run: skipped ones, and files that did not load."""
     unclaimed: tuple[RunWarning, ...] = ()
-    """Of its calls that belonged to no conversation, where it came to its end."""
+    """Warnings about unclaimed calls, if the run came to its end."""
 
     def conversations(self, place: Place) -> dict[int, ConversationResult]:
-        """Number → result, of all that are held. Raises UsageError."""
+        """Return number → result for all stored conversations. Raises UsageError."""
         lines = self.parts[place].lines
         return {number: result_of(self._stored(lines[number])) for number in sorted(lines)}
 
     def result(self, place: Place) -> ScenarioResult | None:
-        """The scenario's result with its conversations, if it had come to its verdict. Raises UsageError."""
+        """Return the scenario's result with its conversations, if it has a verdict. Raises UsageError."""
         part = self.parts[place]
         if part.scenario is None or not part.decided:
             return None
@@ -89,7 +89,7 @@ class FinishedParts:
         return scenario_of(entry)
 
     def events(self, place: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
-        """Conversations as they were stored. Raises UsageError."""
+        """Yield conversations in their stored form. Raises UsageError."""
         name, agent = place
         with self.path.open("rb") as journal:
             for number in numbers:
@@ -97,7 +97,7 @@ class FinishedParts:
                 yield ConversationFinished(name, agent, body, number)
 
     def so_far(self, place: Place) -> ScenarioResult:
-        """The scenario's result with its conversations, be it on a part of them. Raises UsageError."""
+        """Return the scenario's result so far with its conversations. Raises UsageError."""
         part = self.parts.get(place)
         if part is None:
             return scenario_of(StoredEntry(scenario=self.not_run[place]))
@@ -121,7 +121,7 @@ def _at(journal: Any, line: tuple[int, int]) -> bytes:
 
 
 def _body(line: bytes, name: str, agent: str, number: int) -> bytes:
-    """The conversation in a line, to the byte."""
+    """Return the bytes of the conversation in a line."""
     head = encoded(
         CODECS.write(ConversationLine(scenario=name, agent=agent, number=number, conversation=None))
     )
@@ -132,9 +132,9 @@ def _body(line: bytes, name: str, agent: str, number: int) -> bytes:
 
 
 def read_finished(path: Path) -> FinishedParts:
-    """What the run of a journal had finished. A last line that was cut is left out.
+    """Read the finished part of a journal's run. An incomplete last line is skipped.
 
-    Raises UsageError where it is no journal of this version.
+    Raises UsageError if it is not a journal of this version.
     """
     reading = _Reading()
     try:
@@ -171,7 +171,7 @@ def read_finished(path: Path) -> FinishedParts:
 
 @dataclass(slots=True)
 class _Reading:
-    """What the lines read so far say."""
+    """The contents of the lines read so far."""
 
     run: RunLine | None = None
     end: RunHead | None = None
@@ -180,7 +180,7 @@ class _Reading:
     scenarios: dict[Place, StoredScenario] = field(default_factory=dict)
 
     def add(self, line: bytes, start: int, number: int) -> None:
-        """Raises ValueError and others where a line is not what Agentest writes."""
+        """Add a line. Raises ValueError and other errors if it is not in Agentest's format."""
         try:
             read = read_line(json.loads(line))
         except _UNREADABLE as error:

@@ -1,4 +1,4 @@
-"""The folder of one run: made, published at fixed names, and removed when there are too many."""
+"""Run folders: create, publish, find and prune them."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from agentest.support.locking import LOCK, is_locked, locked
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
 FILES: Mapping[str, str] = {"json": RESULTS, "junit": "junit.xml", "html": "report.html"}
-"""Reporter → the file of its report."""
+"""Reporter → the file name of its report."""
 _ID_TIME = "%Y%m%d-%H%M%S"
 _ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A new run's own folder, `<output_dir>/runs/<id>`, which nobody else writes to."""
+    """The folder of a new run, `<output_dir>/runs/<id>`, which no other process writes to."""
 
     path: Path
 
     @property
     def id(self) -> str:
-        """When the run started, in UTC, and what tells it from others of that millisecond.
+        """The start of the run in UTC, with a suffix that makes it unique within a millisecond.
 
-        Where a clock was set back, it follows the latest one that is kept.
+        If a clock was set back, it follows the latest stored run.
         """
         return self.path.name
 
     @property
     def output_dir(self) -> Path:
-        """Where the files of the latest run of their kind are."""
+        """The folder with the latest files of each kind."""
         return self.path.parent.parent
 
     def publish(self, name: str, fixed: str) -> None:
-        """Make a file of this run the one that `output_dir` has under a fixed name. Raises OSError."""
+        """Make a file of this run available under a fixed name in `output_dir`. Raises OSError."""
         publish(self.path / name, self.output_dir / fixed)
 
 
 @contextmanager
 def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
-    """A new folder for a run, which is known to be under way until the block ends.
+    """Create a folder for a run, which counts as active until the block ends.
 
-    Raises OSError where it cannot be made.
+    Raises OSError if the folder cannot be created.
     """
     runs = output_dir / RUNS
-    # It gets its name when it is locked already, so that nobody takes it for the folder of a killed run.
+    # The folder is locked before it gets its name, so that it is never mistaken for that of a killed run.
     made = runs / f".new-{secrets.token_hex(8)}"
     made.mkdir(parents=True)
     with locked(made, now.isoformat(timespec="seconds")):
@@ -68,7 +68,7 @@ def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
 
 
 def _after_all(output_dir: Path, now: datetime) -> datetime:
-    """The moment by which a new run is called: later than that of all kept ones, whatever the clock says."""
+    """Return a moment for the run's id that is later than those of all stored runs."""
     with suppress(ValueError, IndexError, OverflowError):
         return max(now, moment_of(kept_runs(output_dir)[-1].id) + timedelta(milliseconds=1))
     return now
@@ -79,16 +79,16 @@ def _named(made: Path, runs: Path, now: datetime) -> Path:
         path = runs / f"{now.strftime(_ID_TIME)}-{now.microsecond // 1000:03}-{secrets.token_hex(2)}"
         try:
             return made.rename(path)
-        except OSError:  # somebody has the name
+        except OSError:  # the name is taken
             if attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("there is an attempt")
 
 
 def publish(path: Path, fixed: Path) -> None:
-    """Put a file at a second place in one step, as the same file where the file system can. Raises OSError.
+    """Make a file available at a second place in one step, as a hard link if possible. Raises OSError.
 
-    What was at that place is replaced. A file that grows, like a journal, grows at both places.
+    An existing file at that place is replaced. A file that grows, like a journal, grows at both places.
     """
     temporary = fixed.with_name(f".agentest-{secrets.token_hex(8)}.tmp")
     try:
@@ -99,12 +99,12 @@ def publish(path: Path, fixed: Path) -> None:
         else:
             temporary.replace(fixed)
     finally:
-        # Two links to one file: `replace` leaves both.
+        # If both are links to one file, `replace` leaves both.
         temporary.unlink(missing_ok=True)
 
 
 def prune(output_dir: Path, keep: int) -> None:
-    """Remove the oldest runs until `keep` are left; one that is under way stays. Never raises."""
+    """Remove the oldest runs until `keep` are left, except active ones. Never raises."""
     runs = kept_runs(output_dir)
     for run in runs[: max(0, len(runs) - keep)]:
         if not run.under_way:
@@ -117,14 +117,14 @@ RUNS = "runs"
 LATEST = "latest"
 _ID = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{4}")
 _FILES = ("results.json", "journal.jsonl")
-"""What can be read of a run, the better one first: one that was killed has no results.json."""
+"""The readable files of a run in order of preference; a killed run has no results.json."""
 _SUFFIXES = (".json", ".jsonl")
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """The folder of a kept run."""
+    """The folder of a stored run."""
 
     path: Path
 
@@ -134,25 +134,25 @@ class KeptRun:
 
     @property
     def record(self) -> RunRecord | None:
-        """What the run was; None where that cannot be read."""
+        """The record of the run; None if it is unreadable."""
         return read_record(self.path)
 
     @property
     def under_way(self) -> bool:
-        """Whether its process still runs."""
+        """True if the run's process is still active."""
         return is_locked(self.path)
 
     @property
     def state(self) -> str:
-        """How it ended, or that it has not: a status, `interrupted`, `under way`, `killed`, `unknown`."""
+        """The end of the run or its state: a status, `interrupted`, `under way`, `killed`, `unknown`."""
         return self.state_of(self.record)
 
     def state_of(self, record: RunRecord | None) -> str:
-        """The same by a record that has been read."""
+        """Return the state, given a record that has been read."""
         if record is not None and not record.ended:
             if self.under_way:
                 return "under way"
-            record = self.record  # it may have come to its end meanwhile
+            record = self.record  # it may have ended meanwhile
         if record is None:
             return "unknown"
         if record.ended is None:
@@ -161,17 +161,17 @@ class KeptRun:
 
     @property
     def file(self) -> Path | None:
-        """What `store.reading.read_results` reads; None: nothing had been written."""
+        """The file for `store.reader.read_results`; None if nothing was written."""
         return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a kept run may be called so."""
+    """True if the text has the form of a run id."""
     return _ID.fullmatch(text) is not None
 
 
 def kept_runs(output_dir: Path) -> list[KeptRun]:
-    """The kept runs, the oldest first. There are none where the folder cannot be read."""
+    """Return the stored runs; the oldest comes first. Empty if the folder is unreadable."""
     try:
         names = sorted(entry.name for entry in (output_dir / RUNS).iterdir() if _ID.fullmatch(entry.name))
     except OSError:
@@ -180,7 +180,7 @@ def kept_runs(output_dir: Path) -> list[KeptRun]:
 
 
 def check_readable(output_dir: Path) -> None:
-    """Raises UsageError where there are runs, or a folder of them, that cannot be read."""
+    """Raises UsageError if there are runs, or a folder of runs, that are unreadable."""
     try:
         next((output_dir / RUNS).iterdir(), None)
     except FileNotFoundError:
@@ -192,13 +192,13 @@ def check_readable(output_dir: Path) -> None:
 
 
 def moment_of(id: str) -> datetime:
-    """When a run of this id started, in UTC. Raises ValueError where there is no such moment."""
+    """Return the start of a run in UTC, based on its id. Raises ValueError if it is not a valid moment."""
     day, second, thousandth, _ = id.split("-")
     return datetime.strptime(f"{day}{second}{thousandth}000+0000", "%Y%m%d%H%M%S%f%z")
 
 
 def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
-    """The latest run that has something to read. `kinds`: of one of these alone."""
+    """Return the latest run with a readable file. `kinds` restricts the kinds of runs."""
     wanted = set(kinds)
     for run in reversed(kept_runs(output_dir)):
         record = run.record if wanted else None
@@ -208,7 +208,7 @@ def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
 
 
 def latest_whole_run(output_dir: Path, kind: str) -> KeptRun | None:
-    """The latest run of a kind, or merged of several, that came to its end: no shard, nothing filtered."""
+    """Return the latest complete run of a kind or merged run: not a shard, not filtered."""
     for run in reversed(kept_runs(output_dir)):
         record = run.record if run.file else None
         if record and record.kind in (kind, RunKind.MERGE) and _is_whole(record):
@@ -217,7 +217,7 @@ def latest_whole_run(output_dir: Path, kind: str) -> KeptRun | None:
 
 
 def complete_runs(output_dir: Path, kind: str) -> Iterator[RunRecord]:
-    """The records of the runs of a kind that came to their end, the latest first."""
+    """Yield the records of complete runs of a kind; the latest comes first."""
     records = (run.record for run in reversed(kept_runs(output_dir)))
     return (record for record in records if record and record.kind == kind and _came_to_its_end(record))
 
@@ -231,13 +231,13 @@ def _came_to_its_end(record: RunRecord) -> bool:
 
 
 def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> KeptRun | None:
-    """The latest run of a kind that was interrupted or killed and that no other has gone on with.
+    """Return the latest run of a kind that was interrupted or killed and has not been resumed.
 
-    Where there is none, the latest run of the kind: nothing may be left to do in it. That is none where the
-    latest one was killed before it had anything: an older one does not stand for it.
+    If there is none, return the latest run of the kind, in which nothing may be left to do. Return None if
+    the latest run was killed before it wrote anything, because an older one cannot replace it.
 
     Args:
-        shard: only runs that are this shard; None: any.
+        shard: only consider runs of this shard; None for all runs.
     """
     known = [(run, run.record) for run in reversed(kept_runs(output_dir))]
     runs = [(run, record) for run, record in known if record and record.kind == kind and not run.under_way]
@@ -252,13 +252,14 @@ def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> 
 
 
 def run_file(reference: str, output_dir: Path, here: Path) -> Path:
-    """The file that a reference to a run means.
+    """Return the file that a reference to a run identifies.
 
     Args:
         reference: an id or its beginning, `latest`, or the path of a folder or file.
-        here: where relative paths begin.
+        here: the base of relative paths.
 
-    Raises UsageError that says which runs there are. A path need not be there: whoever reads it says so.
+    Raises UsageError that lists the runs. A path is returned even if it does not exist; its reader reports
+    that.
     """
     path = here / reference
     if path.is_dir() and reference not in ("", "."):
@@ -274,7 +275,7 @@ def run_file(reference: str, output_dir: Path, here: Path) -> Path:
     found = [run for run in kept_runs(output_dir) if reference and run.id.startswith(reference)]
     if len(found) == 1:
         return _of(found[0], reference)
-    raise UsageError(_not_one(reference, found, output_dir))
+    raise UsageError(_not_unique_message(reference, found, output_dir))
 
 
 def _of(run: KeptRun, reference: str) -> Path:
@@ -283,15 +284,14 @@ def _of(run: KeptRun, reference: str) -> Path:
     return run.file
 
 
-def _not_one(reference: str, found: list[KeptRun], output_dir: Path) -> str:
+def _not_unique_message(reference: str, found: list[KeptRun], output_dir: Path) -> str:
     if found:
-        return f"{reference!r} begins {len(found)} runs: {_finding_named(found)}; write more of the id"
+        return f"{reference!r} begins {len(found)} runs: {_latest_ids(found)}; write more of the id"
     runs = kept_runs(output_dir)
-    kept = f"kept are {_finding_named(runs)}" if runs else "none is kept yet"
+    kept = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
     return f"there is no run {reference!r}, nor a file or folder of that name; {kept} (`agentest runs`)"
 
 
-def _finding_named(runs: list[KeptRun]) -> str:
-    """The latest ones."""
+def _latest_ids(runs: list[KeptRun]) -> str:
     names = [run.id for run in reversed(runs)]
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,7 +1,7 @@
-"""One run read in parts: an index over its journal, which is followed as the file grows.
+"""Read parts of a run through an index over its journal, which follows the file as it grows.
 
-A run may have 10,000 conversations in 500 MB. What is kept of each is where it stands and what the caller
-makes of it; the conversation itself is read again when it is opened.
+A run may have 10,000 conversations in 500 MB. The index has only the position of each conversation and the
+caller's summary; the conversation itself is read again on demand.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _MOST_PROBLEMS = 20
 _FIRST_BYTES = 64 * 1024 * 1024
 
 _BEGIN = b'{"type"'
-"""What a line of a journal begins with."""
+"""The beginning of every line in a journal."""
 
 Brief = Callable[[Json], Json]
-"""What is kept of a conversation, as results.json has it."""
+"""Summarizes a conversation in the format of results.json."""
 
 
 @dataclass(slots=True)
 class KeptScenario:
-    """A scenario with an agent, as far as it has come.
+    """A scenario with an agent, and its progress.
 
     Attributes:
-        planned: how many conversations; 0: nobody knows.
-        scenario: as in results.json, without conversations; None: it has not come to its end.
-        rows: number of a conversation → what `Brief` makes of it.
+        planned: the number of conversations; 0 if unknown.
+        scenario: as in results.json, without conversations; None if it has not ended.
+        rows: number of a conversation → the result of `Brief`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class KeptScenario:
     """Number of a conversation → its position in the index's list of places."""
 
     def end(self, scenario: Json) -> None:
-        """Note what it came to, and which conversations did not pass by the severity of their failures."""
+        """Set the scenario's result, and mark conversations that the severity of their failures fails."""
         self.scenario = scenario
         unknown = scenario.get("severityUnknown", False)
         groups = [each for each in scenario["errors"] if unknown or each.get("fails")]
@@ -74,7 +74,7 @@ class KeptScenario:
                 row["passed"] = False
 
     def graded(self, conversation: Json) -> Json:
-        """A conversation of it, as stored, with the severity of its failures."""
+        """Return a stored conversation with the severity of its failures."""
         if self.scenario is None:
             return conversation
         groups = [each for each in self.scenario["errors"] if each.get("fails")]
@@ -82,39 +82,39 @@ class KeptScenario:
         return with_severity(conversation, severe, unknown=self.scenario.get("severityUnknown", False))
 
     def lost(self) -> Json:
-        """What stands for it where its run was killed before its end."""
+        """Return a placeholder for a scenario whose run was killed before its end."""
         return CODECS.write(
             stored_scenario(unfinished((self.name, self.agent), len(self.rows), self.planned))
         )
 
 
 class Ended(Exception):
-    """Whoever reads does not want to know any more."""
+    """The reader was closed."""
 
 
 class RunIndex:
-    """A run of which parts are asked for.
+    """An index of a run, which reads parts on demand.
 
-    It may be asked by several threads. `changes` counts how often there was something new.
+    It is thread-safe. `changes` counts the updates.
 
     Args:
-        path: a journal, or a results.json, which is read as a whole once.
-        brief: what is kept of each conversation.
+        path: a journal, or a results.json, which is read once as a whole.
+        brief: summarizes each conversation.
     """
 
     def __init__(self, path: Path, brief: Brief) -> None:
         self.path = path
         self.changes = 0
         self.ended = False
-        """Set by whoever closes: what reads stops at the next line."""
+        """Set on close, so that readers stop at the next line."""
         self._brief = brief
         self.lock = RLock()
-        """Held by whoever looks at more than one thing that `refresh` changes."""
+        """Required for consistent access to several values that `refresh` changes."""
         self._spool: IO[bytes] | None = None
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing, as before anything was read."""
+        """Reset the index to its empty state."""
         if self._spool is not None:
             self._spool.close()
             self._spool = None
@@ -122,7 +122,7 @@ class RunIndex:
         self.head: Json | None = None
         self.scenarios: dict[tuple[str, str], KeptScenario] = {}
         self.problems: list[str] = []
-        """What could not be read, in words."""
+        """Descriptions of unreadable parts."""
         self._silent: frozenset[str] = frozenset()
         self._places = array("q")
         """Start and length of the line of each conversation."""
@@ -132,16 +132,16 @@ class RunIndex:
 
     @property
     def complete(self) -> bool:
-        """Whether the run has come to its end."""
+        """True if the run has come to its end."""
         return self.head is not None
 
     @property
     def finished(self) -> int:
-        """How many scenarios have."""
+        """The number of finished scenarios."""
         return sum(each.scenario is not None for each in self.scenarios.values())
 
     def refresh(self) -> bool:
-        """Read what has come since; whether there was something. Raises UsageError where it is no run."""
+        """Read new lines. Returns True if there were any. Raises UsageError if the file is not a run."""
         with self.lock:
             before = (self._offset, self._file)
             try:
@@ -170,7 +170,7 @@ class RunIndex:
         self._file = file
 
     def _follow(self, content: IO[bytes]) -> None:
-        """Read the whole lines that are new; one that is not whole yet waits."""
+        """Read the new complete lines; an incomplete line is left for later."""
         content.seek(self._offset)
         for line in content:
             if self.ended:
@@ -203,7 +203,7 @@ class RunIndex:
                 for planned in read.planned:
                     self._at(planned.scenario, planned.agent).planned = planned.conversations
             case ConversationLine():
-                row = self._brief(self._normal(read.conversation))
+                row = self._brief(self._converted(read.conversation))
                 kept = self._at(read.scenario, read.agent)
                 kept.rows[read.number] = row
                 kept.places[read.number] = len(self._places) // 2
@@ -226,15 +226,15 @@ class RunIndex:
     def _at(self, name: str, agent: str) -> KeptScenario:
         return self.scenarios.setdefault((name, agent), KeptScenario(name, agent))
 
-    def _normal(self, conversation: object) -> Json:
-        """A conversation in the form of this version: what another one wrote is read and written again."""
+    def _converted(self, conversation: object) -> Json:
+        """Convert a conversation of another version to the format of this version."""
         data = _dict(conversation)
         if self.run is not None and self.run.version == __version__:
             return data
         return CODECS.write(CODECS.read(StoredConversation, data))
 
     def _take_document(self, size: int) -> None:
-        """A results.json: its conversations are laid into a file of our own, a line each."""
+        """Index a results.json: copy its conversations to a temporary file, one line each."""
         run = read_results(self.path)
         self._spool = TemporaryFile()  # noqa: SIM115 - it lives as long as the index
         head = run.head
@@ -272,7 +272,7 @@ class RunIndex:
         self._offset = size
 
     def number_of(self, name: str, agent: str, conversation_id: str) -> int | None:
-        """Which conversation of its scenario has this id; None: none."""
+        """Return the number of the conversation with this id within its scenario; None if there is none."""
         kept = self.scenarios.get((name, agent))
         for number, row in kept.rows.items() if kept else ():
             if row.get("conversationId") == conversation_id:
@@ -280,7 +280,10 @@ class RunIndex:
         return None
 
     def conversation(self, name: str, agent: str, number: int) -> Json:
-        """One conversation, as results.json has it. Raises UsageError where it cannot be read any more."""
+        """Return one conversation in the format of results.json.
+
+        Raises UsageError if it is no longer readable.
+        """
         try:
             scenario = self.scenarios[name, agent]
             with self.path.open("rb") as journal:
@@ -292,7 +295,7 @@ class RunIndex:
         return CODECS.write(with_vacuous(CODECS.read(StoredConversation, found)))
 
     def _read(self, journal: IO[bytes], position: int) -> Json:
-        return self._normal(json.loads(self._line_at(journal, position))["conversation"])
+        return self._converted(json.loads(self._line_at(journal, position))["conversation"])
 
     def _line_at(self, journal: IO[bytes], position: int) -> bytes:
         start, length = self._places[2 * position : 2 * position + 2]
@@ -302,7 +305,7 @@ class RunIndex:
             return file.read(length)
 
     def search(self, text: str, stop: Callable[[], bool]) -> Iterator[tuple[str, str, str]]:
-        """Scenario, agent and id of the conversations in whose transcripts a text stands, in any case."""
+        """Yield scenario, agent and id of conversations whose transcripts contain a text, ignoring case."""
         needle = _as_in_json(text)
         with self.path.open("rb") as journal:
             for kept in list(self.scenarios.values()):
@@ -315,21 +318,21 @@ class RunIndex:
     def _has(self, journal: IO[bytes], position: int, needle: str, text: str) -> bool:
         try:
             line = self._line_at(journal, position)
-            # Most have it nowhere, and need not be parsed for that.
+            # Most conversations do not contain the text at all, so they need no parsing.
             may = needle in line.decode(errors="replace").casefold()
-            return may and _tells(self._normal(json.loads(line)["conversation"]), text)
+            return may and _contains_text(self._converted(json.loads(line)["conversation"]), text)
         except _UNREADABLE:
             return False
 
     def close(self) -> None:
-        """Let it go. What still reads ends soon."""
+        """Close the index. Running reads end soon."""
         self.ended = True
         if self._spool is not None:
             self._spool.close()
 
 
 def _is_begun(first: bytes) -> bool:
-    """Whether this is the first line of a journal, and not whole yet: it names all scenarios of a run."""
+    """True if this is an incomplete first line of a journal; it is long, because it names all scenarios."""
     return not first.endswith(b"\n") and first[: len(_BEGIN)] == _BEGIN[: len(first)]
 
 
@@ -346,8 +349,8 @@ def _as_in_json(text: str) -> str:
 _TOLD = ("turns", "unfinishedTurn", "error", "initialState", "criteria", "labelledFailures")
 
 
-def _tells(conversation: Json, text: str) -> bool:
-    """Whether the text stands in what was said, called and found, and not in the names of keys."""
+def _contains_text(conversation: Json, text: str) -> bool:
+    """True if messages, calls or findings contain the text, without the names of keys."""
     return any(text in each.casefold() for key in _TOLD for each in _texts(conversation.get(key)))
 
 

@@ -1,4 +1,4 @@
-"""run.json: what a kept run was, in a file that is quickly read."""
+"""run.json: the record of a stored run, in a small file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from agentest.support.json_text import encoded
 
 RECORD = "run.json"
 JOB_VARIABLE = "AGENTEST_JOB"
-"""The environment variable that tells a run what the page calls it."""
+"""The environment variable with the page's id for a run that it started."""
 
 
 class RunKind(StrEnum):
-    """Which command made a run."""
+    """The command that created a run."""
 
     RUN = "run"
     EVAL = "eval"
@@ -31,7 +31,7 @@ class RunKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run ended, in numbers."""
+    """The end of a run in numbers."""
 
     status: Status
     interrupted: bool
@@ -43,33 +43,33 @@ class Ended:
     conversations: int
     duration_ms: float
     cost: float | None
-    """USD; None: the price of a model is not known."""
+    """USD; None if the price of a model is not known."""
     stopped: bool = False
-    """Whether something else than a signal had ended it early: a budget, --fail-fast."""
+    """True if something other than a signal ended the run early: a budget, --fail-fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioTook:
-    """What a scenario took against one agent, over all of its conversations."""
+    """The resources that a scenario used against one agent, in total over its conversations."""
 
     scenario: str
     agent: str
     conversations: int
     talking_ms: float
-    """From the first message to the last, judges left out."""
+    """From the first message to the last, without judging."""
     judging_ms: float
-    """What judges took after the last turn."""
+    """The duration of judging after the last turn."""
     calls: int
-    """To models, in all roles."""
+    """Model calls in all roles."""
     cost: float | None
-    """USD; None: the price of a model is not known."""
+    """USD; None if the price of a model is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What a kept run was. It is written when the run begins and again when it ends.
+    """The record of a stored run, written when the run starts and again when it ends.
 
-    A run without `ended` is under way or was killed: its lock tells which (`finding.KeptRun.under_way`).
+    A run without `ended` is active or was killed, which its lock shows (`folder.KeptRun.under_way`).
     """
 
     id: str
@@ -79,25 +79,25 @@ class RunRecord:
     version: str
     models: Mapping[str, str | None] = field(default_factory=dict)
     agents: Mapping[str, str] = field(default_factory=dict)
-    """Name → where it was, without secrets."""
+    """Name → address, without secrets."""
     scenarios: int = 0
     conversations: int = 0
-    """Planned ones."""
+    """The planned number."""
     commit: str | None = None
-    """The commit of the project's repository; None: there is none, or nobody knows it."""
+    """The commit of the project's repository; None if unknown."""
     shard: str | None = None
-    """Which part of a run it is, as K/N."""
+    """The shard, as K/N."""
     part: Part | None = None
-    """What it is that part of."""
+    """The run that the shard belongs to."""
     partial: bool = False
-    """Whether filters had chosen its scenarios."""
+    """True if filters selected its scenarios."""
     resumed: str | None = None
-    """The run that it goes on with."""
+    """The run that this one resumes."""
     job: str | None = None
-    """What the page of `agentest ui` calls it, where that has started it."""
+    """The page's id, if `agentest ui` started the run."""
     ended: Ended | None = None
     took: tuple[ScenarioTook, ...] = ()
-    """What each scenario took that came to its verdict, by which later runs are forecast."""
+    """The resources of each scenario with a verdict, as the basis of forecasts."""
 
 
 _CODECS = Codecs(
@@ -110,7 +110,7 @@ _CODECS = Codecs(
 
 
 def with_end(record: RunRecord, result: RunResult) -> RunRecord:
-    """The record of a run that has ended."""
+    """Return the record of a run that has ended."""
     return replace(
         record,
         ended=Ended(
@@ -149,7 +149,7 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """The record in a folder; None where there is none that can be read."""
+    """Read the record in a folder; None if there is no readable one."""
     try:
         return _CODECS.read(RunRecord, json.loads((folder / RECORD).read_bytes()))
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):

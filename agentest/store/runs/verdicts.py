@@ -1,4 +1,4 @@
-"""What became of each scenario when it last ran, by all kept runs."""
+"""Find the latest verdict on each scenario, and the trend of recent runs, in the run history."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from agentest.store.shapes import (
 from agentest.support.json_text import Json, encoded
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})
-"""Those in which agents were talked to."""
+"""The kinds of runs that execute conversations."""
 _TYPE = CODECS.key(RunLine, "type")
 _OF_CONVERSATION = encoded({_TYPE: CONVERSATION}).removesuffix(b"}")
-"""How a line begins that tells of no verdict; most lines, and the long ones, do."""
+"""The beginning of lines without a verdict, which most lines and all long lines are."""
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -42,36 +42,36 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestVerdicts:
-    """The verdicts of scenarios when each last ran to its end."""
+    """The verdicts from each scenario's last complete execution."""
 
     known: Mapping[Tried, Status] = field(default_factory=dict)
     begun: frozenset[tuple[str, str]] = frozenset()
-    """Scenario and agent, of those that never came to their end."""
+    """Scenario and agent of those that never completed."""
     runs: int = 0
-    """How many runs were looked at."""
+    """The number of runs that were read."""
 
     def has_failed(self, tried: Tried) -> bool:
-        """Whether a scenario failed or errored: one that nobody knows a verdict of has not passed."""
+        """True if a scenario failed, errored or never ended, because an unknown verdict is not a pass."""
         status = self.known.get(tried)
         if status is None:
             return (tried.name, tried.agent) in self.begun
         return status in (Status.FAILED, Status.ERRORED)
 
     def is_new(self, tried: Tried) -> bool:
-        """Whether no kept run has tried it."""
+        """True if no stored run has started it."""
         return tried not in self.known and (tried.name, tried.agent) not in self.begun
 
     @property
     def failed(self) -> list[Tried]:
-        """All that failed or errored."""
+        """Return all that failed or errored."""
         return [tried for tried in self.known if self.has_failed(tried)]
 
 
 def latest_verdicts(output_dir: Path, wanted: Collection[Tried] = ()) -> LatestVerdicts:
-    """The latest verdict on each scenario. What an interruption left undecided keeps the verdict before it.
+    """Return the latest verdict on each scenario. An interrupted scenario has the verdict before it.
 
     Args:
-        wanted: runs are looked at until the verdicts on these are known; older ones are not read.
+        wanted: reading stops when the verdicts on these are known; older runs are not read.
     """
     known: dict[Tried, Status] = {}
     begun: set[tuple[str, str]] = set()
@@ -93,7 +93,7 @@ def latest_verdicts(output_dir: Path, wanted: Collection[Tried] = ()) -> LatestV
 
 
 def _verdicts(run: KeptRun) -> Iterator[tuple[Tried, Status | None]]:
-    """What a run says; None where it did not come to a verdict. What cannot be read says nothing."""
+    """Yield the verdicts of a run; None for scenarios without one. Unreadable runs yield nothing."""
     try:
         journal = run.path / JOURNAL
         yield from _of_journal(journal) if journal.is_file() else _of_results(run.path / RESULTS)
@@ -135,12 +135,12 @@ MOST_RUNS = 20
 
 
 def read_anew(run: KeptRun) -> RunRecord | None:
-    """What its run.json says now."""
+    """Read run.json again."""
     return run.record
 
 
 def about(record: RunRecord) -> Json:
-    """What a run was, without its numbers: `id`, `kind`, `startedAt`, `version`, `models`, `agents` …"""
+    """Return the properties of a run without its numbers, such as `id`, `kind` and `startedAt`."""
     return {
         "id": record.id,
         "kind": str(record.kind),
@@ -158,18 +158,18 @@ def about(record: RunRecord) -> Json:
 def trend(
     output_dir: Path, last: RunRecord, most: int = MOST_RUNS, record_of: RecordOf = read_anew
 ) -> list[Json]:
-    """The runs of a kind that ended before a run, and that run, in numbers; the latest last.
+    """Summarize a run and the runs of its kind that ended before it; the latest comes last.
 
     Args:
-        last: the run; it is left out where it has not ended.
-        most: how many there are at most.
+        last: the run; it is omitted if it has not ended.
+        most: the maximum number of runs.
     """
     found = [point for record in _before(output_dir, last, most, record_of) for point in _points(record)]
     return [*reversed(found), *_points(last)][-most:]
 
 
 def _before(output_dir: Path, last: RunRecord, most: int, record_of: RecordOf) -> Iterator[RunRecord]:
-    """The latest first; no more records are read than that takes."""
+    """Yield earlier records, latest first; no more records are read than the caller uses."""
     for run in reversed(kept_runs(output_dir)):
         record = record_of(run) if run.id < last.id else None
         if record and record.kind == last.kind and record.ended:
